@@ -7,7 +7,9 @@ updates means. Rebaser's own is a graph of values; this one is a number.
     nats-server -js &
     python examples/counter.py nats://127.0.0.1:4222 /tmp/counters
 
-Then enqueue batches as for any Rebaser, with `rebaser enqueue` or the client.
+Then enqueue batches as for any Rebaser, with `rebaser enqueue` or the client; its prefix is
+`counters`: set REBASER_NATS__PREFIX=counters, or use `connect(…, prefix="counters")`. With
+`rebaser up` its NATS will do; use a directory of its own.
 """
 
 import asyncio
@@ -28,6 +30,9 @@ from rebaser_server.processor.application import Application
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service.composition import serve
 from rebaser_server.settings.settings import Settings
+
+PREFIX = "counters"
+"""Sets its streams and subjects apart, so that it runs on the NATS of another Rebaser as well."""
 
 
 @dataclass
@@ -113,7 +118,9 @@ def _directory(change_set: ChangeSet) -> str:
 
 
 async def main(nats: str, directory: str) -> None:
-    settings = Settings.model_validate({"nats": {"url": nats}, "store": {"root": directory}})
+    settings = Settings.model_validate(
+        {"nats": {"url": nats, "prefix": PREFIX}, "store": {"root": directory}}
+    )
     await serve(settings, lambda *_: CounterApplication(SharedFiles(directory)), Shutdown())
 
 

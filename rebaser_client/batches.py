@@ -1,13 +1,14 @@
 """A batch becomes a request: it lies inside when it is small, else in the bucket of batches."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from blake3 import blake3
 from pydantic import TypeAdapter, ValidationError
 
 from rebaser_client.errors import NotConfirmed, TooLarge
+from rebaser_client.plain_values import plain
 from rebaser_client.request_publisher import queue_full_error
 from rebaser_core.batch_limits import BatchLimits, size_violation
 from rebaser_core.errors import MalformedMessage
@@ -29,8 +30,9 @@ from rebaser_core.plain_updates import UpdateSequence
 from rebaser_core.updates import AnyUpdate
 from rebaser_core.wire_model import first_error
 
-Updates = Sequence[AnyUpdate | dict[str, Any]]
-"""Updates as classes of `rebaser_core.updates`, or as the wire has them."""
+Updates = Sequence[AnyUpdate | Mapping[str, Any]]
+"""Updates as classes of `rebaser_core.updates`, or as the wire has them. The values of the latter
+may be what `plain_values` makes JSON of."""
 
 INLINE_UPDATES: Final = 500
 """A batch of more updates is not inline, however short they are."""
@@ -94,6 +96,10 @@ def validate(updates: Updates) -> Sequence[AnyUpdate]:
         return updates
     try:
         return _UPDATES.validate_python(list(updates))
+    except ValidationError:  # most are plain, and are not looked at twice
+        made = [plain(each) if isinstance(each, Mapping) else each for each in updates]
+    try:
+        return _UPDATES.validate_python(made)
     except ValidationError as error:
         raise MalformedMessage(f"updates: {first_error(error)}") from error
 

@@ -76,6 +76,10 @@ class RebaserClient(BatchEnqueuer):
         self.operations = Operations(sender.send_command)
         """Operator actions on one change set."""
 
+    def __repr__(self) -> str:
+        url = self._js.nc.connected_url
+        return f"<{type(self).__name__} of {url.netloc.rpartition('@')[2] if url else 'no server'}>"
+
     @classmethod
     @asynccontextmanager
     async def on(cls, nc: Client, js: JetStream, **options: Any) -> AsyncIterator[Self]:

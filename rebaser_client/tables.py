@@ -4,16 +4,19 @@ The columns are `id`, `name`, `value` or `json`, `function`, `inputs` and `set`;
 says what each means.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Final, TypeAlias
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rebaser_client.batches import Updates, validate
 from rebaser_client.errors import TooLarge
+from rebaser_client.plain_values import plain
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.table_columns import MAX_ARGUMENTS, TEXT
@@ -22,6 +25,9 @@ from rebaser_core.updates import AnyUpdate, Inputs, PutValue, SetValue
 
 ValueTable: TypeAlias = Any
 """What pyarrow makes a table of (its own, of Polars, DuckDB, pandas), or a Parquet path or URI."""
+
+_INDEX: Final = re.compile(r"__index_level_\d+__")
+"""Columns that pandas makes of an index without a name, for instance of a filtered frame's."""
 
 _TYPES: Final[dict[type, pa.DataType]] = {
     int: pa.int64(),
@@ -42,6 +48,8 @@ def read_updates(table: ValueTable, functions: Updates = ()) -> TableUpdates:
     given = _open(table)
     columns = {}
     for name in given.column_names:
+        if _INDEX.fullmatch(name):
+            continue
         try:
             made = _wire_column(name, given.column(name))
         except pa.ArrowException as error:
@@ -70,6 +78,8 @@ def _wire_column(name: str, column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArr
     kind = column.type
     if name == "value":
         return _values(column)
+    if pa.types.is_dictionary(kind):
+        return _wire_column(name, _decoded(column))
     if name == "inputs":
         return name, column.cast(_input_type(kind))
     return name, column if pa.types.is_boolean(kind) else column.cast(TEXT)
@@ -78,19 +88,44 @@ def _wire_column(name: str, column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArr
 def _values(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return _values(column.cast(kind.value_type))
+        return _values(_decoded(column))
     wanted = next((each for is_one, each in _VALUES if is_one(kind)), None)
     if wanted is not None:
-        return "value", column.cast(wanted)
-    if not pa.types.is_nested(kind):
-        raise MalformedMessage(
-            f"column 'value' of type {kind!s:.80}: cast it to numbers, booleans or text, or put "
-            "JSON into a column 'json' in its place"
-        )
-    values = column.to_pylist()
+        return "value", _without_nan(column.cast(wanted))
+    try:
+        values = [plain(value) for value in column.to_pylist()]
+    except (ValueError, OverflowError) as error:  # a date that Python does not have
+        raise MalformedMessage(f"column 'value' of type {kind!s:.80}: {error!s:.200}") from error
+    if pa.types.is_temporal(kind) and all(isinstance(value, str | None) for value in values):
+        return "value", pa.chunked_array([pa.array(values, TEXT)])
     for value in values:
-        codecs.validate_json(value)
+        _require_json(value, kind)
     return "json", pa.chunked_array([pa.array([orjson.dumps(v).decode() for v in values], TEXT)])
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of categories as what they are; Arrow cannot cast those of Polars at once."""
+    kind = column.type.value_type
+    taken = pa.large_string() if _is_string(kind) else kind
+    chunks = [chunk.dictionary.cast(taken).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, taken)
+
+
+def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with null in place of NaN."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+
+
+def _require_json(value: Any, kind: pa.DataType) -> None:
+    try:
+        codecs.validate_json(value)
+    except MalformedMessage as error:
+        raise MalformedMessage(
+            f"column 'value' of type {kind!s:.80}: {error}; or cast it to numbers, booleans or "
+            "text, or put JSON into a column 'json' in its place"
+        ) from error
 
 
 def _is_string(kind: pa.DataType) -> bool:

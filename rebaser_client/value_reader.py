@@ -1,9 +1,10 @@
 """Read a change set without the store: values from any Rebaser, its history from the log."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
-from rebaser_client.display.frames import Columns, arrow_table, pandas_frame
+from rebaser_client.display.frames import Columns, arrow_table, pandas_frame, polars_frame
 from rebaser_client.display.html import html_table
 from rebaser_client.errors import NoSuchValue
 from rebaser_client.log_reader import LogEntry, read_log
@@ -26,6 +27,9 @@ from rebaser_core.queries.provenance_query import (
 from rebaser_core.queries.revert_query import RevertQuery, RevertQueryV1, RevertReply
 from rebaser_core.queries.value_query import ValueSnapshot, ValuesQuery, ValuesQueryV1, ValuesReply
 from rebaser_core.subjects import Subjects
+
+_SHOWN: Final = 5
+"""Values that the text of a set shows at most."""
 
 
 class ValueSet(Mapping[str, ValueSnapshot]):
@@ -58,6 +62,12 @@ class ValueSet(Mapping[str, ValueSnapshot]):
     def __len__(self) -> int:
         return len(self._by_id)
 
+    def __repr__(self) -> str:
+        shown = [f"{v.name or v.id}={v.value!r:.40}" for v in islice(self.values(), _SHOWN)]
+        more = ["…"] if len(self) > _SHOWN else []
+        listed = ", ".join([*shown, *more])
+        return f"<ValueSet of {len(self):,} values as of commit {self.commit}: {listed}>"
+
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`, a row for each value. Raises `MissingPackage` without pandas."""
         return pandas_frame(self._columns())
@@ -65,6 +75,14 @@ class ValueSet(Mapping[str, ValueSnapshot]):
     def to_arrow(self) -> Any:
         """A `pyarrow.Table`, a row for each value. Raises `MissingPackage` without pyarrow."""
         return arrow_table(self._columns())
+
+    def to_polars(self) -> Any:
+        """A `polars.DataFrame`. Raises `MissingPackage` without Polars or pyarrow."""
+        return polars_frame(self._columns())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table for programs that take Arrow. Raises `MissingPackage` without pyarrow."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def _columns(self) -> Columns:
         names = ("name", "value", "status", "message", "id")

@@ -98,8 +98,22 @@ def _require_float(number: float) -> None:
         raise MalformedMessage(f"{number} is not JSON; write null or text")
 
 
+_REMEDIES: Final = {
+    "Decimal": "; write float(x) for a number, or str(x) for its digits",
+    "timedelta": "; write its total_seconds()",
+    "Timedelta": "; write its total_seconds()",
+    "timedelta64": "; write a number of seconds",
+    "bytes": "; write text, for instance base64",
+    "set": "; write a list",
+    "frozenset": "; write a list",
+    "UUID": "; write str(x)",
+}
+"""What to write instead of what programs have at hand."""
+
+
 def _refuse(item: Any) -> NoReturn:
-    raise MalformedMessage(f"{type(item).__name__} is not JSON")
+    kind = type(item).__name__
+    raise MalformedMessage(f"{kind} is not JSON{_REMEDIES.get(kind, '')}")
 
 
 def _accept(_: Any) -> None:

@@ -36,6 +36,19 @@ def arrow_table(columns: Columns) -> Any:
     return arrow.table(made)
 
 
+def polars_frame(columns: Columns) -> Any:
+    """The columns as a `polars.DataFrame`; one with values of several kinds becomes JSON text.
+
+    Raises:
+        MissingPackage: Polars or pyarrow is not installed.
+    """
+    table = arrow_table(columns)
+    try:
+        return import_module("polars").from_arrow(table)
+    except ModuleNotFoundError as error:
+        raise MissingPackage(f"{error.name} is not installed: pip install polars") from error
+
+
 def package(name: str, *, extra: str) -> Any:
     """Import a package that the client may do without, or a module that needs one.
 

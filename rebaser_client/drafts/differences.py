@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from rebaser_client.display.frames import Columns, arrow_table, pandas_frame
+from rebaser_client.display.frames import Columns, arrow_table, pandas_frame, polars_frame
 from rebaser_client.display.html import html_table
 from rebaser_client.value_reader import ValueSet
 from rebaser_core.plain_json import json_equal
@@ -47,6 +47,14 @@ class ValueDifferences(Sequence[ValueDifference]):
     def to_arrow(self) -> Any:
         """A `pyarrow.Table`. Raises `MissingPackage` without pyarrow."""
         return arrow_table(self._columns())
+
+    def to_polars(self) -> Any:
+        """A `polars.DataFrame`. Raises `MissingPackage` without Polars or pyarrow."""
+        return polars_frame(self._columns())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table for programs that take Arrow. Raises `MissingPackage` without pyarrow."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def _columns(self) -> Columns:
         names = ("name", "head", "branch", "head_status", "branch_status", "id")

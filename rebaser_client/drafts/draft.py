@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from rebaser_client.drafts.functions import Function, as_function
 from rebaser_client.drafts.rows import Row, Table, name_in, rows_of
 from rebaser_client.errors import InvalidDraft
+from rebaser_client.plain_values import plain
 from rebaser_core.plain_json import json_equal
 from rebaser_core.updates import PutValue
 from rebaser_core.wire_model import first_error
@@ -60,6 +61,11 @@ class Computed:
     inputs: Mapping[str, str | list[str]]
     """Argument → the name of a value, or of several."""
 
+    def input_names(self) -> Iterator[str]:
+        """The names of its inputs, as often as they occur."""
+        for given in self.inputs.values():
+            yield from _as_list(given)
+
 
 Definition: TypeAlias = Source | Computed
 
@@ -77,8 +83,8 @@ class Draft:
         """Names of values that shall be gone."""
 
     def source(self, name: str, value: Any) -> ValueRef:
-        """Define a value that is what it is set to: any JSON."""
-        return self._define(name, Source(value))
+        """Define a value that is what it is set to: any JSON (see `plain_values`)."""
+        return self._define(name, Source(plain(value)))
 
     def value(
         self, name: str, function: AnyFunction, /, *inputs: Input, **named: Input
@@ -214,4 +220,7 @@ def _bind(
             twice = "twice" if argument in bound else "unknown"
             raise InvalidDraft(f"{name!r}: input {argument!r} is {twice}; {takes}")
         bound[argument] = given
+    missing = [each for each in parameters if each in function.needed and each not in bound]
+    if missing:
+        raise InvalidDraft(f"{name!r}: input {missing[0]!r} is missing; {takes}")
     return bound

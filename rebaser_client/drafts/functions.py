@@ -1,9 +1,11 @@
 """Functions as people name them: builtins, CEL text, and Python functions that are installed."""
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final, Literal, TypeVar, overload
 
@@ -28,12 +30,18 @@ BUILTIN_PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Names of the inputs that each builtin takes, in order."""
 
+_OPTIONAL: Final = frozenset({"separator", "digits", "otherwise", "default"})
+"""Inputs of builtins that a value may leave out."""
+
 _GROUP: Final = "rebaser.functions"
 _CODE: Final = "rebaser_code"
 """The attribute of a decorated function that holds its entry point's name."""
 
 _VERSION: Final = "version"
 """The attribute by which Rebaser knows the version of an installed function."""
+
+_CEL_PLACE: Final = re.compile(r"<input>:(\d+):(\d+): (.*?)(?: \(in container ''\))?$")
+"""What CEL's engine says of a mistake: line, column from 1, and the mistake."""
 
 _NAME_LENGTH: Final = 80
 """Characters of CEL text that name a function without a name."""
@@ -48,6 +56,8 @@ class Function:
     code: str
     parameters: tuple[str, ...] | None = None
     """Names of its inputs in order; None: any, and only by name."""
+    needed: frozenset[str] = field(default=frozenset(), compare=False)
+    """Those of its inputs that no value may leave out."""
 
     def update(self, func_id: str) -> PutFunc:
         """The update that defines it."""
@@ -63,12 +73,32 @@ def builtin(code: str, *, name: str | None = None) -> Function:
     if code not in BUILTIN_PARAMETERS:
         known = ", ".join(sorted(BUILTIN_PARAMETERS))
         raise InvalidDraft(f"there is no builtin function {code!r}; there are {known}")
-    return Function(name or code, "builtin", code, BUILTIN_PARAMETERS[code])
+    parameters = BUILTIN_PARAMETERS[code]
+    return Function(name or code, "builtin", code, parameters, frozenset(parameters) - _OPTIONAL)
 
 
 def cel(expression: str, *, name: str | None = None) -> Function:
     """An expression in CEL, whose variables are the inputs, each given by its name."""
     return Function(name or expression[:_NAME_LENGTH], "cel", expression)
+
+
+def cel_mistake(expression: str, variables: Iterable[str]) -> str | None:
+    """Why the expression cannot be compiled with these variables, and where; None if it can.
+
+    Raises:
+        ImportError: the engine is not installed, or not for this machine.
+    """
+    engine = import_module("cel_expr_python.cel")  # 16 MB, for graphs with CEL alone
+
+    try:
+        types = dict.fromkeys(variables, engine.Type.DYN)
+        engine.NewEnv(variables=types).compile(expression)
+    except Exception as error:  # noqa: BLE001 - the binding has no class of its own for what it refuses
+        found = _CEL_PLACE.search(str(error).split("\n", 1)[0])
+        return (
+            f"line {found[1]}, column {found[2]}: {found[3]:.120}" if found else f"{error!s:.200}"
+        )
+    return None
 
 
 @overload
@@ -119,7 +149,7 @@ def as_function(given: Function | Callable[..., Any]) -> Function:
         )
     _require_importable(given)
     code = getattr(given, _CODE, None) or _entry_point_name(given)
-    return Function(code, "python", code, _parameters(given))
+    return Function(code, "python", code, _parameters(given), _needed(given))
 
 
 def python(code: str, *, name: str | None = None) -> Function:
@@ -158,6 +188,14 @@ def _entry_point_name(given: Callable[..., Any]) -> str:
 @cache
 def _entry_points() -> tuple[tuple[str, str], ...]:
     return tuple((point.name, point.value) for point in entry_points(group=_GROUP))
+
+
+def _needed(given: Callable[..., Any]) -> frozenset[str]:
+    parameters = inspect.signature(given).parameters.values()
+    empty, several = inspect.Parameter.empty, inspect.Parameter.VAR_KEYWORD
+    return frozenset(
+        each.name for each in parameters if each.default is empty and each.kind is not several
+    )
 
 
 def _parameters(given: Callable[..., Any]) -> tuple[str, ...] | None:

@@ -1,15 +1,15 @@
 """A change set by its name: read its values, plan and load drafts, fork and apply branches."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from typing import Final
 
 from rebaser_client.address_book import AddressBook
 from rebaser_client.batch_enqueuer import BatchEnqueuer, Wait
 from rebaser_client.drafts.draft import Computed, Draft
-from rebaser_client.drafts.plan import LoadPlan, build_plan, derived_id
-from rebaser_client.errors import InvalidDraft
+from rebaser_client.drafts.plan import LoadPlan, build_plan, derived_id, input_ids, is_rewired
+from rebaser_client.errors import InvalidDraft, NoSuchValue, ReadRefused
 from rebaser_client.outcomes.batch_outcome import BatchOutcome
 from rebaser_client.outcomes.failures import Values
 from rebaser_client.outcomes.settlement import Progress, Settlement
@@ -20,6 +20,7 @@ from rebaser_client.workspaces import Workspaces
 from rebaser_core.ids import ChangeSet
 from rebaser_core.queries.value_query import ValueSnapshot
 from rebaser_core.records.comment_record import CommentRecordV1
+from rebaser_core.similar_names import offer
 
 NAMES_AT_ONCE: Final = 500
 """Names in one question: each may have 512 characters, and a message has room for 1 MB."""
@@ -63,6 +64,9 @@ class NamedChangeSet:
         """"shop" for the head of a workspace, "shop/winter" for a branch."""
         self._ids: ChangeSet | None = None
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address!r}>"
+
     async def ids(self) -> ChangeSet:
         """The ids of workspace and change set, for methods of the client that take them.
 
@@ -76,19 +80,40 @@ class NamedChangeSet:
         return self._ids
 
     async def values(self, *names: str, at: int | None = None) -> ValueSet:
-        """The values of these names, or all: see `ChangeSetReader.values`."""
-        return await self._enqueuer.reader(*await self.ids()).values(*names, at=at)
+        """The values of these names or ids, or all, as of commit `at`, or of the last one.
+
+        Raises:
+            NoSuchValue: there is none of such a name; the message offers similar ones.
+            Unreachable, ReadRefused, TooLarge: as `ChangeSetReader.values`.
+        """
+        reader = self._enqueuer.reader(*await self.ids())
+        values = await reader.values(*names, at=at)
+        if values.missing:
+            known = []
+            with suppress(ReadRefused):  # too many for one answer: nothing is offered
+                every = await reader.values(at=at)
+                known = [value.name for value in every.values() if value.name is not None]
+            name = values.missing[0]
+            raise NoSuchValue(f"there is no value {name!r} in {self.address}{offer(name, known)}")
+        return values
 
     async def why(self, name: str, *, at: int | None = None) -> Provenance:
-        """The edits that made a value what it is: see `ChangeSetReader.why`."""
+        """The edits that made the value of this name or id what it is, as of `at` or now.
+
+        Raises: as `ChangeSetReader.why`.
+        """
         return await self._enqueuer.reader(*await self.ids()).why(name, at=at)
 
     async def plan_revert(self, commit: int, *, force: bool = False) -> RevertPlan:
-        """The batch that undoes a commit: see `ChangeSetReader.plan_revert`."""
+        """The batch that undoes a commit; enqueue its `updates` to have it done.
+
+        What a later commit changed again stays, unless `force`. Raises as
+        `ChangeSetReader.plan_revert`.
+        """
         return await self._enqueuer.reader(*await self.ids()).plan_revert(commit, force=force)
 
     async def comment(self, text: str) -> CommentRecordV1:
-        """Add a comment: see `Workspaces.comment`."""
+        """Add a comment, which the pages and `comments` show; return it as it is kept."""
         return await self._workspaces.comment(*await self.ids(), text)
 
     async def comments(self) -> list[CommentRecordV1]:
@@ -96,11 +121,14 @@ class NamedChangeSet:
         return await self._workspaces.comments(*await self.ids())
 
     async def settled(self, commit: int | None = None) -> Settlement:
-        """Wait until what `commit` left to be computed is: see `BatchEnqueuer.settled`."""
+        """Wait until all that `commit`, or the last one, left to be computed is.
+
+        Returns what has no result. Raises as `BatchEnqueuer.settled`.
+        """
         return await self._enqueuer.settled(*await self.ids(), commit)
 
     async def progress(self, commit: int | None = None) -> AsyncIterator[Progress]:
-        """How far that is: see `BatchEnqueuer.progress`."""
+        """How far the work on `commit`, or the last one, is; ends when `settled` would return."""
         async for step in self._enqueuer.progress(*await self.ids(), commit):
             yield step
 
@@ -111,16 +139,18 @@ class NamedChangeSet:
         in `draft.removed`.
 
         Raises:
-            InvalidDraft: an input is neither in the draft nor in the change set.
+            InvalidDraft: an input is neither in the draft nor in the change set; values would be
+                computed from themselves; CEL text is wrong, where its engine is installed.
         """
         if prune:
             every = (await self.values()).values()
             known = {value.name: value for value in every if value.name is not None}
-            return build_plan(draft, known, {value.id for value in every}, prune=True)
+            return build_plan(draft, known, {value.id for value in every}, prune=True, behind=every)
         existing = await self._by_name(_names_in(draft))
         new = [name for name in draft.definitions if name not in existing]
         taken = await self._read(derived_id("value", name) for name in new)
-        return build_plan(draft, existing, {value.id for value in taken})
+        behind = await self._behind(draft, existing) if is_rewired(draft, existing) else []
+        return build_plan(draft, existing, {value.id for value in taken}, behind=behind)
 
     async def load(
         self, draft: Draft | LoadPlan, *, prune: bool = False, wait: Wait = "computed"
@@ -168,15 +198,30 @@ class NamedChangeSet:
         agreed = bool(plan) and confirm(plan)
         edited.end(plan, await self.load(plan, wait=wait) if agreed else None)
 
+    async def _behind(
+        self, draft: Draft, existing: dict[str, ValueSnapshot]
+    ) -> list[ValueSnapshot]:
+        """All that the draft's inputs are computed from, level by level."""
+        found: list[ValueSnapshot] = []
+        seen = {value.id for value in existing.values()}
+        level = [value for name, value in existing.items() if name not in draft.definitions]
+        while level:
+            ids = {each for value in level for each in input_ids(value)} - seen
+            seen |= ids
+            level = await self._read(sorted(ids))
+            found += level
+        return found
+
     async def _by_name(self, names: Iterable[str]) -> dict[str, ValueSnapshot]:
         values = await self._read(names)
         return {value.name: value for value in values if value.name is not None}
 
     async def _read(self, names: Iterable[str]) -> list[ValueSnapshot]:
         """The values of those names or ids that there are."""
+        reader = self._enqueuer.reader(*await self.ids())
         left, values = iter(names), list[ValueSnapshot]()
         while some := tuple(islice(left, NAMES_AT_ONCE)):
-            values += (await self.values(*some)).values()
+            values += (await reader.values(*some)).values()
         return values
 
 
@@ -185,6 +230,5 @@ def _names_in(draft: Draft) -> dict[str, None]:
     names = dict.fromkeys([*draft.definitions, *draft.removed])
     for definition in draft.definitions.values():
         if isinstance(definition, Computed):
-            for given in definition.inputs.values():
-                names |= dict.fromkeys([given] if isinstance(given, str) else given)
+            names |= dict.fromkeys(definition.input_names())
     return names

@@ -51,7 +51,10 @@ class NamedBranch(NamedChangeSet):
         return self
 
     async def difference(self, *, computed: bool = False) -> BranchDifference:
-        """The edits that `apply` would bring to head: see `ChangeSetReader.difference`."""
+        """The edits that `apply` would bring to head; with `computed`, also the results.
+
+        Raises: as `ChangeSetReader.difference`.
+        """
         return await self._enqueuer.reader(*await self.ids()).difference(computed=computed)
 
     async def differences(self) -> ValueDifferences:

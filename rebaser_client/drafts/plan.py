@@ -1,7 +1,7 @@
 """A plan: what has to change in a change set so that it is as a draft says."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Final, Literal
 
@@ -10,7 +10,7 @@ from blake3 import blake3
 from rebaser_client.batches import INLINE_UPDATES
 from rebaser_client.display.html import html_table
 from rebaser_client.drafts.draft import Computed, Definition, Draft, Source
-from rebaser_client.drafts.functions import Function
+from rebaser_client.drafts.functions import Function, cel_mistake
 from rebaser_client.errors import InvalidDraft
 from rebaser_core.ids import FuncId, RequestId, ValueId
 from rebaser_core.plain_json import json_equal
@@ -21,6 +21,15 @@ Change = Literal["added", "changed", "removed"]
 
 _SHOWN: Final = 20
 """Changes that a plan's text lists at most."""
+
+
+_CEL_UNCHECKED: Final = (
+    "CEL is not checked here, since cel-expr-python is not installed (pip install "
+    "'rebaser[server]'): values of an expression that is wrong will fail"
+)
+
+_SHOWN_CODE: Final = 80
+"""Characters of CEL text that an error shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,8 @@ class LoadPlan:
     updates: tuple[AnyUpdate, ...]
     unchanged: int
     """Values that are as the draft says already."""
+    warnings: tuple[str, ...] = ()
+    """What could not be checked here, and may fail when it is computed."""
 
     def __bool__(self) -> bool:
         return bool(self.updates)
@@ -80,7 +91,7 @@ class LoadPlan:
         ]
         if len(self.changes) > _SHOWN:
             lines.append(f"and {len(self.changes) - _SHOWN:,} more")
-        return "\n".join([*lines, self.summary()])
+        return "\n".join([*lines, self.summary(), *self.warnings])
 
 
 def _text(side: Any) -> str:
@@ -113,18 +124,22 @@ def build_plan(
     taken: Collection[str] = (),
     *,
     prune: bool = False,
+    behind: Iterable[ValueSnapshot] = (),
 ) -> LoadPlan:
-    """Compare the draft with what there is.
+    """Compare the draft with what there is, and check it whole.
 
     Args:
         draft: what shall be.
         existing: the change set's values by name: at least all that the draft names.
         taken: ids that other values have.
         prune: remove all other values in `existing`.
+        behind: values that those in `existing` are computed from, directly or not.
 
     Raises:
-        InvalidDraft: an input is neither defined nor there, or is removed.
+        InvalidDraft: an input is neither defined nor there, or is removed; values are computed
+            from themselves, directly or not; CEL text cannot be compiled.
     """
+    warnings = _check_cel(draft)
     removed = [name for name in draft.removed if name in existing]
     if prune:
         removed += [n for n in existing if n not in draft.definitions and n not in draft.removed]
@@ -132,7 +147,79 @@ def build_plan(
     for name in draft.definitions:
         if name not in ids:
             ids[name] = new_value_id(name, taken)
-    return _Comparison(draft, existing, ids).plan(removed)
+    plan = _Comparison(draft, existing, ids).plan(removed)
+    _refuse_cycle(draft, ids, [*existing.values(), *behind])
+    return replace(plan, warnings=warnings)
+
+
+def input_ids(value: ValueSnapshot) -> list[ValueId]:
+    """The ids of all that the value is computed from, in order."""
+    inputs = (value.inputs or {}).values()
+    return [each for given in inputs for each in ([given] if isinstance(given, str) else given)]
+
+
+def is_rewired(draft: Draft, existing: Mapping[str, ValueSnapshot]) -> bool:
+    """Whether a value that is there gets an input that it has not: only that closes a cycle."""
+    for name, definition in draft.definitions.items():
+        if isinstance(definition, Computed) and name in existing:
+            before = set(input_ids(existing[name]))
+            for given in definition.input_names():
+                if given not in existing or existing[given].id not in before:
+                    return True
+    return False
+
+
+def _check_cel(draft: Draft) -> tuple[str, ...]:
+    """Warnings of what cannot be checked here; an `InvalidDraft` for what is wrong."""
+    checked = set[tuple[Function, tuple[str, ...]]]()
+    for name, definition in draft.definitions.items():
+        if not isinstance(definition, Computed) or definition.function.runtime != "cel":
+            continue
+        function, variables = definition.function, tuple(definition.inputs)
+        if (function, variables) in checked:
+            continue
+        checked.add((function, variables))
+        try:
+            mistake = cel_mistake(function.code, variables)
+        except ImportError:
+            return (_CEL_UNCHECKED,)
+        if mistake is not None:
+            takes = ", ".join(variables) or "none"
+            raise InvalidDraft(
+                f"{name!r}: {function.code[:_SHOWN_CODE]!r} is no CEL with the inputs {takes}; "
+                f"{mistake}"
+            )
+    return ()
+
+
+def _refuse_cycle(draft: Draft, ids: Mapping[str, ValueId], there: Iterable[ValueSnapshot]) -> None:
+    """Raise `InvalidDraft`, which names them, if values are computed from themselves."""
+    inputs: dict[str, list[str]] = {value.id: input_ids(value) for value in there}
+    names = {value.id: value.name or value.id for value in there}
+    for name, definition in draft.definitions.items():
+        names[ids[name]] = name
+        taken = definition.input_names() if isinstance(definition, Computed) else ()
+        inputs[ids[name]] = [ids[each] for each in taken]
+    done, path = set[str](), dict[str, Iterator[str]]()
+    for start in map(ids.__getitem__, draft.definitions):
+        path[start] = iter(() if start in done else inputs[start])
+        while path:
+            last = next(reversed(path))
+            following = next(path[last], None)
+            if following is None:
+                del path[last]
+                done.add(last)
+            elif following in path:
+                cycle = [*path][[*path].index(following) :]
+                shown = [names.get(each, each) for each in (*cycle, following)]
+                if len(shown) > _SHOWN:
+                    shown[_SHOWN // 2 : -_SHOWN // 2] = ["…"]
+                raise InvalidDraft(
+                    f"a cycle, where each is computed from the next: {' -> '.join(shown)}; take "
+                    "one of them out of the inputs of the one before it"
+                )
+            elif following not in done:
+                path[following] = iter(inputs.get(following, ()))
 
 
 class _Comparison:

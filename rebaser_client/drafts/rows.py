@@ -4,12 +4,13 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from io import StringIO
-from math import isfinite, isnan
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 from rebaser_client.display.frames import package
 from rebaser_client.errors import InvalidDraft
+from rebaser_client.plain_values import plain
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.plain_json import INT_MAX, INT_MIN
@@ -35,14 +36,11 @@ Table: TypeAlias = Iterable[Row] | _ToPylist | _ToDicts | _DataFrame | str | Pat
 """Rows as mappings, a table of Arrow, Polars or pandas, or the path of a file: see `read_rows`."""
 
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-_MISSING: Final = ("NAType", "NaTType")
-"""Types of what pandas has where a cell is missing, besides NaN."""
-
 _COLUMN: Final = re.compile(r"\{([^{}]+)\}")
 
 
 def rows_of(table: Table) -> list[dict[str, Any]]:
-    """The rows with plain cells: NumPy numbers become Python's, what is missing becomes None.
+    """The rows with plain cells, as `plain_values` says.
 
     Raises:
         InvalidDraft: it is no table.
@@ -60,7 +58,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     for number, row in enumerate(given, 1):
         if not isinstance(row, Mapping):
             raise InvalidDraft(f"row {number} is {row!r:.60}; a row has a name for each column")
-        rows.append({str(column): _plain(cell) for column, cell in row.items()})
+        rows.append({str(column): plain(cell) for column, cell in row.items()})
     return rows
 
 
@@ -150,13 +148,6 @@ def _is_whole(cell: str) -> bool:
 
 def _number(cell: str, *, whole: bool) -> int | float:
     return int(cell) if whole else float(cell)
-
-
-def _plain(cell: Any) -> Any:
-    if hasattr(cell, "item") and not hasattr(cell, "__len__"):
-        cell = cell.item()
-    missing = isnan(cell) if isinstance(cell, float) else type(cell).__name__ in _MISSING
-    return None if missing else cell
 
 
 def name_in(pattern: str, row: Row) -> str:

@@ -18,6 +18,19 @@ class Blocking(Generic[W]):
         self._wrapped: Final = wrapped
         self._loop: Final = loop
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} for {self._wrapped!r}>"
+
+
+def documented(method: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Give a method written by hand the docstring of the asynchronous one."""
+
+    def document(written: Callable[P, T]) -> Callable[P, T]:
+        written.__doc__ = method.__doc__
+        return written
+
+    return document
+
 
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],

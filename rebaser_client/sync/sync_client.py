@@ -14,7 +14,7 @@ from rebaser_client.drafts.named_change_set import EditedDraft, NamedChangeSet
 from rebaser_client.drafts.named_workspace import NamedBranch, NamedWorkspace
 from rebaser_client.drafts.plan import LoadPlan
 from rebaser_client.operations import Operations
-from rebaser_client.sync.blocking import Blocking, blocking, iterating
+from rebaser_client.sync.blocking import Blocking, blocking, documented, iterating
 from rebaser_client.sync.loop_thread import LoopThread
 from rebaser_client.value_reader import ChangeSetReader
 from rebaser_client.workspaces import Workspaces
@@ -84,6 +84,7 @@ class SyncChangeSet(Blocking[W]):
     load = blocking(NamedChangeSet.load)
     finish = blocking(NamedChangeSet.finish)
 
+    @documented(NamedChangeSet.edit)
     @contextmanager
     def edit(
         self,
@@ -106,6 +107,7 @@ class SyncBranch(SyncChangeSet[NamedBranch]):
     apply = blocking(NamedBranch.apply)
     abandon = blocking(NamedBranch.abandon)
 
+    @documented(NamedBranch.fork)
     def fork(self, *, exist_ok: bool = False) -> Self:
         """As `NamedBranch.fork`."""
         self._loop.run(self._wrapped.fork(exist_ok=exist_ok))
@@ -115,11 +117,13 @@ class SyncBranch(SyncChangeSet[NamedBranch]):
 class SyncWorkspace(SyncChangeSet[NamedWorkspace]):
     """As `NamedWorkspace`."""
 
+    @documented(NamedWorkspace.create)
     def create(self, *, exist_ok: bool = False) -> Self:
         """As `NamedWorkspace.create`."""
         self._loop.run(self._wrapped.create(exist_ok=exist_ok))
         return self
 
+    @documented(NamedWorkspace.branch)
     def branch(self, name: str) -> SyncBranch:
         """As `NamedWorkspace.branch`."""
         return SyncBranch(self._wrapped.branch(name), self._loop)
@@ -146,10 +150,12 @@ class SyncClient(Blocking[RebaserClient]):
         self.close: Final = close
         """Close the connection, and end the thread."""
 
+    @documented(RebaserClient.workspace)
     def workspace(self, name: str) -> SyncWorkspace:
         """As `RebaserClient.workspace`."""
         return SyncWorkspace(self._wrapped.workspace(name), self._loop)
 
+    @documented(RebaserClient.reader)
     def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> SyncReader:
         """As `RebaserClient.reader`."""
         return SyncReader(self._wrapped.reader(workspace_id, change_set_id), self._loop)

@@ -17,6 +17,7 @@ from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
+    from rebaser_core.ids import ChangeSet
     from rebaser_server.commands.support.deployment import Deployment
 
 _HEADINGS: Final = {
@@ -72,7 +73,9 @@ def add(commands: Any) -> None:
             _WHICH if not arguments.failed and arguments.address is None else None
         ),
     )
-    add_address_and_names(run, about="names or ids of computed values (default: none)")
+    add_address_and_names(
+        run, about="names or ids of computed values, or of functions: all that they compute"
+    )
     run.add_argument("--failed", action="store_true", help="compute all values that failed")
     add_wait(run, "wait until they are computed")
 
@@ -135,6 +138,37 @@ async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> in
     return Exit.OK if cancelled or arguments.pause else Exit.FAILED
 
 
+async def _computed_values(
+    deployment: "Deployment", change_set: "ChangeSet", names: list[str]
+) -> list[str]:
+    """The names or ids of values; in place of a function's name the ids of what it computes.
+
+    Raises:
+        NoSuchValue: neither a value nor a function that computes one has such a name.
+    """
+    from rebaser_client.errors import NoSuchValue
+    from rebaser_core.similar_names import offer
+    from rebaser_server.commands.support.value_source import read_values
+
+    missing = names and (await deployment.client.reader(*change_set).values(*names)).missing
+    if not missing:
+        return names
+    read = await read_values(deployment, change_set)
+    computed: dict[str, list[str]] = {}
+    for value in read.values.values():
+        if value.func_id is not None:
+            for known in {value.func_id, read.function_name(value.func_id)}:
+                computed.setdefault(known, []).append(value.id)
+    for name in missing:
+        if name not in computed and name not in read.names:
+            raise NoSuchValue(
+                f"no value is called {name!r}, and no function that computes one"
+                f"{offer(name, [*read.names, *computed])}"
+            )
+    found = [computed.get(name, [name]) if name in missing else [name] for name in names]
+    return list(dict.fromkeys(each for ids in found for each in ids))
+
+
 @with_deployment
 async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.failures import failures
@@ -147,7 +181,9 @@ async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         complain(f"rebaser: {_WHICH}")
         return Exit.BAD_SETTINGS
     await warn_if_paused(deployment, change_set)
-    names = await whole_ids(deployment, change_set, names)
+    names = await _computed_values(
+        deployment, change_set, await whole_ids(deployment, change_set, names)
+    )
     commit = await deployment.client.operations.recompute(
         *change_set, None if arguments.failed else names
     )

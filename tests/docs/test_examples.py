@@ -1,12 +1,16 @@
 """Each example runs as it stands, against a Rebaser that is up."""
 
+import asyncio
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from rebaser_client import BatchOutcome, connect
+from rebaser_core.ids import ChangeSetId, WorkspaceId
 from tests.docs.conftest import ROOT, Up
+from tests.helpers.batches import new_id
 from tests.helpers.eventually import eventually
 from tests.helpers.machine_requirements import lacking, program
 
@@ -107,3 +111,22 @@ def test_a_price_list_is_loaded_branched_applied_and_undone(up: Up, tmp_path: Pa
     assert len(commands) <= 8
     assert len([line for line in program.splitlines() if line.strip()]) <= 25
     assert not re.search(r"[0-9A-HJKMNP-TV-Z]{26}", program + shown)
+
+
+def test_another_application_counts_beside_a_rebaser(up: Up, tmp_path: Path) -> None:
+    """Under its own prefix, on the same NATS."""
+    command = [sys.executable, EXAMPLES / "counter.py", up.nats.url, tmp_path / "counters"]
+
+    async def enqueue() -> BatchOutcome:
+        await eventually((tmp_path / "counters").exists, within=30)
+        updates = [{"putValue": {"valueId": new_id(), "value": 1}}]
+        async with connect(up.nats.url, prefix="counters") as client, asyncio.timeout(60):
+            return await client.enqueue(WorkspaceId(), ChangeSetId(), updates)
+
+    with subprocess.Popen(command, cwd=ROOT) as counter:
+        try:
+            outcome = asyncio.run(enqueue())
+            assert outcome.commit is not None
+            assert counter.poll() is None
+        finally:
+            counter.terminate()

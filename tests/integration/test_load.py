@@ -133,3 +133,23 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
     mapped = "plan", "shop", tmp_path / "e.json", "--map"
     assert "--map is for tables" in await commands.tell(*mapped, "sku=name", code=1)
     assert "'sku' is no COLUMN=MEANING" in await commands.tell(*mapped, "sku", code=2)
+
+
+async def test_values_of_a_function_are_computed_again_by_its_name(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """A name that is neither a value's nor a function's is refused before anything is sent."""
+    graph = tmp_path / "graph.yaml"
+    graph.write_text(
+        "functions: {double: {cel: net * 2}}\nsources: {net: 1}\n"
+        "values: {a: {function: double, inputs: {net: net}}}\n"
+    )
+    await commands.tell("load", "shop", graph, "--yes", "--wait")
+
+    ran = await commands.tell("dvu", "run", "shop", "double", "--wait")
+    refused = await commands.give("dvu", "run", "shop", "doubel")
+
+    assert "the values are computed" in ran
+    assert refused.code != 0
+    assert "no value is called 'doubel', and no function" in refused.err
+    assert "there is 'double'" in refused.err

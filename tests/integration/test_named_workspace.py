@@ -1,5 +1,6 @@
 """Graphs written by name: edited, planned, branched and applied; no id is ever typed."""
 
+import pyarrow as pa
 import pytest
 
 from rebaser_client import (
@@ -9,6 +10,7 @@ from rebaser_client import (
     NamedChangeSet,
     NamedWorkspace,
     NoSuchChangeSet,
+    NoSuchValue,
     builtin,
     cel,
 )
@@ -109,3 +111,39 @@ async def test_many_names_are_read_in_several_questions(
     assert again.outcome is None
     values = await workspace.values("twice/A29", "total")
     assert [values[name].value for name in ("twice/A29", "total")] == [58, 435]
+
+
+async def test_a_cycle_with_what_is_there_is_refused_and_nothing_is_sent(
+    deployment: Deployment,
+) -> None:
+    """Over values that the draft does not name."""
+    workspace = await new_shop(deployment)
+    async with workspace.edit() as first:
+        shop(first)
+        first.value("with fee", ADD, "gross")
+        first.value("price", ADD, "with fee")
+    before = (await workspace.values()).commit
+    back = Draft()
+    back.value("gross", ADD, "net", "price")
+
+    with pytest.raises(InvalidDraft, match=r"gross -> price -> with fee -> gross"):
+        await workspace.load(back)
+
+    assert (await workspace.values()).commit == before
+
+
+async def test_what_a_notebook_shows_says_what_it_is(deployment: Deployment) -> None:
+    """Names instead of addresses in memory; an unknown name is refused, with similar ones."""
+    workspace = await new_shop(deployment)
+    async with workspace.edit() as g:
+        shop(g)
+
+    values = await workspace.values("net")
+
+    assert repr(workspace) == "<NamedWorkspace 'shop'>"
+    assert repr(deployment.client).startswith("<RebaserClient of 127.0.0.1:")
+    assert repr(values) == f"<ValueSet of 1 values as of commit {values.commit}: net=100>"
+    assert values.to_polars()["value"].to_list() == [100]
+    assert pa.table(values)["name"].to_pylist() == ["net"]
+    with pytest.raises(NoSuchValue, match="no value 'nte' in shop; there is 'net'"):
+        await workspace.values("nte")

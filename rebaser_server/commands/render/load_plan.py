@@ -23,7 +23,8 @@ def show_plan(plan: LoadPlan, *, as_json: bool) -> None:
     """Print the changes and their number."""
     if as_json:
         changes = [_plain(change) for change in plan.changes]
-        say_json({"changes": changes, "unchanged": plan.unchanged})
+        warned = {"warnings": list(plan.warnings)} if plan.warnings else {}
+        say_json({"changes": changes, "unchanged": plan.unchanged, **warned})
         return
     if not plan:
         say(f"nothing differs: {plan.summary()}")
@@ -34,7 +35,7 @@ def show_plan(plan: LoadPlan, *, as_json: bool) -> None:
     ]
     show(rows, _HEADINGS, as_json=False, nothing="")
     more = len(plan.changes) - _LISTED
-    say(*([f"and {more:,} more"] if more > 0 else []), plan.summary())
+    say(*([f"and {more:,} more"] if more > 0 else []), plan.summary(), *plan.warnings)
 
 
 def _plain(change: PlannedChange) -> dict[str, Any]:

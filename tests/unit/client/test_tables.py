@@ -79,16 +79,16 @@ def test_inputs_of_many_types_are_read():
 @pytest.mark.parametrize(
     ("column", "cells"),
     [
-        ("value", [dt.date(2026, 1, 1)] * 2),
+        ("value", [dt.timedelta(1)] * 2),
         ("value", pa.array([2**63, 1], pa.uint64())),
-        ("value", [{"day": dt.date(2026, 1, 1)}] * 2),
+        ("value", [{"span": dt.timedelta(1)}] * 2),
         ("inputs", [[ONE], [ONE]]),
         ("set", ["yes", "no"]),
         ("colour", ["red", "blue"]),
     ],
 )
 def test_a_column_that_no_update_has_is_refused_by_its_name(column, cells):
-    with pytest.raises(MalformedMessage, match=f"{column}|date is not JSON"):
+    with pytest.raises(MalformedMessage, match=f"{column}"):
         read_updates(pa.table({"id": IDS, column: cells}))
 
 

@@ -76,7 +76,7 @@ def test_a_definition_that_comes_twice_is_one() -> None:
     [
         (lambda g: g.source("", 1), "a text that is not empty"),
         (lambda g: g.source("x", {1, 2}), "source 'x': "),
-        (lambda g: g.source("x", float("nan")), "source 'x': "),
+        (lambda g: g.source("x", float("inf")), "source 'x': "),
         (lambda g: g.value("x", ADD, 5), r"5 is no input; an input is a value: define it with"),
         (lambda g: g.value("x", cel("a"), "a"), "takes its inputs by name"),
         (lambda g: g.value("x", builtin("not"), "a", "b"), "2 inputs, but not takes value"),

@@ -1,5 +1,7 @@
 """What a plan changes: only what differs, and nothing if nothing does."""
 
+import sys
+
 import pytest
 
 from rebaser_client import Draft, InvalidDraft, LoadPlan, builtin, cel
@@ -162,3 +164,65 @@ def test_a_large_plan_is_sent_as_a_table_with_the_same_updates() -> None:
     assert list(table) == list(plan.updates)
     for few_or_odd in (there.load(shop()), there.load(Draft(), prune=True)):
         assert few_or_odd.batch() is few_or_odd.updates
+
+
+def test_a_cycle_is_refused_by_names() -> None:
+    """Inside a draft, and together with what the change set has."""
+    g = Draft()
+    g.value("a", ADD, "b")
+    g.value("b", ADD, "a")
+    there = Shop()
+    there.load(shop())
+    over = Draft()
+    over.value("price", ADD, "gross")
+    there.load(over)
+    back = Draft()
+    back.value("gross", ADD, "price")
+
+    with pytest.raises(InvalidDraft, match=r"a cycle.*: a -> b -> a;"):
+        build_plan(g, {})
+    with pytest.raises(InvalidDraft, match=r"a cycle.*: gross -> price -> gross;"):
+        there.load(back)
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("net *", r"'net \*' is no CEL with the inputs net; line 1, column 6: Syntax error"),
+        ("1 +\n rate", "line 2, column 2: undeclared reference to 'rate'"),
+    ],
+)
+def test_cel_that_cannot_be_compiled_is_refused_with_its_place(
+    expression: str, message: str
+) -> None:
+    """Also for a variable that is no input."""
+    g = Draft()
+    g.value("x", cel(expression), net=g.source("net", 1))
+
+    with pytest.raises(InvalidDraft, match=message):
+        build_plan(g, {})
+
+
+def test_a_plan_says_if_cel_cannot_be_checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the engine the client cannot know; the values would fail."""
+    monkeypatch.setitem(sys.modules, "cel_expr_python.cel", None)
+    g = Draft()
+    g.value("x", cel("net *"), net=g.source("net", 1))
+
+    [warning] = build_plan(g, {}).warnings
+
+    assert "CEL is not checked here" in warning
+    assert warning in str(build_plan(g, {}))
+
+
+@pytest.mark.parametrize(
+    ("code", "inputs", "message"),
+    [("divide", ["net"], "input 'right' is missing"), ("sum", [], "input 'values' is missing")],
+)
+def test_an_input_that_a_function_needs_is_asked_for(code, inputs, message: str) -> None:
+    """Others may be left out: digits of `round`."""
+    g = Draft()
+    g.value("rounded", builtin("round"), "net")
+
+    with pytest.raises(InvalidDraft, match=message):
+        g.value("x", builtin(code), *inputs)

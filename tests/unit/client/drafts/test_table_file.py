@@ -103,10 +103,10 @@ def test_a_mistake_is_named_with_its_place(
 
 
 def test_a_cell_that_is_no_json_is_named_with_its_place(tmp_path: Path) -> None:
-    """Dates, for instance, which have to be cast."""
-    path = tmp_path / "days.parquet"
-    days = pa.array([1, 2], pa.date32())
+    """Decimals, for instance, which have to be cast."""
+    path = tmp_path / "prices.parquet"
+    days = pa.array([1, 2], pa.decimal128(9, 2))
     pq.write_table(pa.table({"name": ["a", "b"], "value": days}), path)
 
-    with pytest.raises(InvalidDraft, match=r"row 1: source 'a': .*date"):
+    with pytest.raises(InvalidDraft, match=r"row 1: source 'a': .*Decimal"):
         read_table_file(path)
