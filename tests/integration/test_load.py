@@ -93,17 +93,16 @@ async def test_a_table_is_loaded_by_name_and_then_nothing_differs(
     assert {value.name: value.value for value in values.values()} == {"7": 7.5, "most": 599.5}
 
 
-async def test_an_update_that_is_left_out_is_a_failure(commands: Commands, tmp_path: Path) -> None:
-    """The change set is not as the file says; the rest of it is."""
+async def test_a_file_with_a_cycle_is_refused_whole(commands: Commands, tmp_path: Path) -> None:
+    """By names, and nothing of it is sent, not even what is right."""
     values = {"z": {"function": "sum", "inputs": ["z"]}}
     (tmp_path / "graph.json").write_text(json.dumps({"sources": {"a": 1}, "values": values}))
 
     done = await commands.give("load", "shop", tmp_path / "graph.json", "--yes", "--wait")
 
-    assert done.code == 6
-    assert "did not fit" in done.out
-    [kept] = await commands.read("values", "shop", "a")
-    assert kept["value"] == 1
+    assert done.code == 1
+    assert "a cycle, where each is computed from the next: z -> z" in done.err
+    assert await commands.read("values", "shop") == []
 
 
 async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Path) -> None:
