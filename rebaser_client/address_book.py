@@ -114,8 +114,9 @@ class AddressBook:
             if record.workspace_id in workspaces and record.standing not in CLOSED_STATUSES
         ]
 
-    async def address_of(self, change_set: ChangeSet) -> str:
+    async def address_of(self, change_set: ChangeSet | tuple[str, str]) -> str:
         """The address of a registered change set; of another one its ids, which are one, too."""
+        change_set = ChangeSet.of(*change_set)
         try:
             workspace = await self._registry.workspace(change_set.workspace_id)
             record = await self._registry.change_set(change_set)
@@ -123,14 +124,15 @@ class AddressBook:
             return "/".join(map(str, change_set))
         return AddressedChangeSet(workspace, record).address
 
-    async def name_of(self, workspace: WorkspaceId) -> str:
+    async def name_of(self, workspace: WorkspaceId | str) -> str:
         """The name of a registered workspace; of another one its id."""
+        workspace = WorkspaceId.of(workspace, "workspace")
         try:
             return (await self._registry.workspace(workspace)).name
         except NoSuchChangeSet:
             return str(workspace)
 
-    async def check_free(self, name: str, workspace: WorkspaceId | None = None) -> None:
+    async def check_free(self, name: str, workspace: WorkspaceId | str | None = None) -> None:
         """Check that no workspace has the name; or no open change set of `workspace`, if given.
 
         Of two that are created at the same moment both may get it: then addresses take ids.
@@ -141,6 +143,7 @@ class AddressBook:
         if name == "." or (name == HEAD and workspace is not None):
             raise NameTaken(f"{name!r} means something else in addresses: choose another name")
         if workspace is not None:
+            workspace = WorkspaceId.of(workspace, "workspace")
             taken = [r for r in await self._catalog.change_sets(workspace) if r.name == name]
             if taken:
                 raise NameTaken(f"an open change set is called {name!r}: {taken[0].change_set_id}")

@@ -45,12 +45,12 @@ class BatchEnqueuer:
 
     async def enqueue(
         self,
-        workspace_id: WorkspaceId,
-        change_set_id: ChangeSetId,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
         updates: Updates,
         *,
         wait: Wait = "committed",
-        request_id: RequestId | None = None,
+        request_id: RequestId | str | None = None,
     ) -> BatchOutcome:
         """Enqueue a batch, wait, and return its outcome. A cancellation does not take it back.
 
@@ -81,7 +81,10 @@ class BatchEnqueuer:
         return BatchOutcome(outcome.request_id, outcome.commit, outcome.corrections, settlement)
 
     async def settled(
-        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, commit: int | None = None
+        self,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
+        commit: int | None = None,
     ) -> "Settlement":
         """Wait until all that `commit` left to be computed is; return what has no result.
 
@@ -96,7 +99,10 @@ class BatchEnqueuer:
         return await self._watch(workspace_id, change_set_id).settlement(reader, commit)
 
     def progress(
-        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, commit: int | None = None
+        self,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
+        commit: int | None = None,
     ) -> "AsyncIterator[Progress]":
         """How far the work on `commit` is, as it changes; ends when `settled` would return.
 
@@ -104,20 +110,22 @@ class BatchEnqueuer:
         """
         return self._watch(workspace_id, change_set_id).progress(commit)
 
-    def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> "ChangeSetReader":
+    def reader(
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
+    ) -> "ChangeSetReader":
         """Return a reader of the change set's values and history; makes no request."""
         from rebaser_client.value_reader import ChangeSetReader  # slow, and not needed to send
 
-        change_set = ChangeSet(workspace_id, change_set_id)
+        change_set = ChangeSet.of(workspace_id, change_set_id)
         return ChangeSetReader(self._js, self._subjects, change_set, self._options.content_type)
 
     async def enqueue_updates(
         self,
-        workspace_id: WorkspaceId,
-        change_set_id: ChangeSetId,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
         updates: Updates,
         *,
-        request_id: RequestId | None = None,
+        request_id: RequestId | str | None = None,
     ) -> RequestId:
         """Enqueue a batch; its request id, once it is stored and its task known to exist.
 
@@ -133,16 +141,16 @@ class BatchEnqueuer:
             NotConfirmed: not confirmed in time; it may be stored all the same.
             QueueFull: too much waits already; it is not stored. Ask again later.
         """
-        change_set = ChangeSet(workspace_id, change_set_id)
+        change_set = ChangeSet.of(workspace_id, change_set_id)
         return await self._enqueue(change_set, None, updates, request_id)
 
     async def enqueue_updates_with_reply(
         self,
-        workspace_id: WorkspaceId,
-        change_set_id: ChangeSetId,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
         updates: Updates,
         *,
-        request_id: RequestId | None = None,
+        request_id: RequestId | str | None = None,
     ) -> tuple[RequestId, Reply]:
         """As `enqueue_updates`, with the response to await: it comes once and is final.
 
@@ -150,48 +158,50 @@ class BatchEnqueuer:
         Awaiting raises `OutcomeUnknown` if the request was handled so long ago that no Rebaser
         remembers it.
         """
-        change_set = ChangeSet(workspace_id, change_set_id)
+        change_set = ChangeSet.of(workspace_id, change_set_id)
         return await self._enqueue_with_reply(change_set, None, updates, request_id)
 
     async def enqueue_updates_from_change_set(
         self,
-        workspace_id: WorkspaceId,
-        change_set_id: ChangeSetId,
-        from_change_set_id: ChangeSetId,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
+        from_change_set_id: ChangeSetId | str,
         updates: Updates,
         *,
-        request_id: RequestId | None = None,
+        request_id: RequestId | str | None = None,
     ) -> RequestId:
         """As `enqueue_updates`, for a batch that was taken from another change set."""
-        change_set = ChangeSet(workspace_id, change_set_id)
+        change_set = ChangeSet.of(workspace_id, change_set_id)
         return await self._enqueue(change_set, from_change_set_id, updates, request_id)
 
     async def enqueue_updates_from_change_set_with_reply(
         self,
-        workspace_id: WorkspaceId,
-        change_set_id: ChangeSetId,
-        from_change_set_id: ChangeSetId,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
+        from_change_set_id: ChangeSetId | str,
         updates: Updates,
         *,
-        request_id: RequestId | None = None,
+        request_id: RequestId | str | None = None,
     ) -> tuple[RequestId, Reply]:
         """As `enqueue_updates_from_change_set`, with the response to await."""
-        change_set = ChangeSet(workspace_id, change_set_id)
+        change_set = ChangeSet.of(workspace_id, change_set_id)
         return await self._enqueue_with_reply(change_set, from_change_set_id, updates, request_id)
 
-    def _watch(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> "SettlementWatch":
+    def _watch(
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
+    ) -> "SettlementWatch":
         from rebaser_client.outcomes.settlement import SettlementWatch  # the same
 
-        return SettlementWatch(self._js, self._subjects, ChangeSet(workspace_id, change_set_id))
+        return SettlementWatch(self._js, self._subjects, ChangeSet.of(workspace_id, change_set_id))
 
     async def _enqueue(
         self,
         change_set: ChangeSet,
-        origin: ChangeSetId | None,
+        origin: ChangeSetId | str | None,
         updates: Updates,
-        request_id: RequestId | None,
+        given: RequestId | str | None,
     ) -> RequestId:
-        request_id = request_id or RequestId()
+        request_id = _request_id(given)
         headers, payload = await self._encode(change_set, origin, updates, request_id)
         await self._sender.send(change_set, headers, payload)
         return request_id
@@ -199,11 +209,11 @@ class BatchEnqueuer:
     async def _enqueue_with_reply(
         self,
         change_set: ChangeSet,
-        origin: ChangeSetId | None,
+        origin: ChangeSetId | str | None,
         updates: Updates,
-        request_id: RequestId | None,
+        given: RequestId | str | None,
     ) -> tuple[RequestId, Reply]:
-        request_id = request_id or RequestId()
+        request_id = _request_id(given)
         headers, payload = await self._encode(change_set, origin, updates, request_id)
         reply = await self._sender.send_with_reply(change_set, request_id, headers, payload)
         return request_id, reply
@@ -211,10 +221,13 @@ class BatchEnqueuer:
     async def _encode(
         self,
         change_set: ChangeSet,
-        origin: ChangeSetId | None,
+        given_origin: ChangeSetId | str | None,
         updates: Updates,
         request_id: RequestId,
     ) -> tuple[dict[str, str], bytes]:
+        origin = None
+        if given_origin is not None:
+            origin = ChangeSetId.of(given_origin, "from_change_set_id")
         await self.workspace_check.check(change_set)
         content_type, limits = self._options.content_type, self._limits
         headers, payload = await encode_request(
@@ -223,3 +236,7 @@ class BatchEnqueuer:
         if self._options.author is not None:
             headers[AUTHOR] = self._options.author
         return headers, payload
+
+
+def _request_id(given: RequestId | str | None) -> RequestId:
+    return RequestId() if given is None else RequestId.of(given, "request_id")

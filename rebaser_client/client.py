@@ -106,13 +106,13 @@ class RebaserClient(BatchEnqueuer):
 
     async def enqueue_table(
         self,
-        workspace_id: WorkspaceId,
-        change_set_id: ChangeSetId,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
         table: Any,
         *,
         functions: Updates = (),
         wait: Wait = "committed",
-        request_id: RequestId | None = None,
+        request_id: RequestId | str | None = None,
     ) -> BatchOutcome:
         """As `enqueue`, of `functions` and, behind them, a put or a set for each row of a table.
 
@@ -144,7 +144,10 @@ class RebaserClient(BatchEnqueuer):
         return await read_all(self._batches, corrections)
 
     async def outcome(
-        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, request_id: RequestId
+        self,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
+        request_id: RequestId | str,
     ) -> OutcomeReplyV2:
         """Return the outcome of a recent request, for a caller that missed the reply.
 
@@ -153,7 +156,9 @@ class RebaserClient(BatchEnqueuer):
         Raises:
             Unreachable: no Rebaser answered.
         """
-        return await self._sender.outcome(ChangeSet(workspace_id, change_set_id), request_id)
+        return await self._sender.outcome(
+            ChangeSet.of(workspace_id, change_set_id), RequestId.of(request_id, "request_id")
+        )
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rebaser_client.errors import RequestRefused
 from rebaser_client.workspaces import SendCommand
-from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.records.registry_records import ChangeSetRequestV2
 
@@ -15,7 +15,9 @@ class Operations:
     def __init__(self, ask: SendCommand) -> None:
         self._send = ask
 
-    async def checkpoint(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> int:
+    async def checkpoint(
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
+    ) -> int:
         """Request a checkpoint of the change set; return the commit that it will include.
 
         Its owner writes the checkpoint a moment later, beside the requests: a checkpoint of
@@ -26,16 +28,15 @@ class Operations:
         """
         request = ChangeSetRequestV2(
             id=RequestId(),
-            workspace_id=workspace_id,
-            change_set_id=change_set_id,
+            **ChangeSet.of(workspace_id, change_set_id)._asdict(),
             action="checkpoint",
         )
         return _commit(await self._send(request))
 
     async def recompute(
         self,
-        workspace_id: WorkspaceId,
-        change_set_id: ChangeSetId,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
         values: Sequence[str] | None = None,
     ) -> int:
         """Recompute the values of these names or ids, or all failed ones; return the commit.
@@ -48,8 +49,7 @@ class Operations:
         """
         request = ChangeSetRequestV2(
             id=RequestId(),
-            workspace_id=workspace_id,
-            change_set_id=change_set_id,
+            **ChangeSet.of(workspace_id, change_set_id)._asdict(),
             action="recompute",
             values=None if values is None else list(values),
         )

@@ -52,8 +52,8 @@ class WorkspaceCatalog:
         self,
         name: str,
         *,
-        workspace_id: WorkspaceId | None = None,
-        head: ChangeSetId | None = None,
+        workspace_id: WorkspaceId | str | None = None,
+        head: ChangeSetId | str | None = None,
     ) -> Workspace:
         """Register a workspace with its head, which is empty unless it is a change set in use.
 
@@ -63,7 +63,10 @@ class WorkspaceCatalog:
             AlreadyRegistered: there is a workspace of that id with another head.
         """
         workspace = new_workspace(
-            name, workspace_id or WorkspaceId(), head or ChangeSetId(), self._author
+            name,
+            WorkspaceId() if workspace_id is None else WorkspaceId.of(workspace_id, "workspace_id"),
+            ChangeSetId() if head is None else ChangeSetId.of(head, "head"),
+            self._author,
         )
         await self.registry.create_workspace(workspace.record)
         await self.registry.create_change_set(workspace.head)
@@ -77,9 +80,10 @@ class WorkspaceCatalog:
         return [*found.values()]
 
     async def change_sets(
-        self, workspace_id: WorkspaceId, *, closed: bool = False
+        self, workspace_id: WorkspaceId | str, *, closed: bool = False
     ) -> list[ChangeSetRecordV1]:
         """Those of the workspace that are open, the oldest first; with `closed` all."""
+        workspace_id = WorkspaceId.of(workspace_id, "workspace_id")
         found = {  # one that changes meanwhile comes twice
             record.change_set_id: record async for record in self.registry.change_sets(workspace_id)
         }
@@ -89,23 +93,23 @@ class WorkspaceCatalog:
         )
 
     async def describe(
-        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
     ) -> ChangeSetRecordV1:
         """What is registered of it.
 
         Raises:
             NoSuchChangeSet: nothing.
         """
-        return await self.registry.change_set(ChangeSet(workspace_id, change_set_id))
+        return await self.registry.change_set(ChangeSet.of(workspace_id, change_set_id))
 
     async def fork(
         self,
-        workspace_id: WorkspaceId,
+        workspace_id: WorkspaceId | str,
         name: str,
         *,
-        base: ChangeSetId | None = None,
+        base: ChangeSetId | str | None = None,
         commit: int | None = None,
-        change_set_id: ChangeSetId | None = None,
+        change_set_id: ChangeSetId | str | None = None,
     ) -> ChangeSetRecordV1:
         """Register a branch of head, or of another change set, as it is or was at a commit.
 
@@ -118,13 +122,20 @@ class WorkspaceCatalog:
             QuotaExceeded: the workspace has as many change sets as it may have.
             AlreadyRegistered: `change_set_id` is taken by another.
         """
+        workspace_id = WorkspaceId.of(workspace_id, "workspace_id")
+        branch = (
+            ChangeSetId()
+            if change_set_id is None
+            else ChangeSetId.of(change_set_id, "change_set_id")
+        )
+        base = None if base is None else ChangeSetId.of(base, "base")
         workspace = await self.registry.workspace(workspace_id)
         await self.registry.check_quota(workspace_id, self._limits.change_sets)
         parent = await self.describe(workspace_id, base or workspace.head)
         record = new_branch(
             name,
             workspace,
-            change_set_id or ChangeSetId(),
+            branch,
             await self._base(parent, commit),
             self._author,
         )
@@ -142,16 +153,16 @@ class WorkspaceCatalog:
         return ForkPoint(change_set_id=parent.change_set_id, commit=commit)
 
     async def rename(
-        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, name: str
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str, name: str
     ) -> ChangeSetRecordV1:
         """Rename the change set; return its record. Several may have the same name."""
-        change_set = ChangeSet(workspace_id, change_set_id)
+        change_set = ChangeSet.of(workspace_id, change_set_id)
         return await self.registry.update(
             change_set, lambda record: record.model_copy(update={"name": validated_name(name)})
         )
 
     async def comment(
-        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId, text: str
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str, text: str
     ) -> CommentRecordV1:
         """Add a comment to a registered change set, open or closed. It stays as it is.
 
@@ -166,8 +177,7 @@ class WorkspaceCatalog:
         try:
             comment = CommentRecordV1(
                 id=RequestId(),
-                workspace_id=workspace_id,
-                change_set_id=change_set_id,
+                **ChangeSet.of(workspace_id, change_set_id)._asdict(),
                 text=text,
                 created_at=now(),
                 by=self._author,
@@ -178,7 +188,7 @@ class WorkspaceCatalog:
         return comment
 
     async def comments(
-        self, workspace_id: WorkspaceId, change_set_id: ChangeSetId
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
     ) -> list[CommentRecordV1]:
         """All comments on the change set, the oldest first."""
-        return await self.registry.comments(ChangeSet(workspace_id, change_set_id))
+        return await self.registry.comments(ChangeSet.of(workspace_id, change_set_id))

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from rebaser_client.errors import RequestRefused
 from rebaser_client.workspace_catalog import CLOSED_STATUSES, WorkspaceCatalog
 from rebaser_core.batch_limits import BatchLimits
-from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
@@ -46,7 +46,9 @@ class Workspaces(WorkspaceCatalog):
         super().__init__(js, subjects, limits, author)
         self._send = ask
 
-    async def refresh(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
+    async def refresh(
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
+    ) -> None:
         """Materialise the branch and merge every change that head has by now.
 
         Raises:
@@ -56,8 +58,8 @@ class Workspaces(WorkspaceCatalog):
 
     async def apply(
         self,
-        workspace_id: WorkspaceId,
-        change_set_id: ChangeSetId,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
         *,
         reviewed: str | None = None,
     ) -> ChangeSetRecordV1:
@@ -84,7 +86,9 @@ class Workspaces(WorkspaceCatalog):
             raise RequestRefused(record.problem or "head would not have it")
         return record
 
-    async def abandon(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
+    async def abandon(
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
+    ) -> None:
         """Have the branch closed without effect on head. Its data stays; it can be forked.
 
         Raises:
@@ -95,7 +99,9 @@ class Workspaces(WorkspaceCatalog):
             workspace_id, change_set_id, lambda r: r.standing in CLOSED_STATUSES
         )
 
-    async def delete(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
+    async def delete(
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
+    ) -> None:
         """Have the branch closed for good, and its data gone after the retention time.
 
         A head goes with its whole workspace: see `delete_workspace`.
@@ -108,7 +114,7 @@ class Workspaces(WorkspaceCatalog):
             raise RequestRefused("a head is deleted with its workspace only")
         await self._delete(workspace_id, change_set_id)
 
-    async def delete_workspace(self, workspace_id: WorkspaceId) -> None:
+    async def delete_workspace(self, workspace_id: WorkspaceId | str) -> None:
         """Have all its change sets deleted, head last, and its record gone with head's data.
 
         Asked again it goes on where it was. A branch that is forked meanwhile stays, and
@@ -118,6 +124,7 @@ class Workspaces(WorkspaceCatalog):
             NoSuchChangeSet: there is no such workspace.
             RequestRefused: a branch is on its way to head.
         """
+        workspace_id = WorkspaceId.of(workspace_id, "workspace_id")
         head = (await self.registry.workspace(workspace_id)).head
         for record in reversed(await self.change_sets(workspace_id, closed=True)):
             if record.standing != ChangeSetStatus.DELETED and record.change_set_id != head:
@@ -125,7 +132,9 @@ class Workspaces(WorkspaceCatalog):
         if (await self.describe(workspace_id, head)).standing != ChangeSetStatus.DELETED:
             await self._delete(workspace_id, head)
 
-    async def _delete(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> None:
+    async def _delete(
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
+    ) -> None:
         await self._command(workspace_id, change_set_id, "delete")
         await self._await_record(
             workspace_id, change_set_id, lambda r: r.standing == ChangeSetStatus.DELETED
@@ -133,8 +142,8 @@ class Workspaces(WorkspaceCatalog):
 
     async def _await_record(
         self,
-        workspace_id: WorkspaceId,
-        change_set_id: ChangeSetId,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
         until: Callable[[ChangeSetRecordV1], bool],
     ) -> ChangeSetRecordV1:
         """Return the record once `until` accepts it: it follows the log of the change set."""
@@ -147,16 +156,15 @@ class Workspaces(WorkspaceCatalog):
 
     async def _command(
         self,
-        workspace_id: WorkspaceId,
-        change_set_id: ChangeSetId,
+        workspace_id: WorkspaceId | str,
+        change_set_id: ChangeSetId | str,
         action: Action,
         *,
         reviewed: str | None = None,
     ) -> RequestId:
         request = ChangeSetRequestV2(
             id=RequestId(),
-            workspace_id=workspace_id,
-            change_set_id=change_set_id,
+            **ChangeSet.of(workspace_id, change_set_id)._asdict(),
             action=action,
             reviewed=reviewed,
         )

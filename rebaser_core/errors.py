@@ -6,6 +6,7 @@ RebaserError
 │   │   └── CostlyMessage     takes too much memory for its size; it was not read
 │   └── UnsupportedMessage    not for this build; the payload was not touched
 │       └── NewerVersion      a newer build can read it
+├── MalformedId               no id, and not the text of one
 └── UnknownSubject            not a subject of ours
 """
 
@@ -32,6 +33,10 @@ class UnsupportedMessage(MessageError):
 
 class NewerVersion(UnsupportedMessage):
     """The version is above the newest that this build knows; a newer build will read it."""
+
+
+class MalformedId(RebaserError, ValueError):
+    """An argument is no id; the message has its name, and what an id looks like."""
 
 
 class UnknownSubject(RebaserError):

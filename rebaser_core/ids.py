@@ -9,11 +9,13 @@ from pydantic_core import CoreSchema, core_schema
 from ulid import ULID
 
 from rebaser_core import new_ids
+from rebaser_core.errors import MalformedId
 
 CANONICAL: Final = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 _is_canonical: Final = re.compile(CANONICAL).fullmatch
 ID_LENGTH: Final = 26
 """Characters of an id."""
+_EXAMPLE: Final = "01JZ3Y7Q8M4T2V9K6X5B0N1CDE"
 _are_canonical: Final = re.compile(f"(?:{CANONICAL[1:-1]})*+").fullmatch
 
 SHORTEST_PART: Final = 4
@@ -59,6 +61,24 @@ class _Ulid(ULID):
         if not _is_canonical(string):
             raise ValueError(f"{string[:80]!r} is not a canonical ULID")
         return cls._from_canonical(string)
+
+    @classmethod
+    def of(cls, given: object, argument: str) -> Self:
+        """The id that a caller gave as `argument`: one of this type, or its text.
+
+        Raises:
+            MalformedId: it is neither.
+        """
+        if isinstance(given, cls):
+            return given
+        if isinstance(given, str) and _is_canonical(given):
+            return cls._from_canonical(given)
+        if isinstance(given, ULID):
+            return cls(given.bytes)
+        raise MalformedId(
+            f"{argument} is {given!r:.80}, which is no id: an id is a ULID, {ID_LENGTH} digits and "
+            f"upper-case letters as {_EXAMPLE}"
+        )
 
     @classmethod
     def _from_canonical(cls, string: str) -> Self:
@@ -110,6 +130,18 @@ class ChangeSet(NamedTuple):
 
     workspace_id: WorkspaceId
     change_set_id: ChangeSetId
+
+    @classmethod
+    def of(cls, workspace_id: object, change_set_id: object) -> Self:
+        """The change set of two ids, each of which may be text.
+
+        Raises:
+            MalformedId: one of them is no id; the message says which.
+        """
+        return cls(
+            WorkspaceId.of(workspace_id, "workspace_id"),
+            ChangeSetId.of(change_set_id, "change_set_id"),
+        )
 
     def __str__(self) -> str:
         return f"{self.workspace_id}.{self.change_set_id}"

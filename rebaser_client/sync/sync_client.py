@@ -156,7 +156,9 @@ class SyncClient(Blocking[RebaserClient]):
         return SyncWorkspace(self._wrapped.workspace(name), self._loop)
 
     @documented(RebaserClient.reader)
-    def reader(self, workspace_id: WorkspaceId, change_set_id: ChangeSetId) -> SyncReader:
+    def reader(
+        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
+    ) -> SyncReader:
         """As `RebaserClient.reader`."""
         return SyncReader(self._wrapped.reader(workspace_id, change_set_id), self._loop)
 
