@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from rebaser_client.drafts.rows import read_csv
     from rebaser_client.errors import (
         AlreadyRegistered,
+        ClientClosed,
         ClientError,
+        ClientForked,
         InvalidDraft,
         MissingPackage,
         NoSuchChangeSet,
@@ -33,12 +35,13 @@ if TYPE_CHECKING:
         RequestRefused,
         TooLarge,
         Unreachable,
+        WrongEventLoop,
     )
     from rebaser_client.outcomes.batch_outcome import BatchOutcome
     from rebaser_client.outcomes.settlement import Progress, Settlement
     from rebaser_client.queries.provenance import Provenance
     from rebaser_client.value_reader import ValueSet
-    from rebaser_core.errors import MalformedMessage, RebaserError
+    from rebaser_core.errors import MalformedId, MalformedMessage, RebaserError
     from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 
 _MODULE_OF = {
@@ -57,7 +60,9 @@ _MODULE_OF = {
     "LoadPlan": "rebaser_client.drafts.plan",
     "read_csv": "rebaser_client.drafts.rows",
     "AlreadyRegistered": "rebaser_client.errors",
+    "ClientClosed": "rebaser_client.errors",
     "ClientError": "rebaser_client.errors",
+    "ClientForked": "rebaser_client.errors",
     "InvalidDraft": "rebaser_client.errors",
     "MissingPackage": "rebaser_client.errors",
     "NoSuchChangeSet": "rebaser_client.errors",
@@ -72,11 +77,13 @@ _MODULE_OF = {
     "RequestRefused": "rebaser_client.errors",
     "TooLarge": "rebaser_client.errors",
     "Unreachable": "rebaser_client.errors",
+    "WrongEventLoop": "rebaser_client.errors",
     "BatchOutcome": "rebaser_client.outcomes.batch_outcome",
     "Progress": "rebaser_client.outcomes.settlement",
     "Settlement": "rebaser_client.outcomes.settlement",
     "Provenance": "rebaser_client.queries.provenance",
     "ValueSet": "rebaser_client.value_reader",
+    "MalformedId": "rebaser_core.errors",
     "MalformedMessage": "rebaser_core.errors",
     "RebaserError": "rebaser_core.errors",
     "ChangeSetId": "rebaser_core.ids",
@@ -89,11 +96,14 @@ __all__ = [
     "AlreadyRegistered",
     "BatchOutcome",
     "ChangeSetId",
+    "ClientClosed",
     "ClientError",
+    "ClientForked",
     "Draft",
     "EditedDraft",
     "InvalidDraft",
     "LoadPlan",
+    "MalformedId",
     "MalformedMessage",
     "MissingPackage",
     "NamedBranch",
@@ -120,6 +130,7 @@ __all__ = [
     "ValueDifferences",
     "ValueSet",
     "WorkspaceId",
+    "WrongEventLoop",
     "builtin",
     "cel",
     "connect",

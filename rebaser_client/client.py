@@ -1,6 +1,7 @@
 """`RebaserClient`: enqueue updates for a change set, and await what became of them."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -12,7 +13,7 @@ from rebaser_client.batch_enqueuer import BatchEnqueuer, Wait
 from rebaser_client.batches import Updates
 from rebaser_client.correction_reader import read_all
 from rebaser_client.display.frames import package
-from rebaser_client.errors import Unreachable
+from rebaser_client.errors import ClientClosed, ClientForked, Unreachable, WrongEventLoop
 from rebaser_client.operations import Operations
 from rebaser_client.outcomes.batch_outcome import BatchOutcome
 from rebaser_client.registry import Registry
@@ -41,6 +42,24 @@ if TYPE_CHECKING:
 _LOCAL: Final = ("nats://127.0.0.1:4222",)
 
 _LIMITS: Final = BatchLimits()
+
+
+class _Lifetime:
+    """How long a client may be used, and where: in its process and loop, until it is closed."""
+
+    def __init__(self, nc: Client) -> None:
+        self._nc = nc
+        self._process = os.getpid()
+        self._loop = asyncio.get_running_loop()
+
+    def check(self) -> None:
+        """Raise `ClientForked`, `ClientClosed` or `WrongEventLoop` if the client is not usable."""
+        if os.getpid() != self._process:
+            raise ClientForked
+        if self._nc.is_closed:
+            raise ClientClosed
+        if asyncio.get_running_loop() is not self._loop:
+            raise WrongEventLoop
 
 
 class RebaserClient(BatchEnqueuer):
@@ -84,6 +103,7 @@ class RebaserClient(BatchEnqueuer):
     @asynccontextmanager
     async def on(cls, nc: Client, js: JetStream, **options: Any) -> AsyncIterator[Self]:
         """A client on an open connection; `options` are the constructor's."""
+        js.connection.guard = _Lifetime(nc).check
         async with receiving_replies(nc) as replies:
             yield cls(js, replies, **options)
 
@@ -129,11 +149,11 @@ class RebaserClient(BatchEnqueuer):
             OSError: the file cannot be read.
             ClientError: as `enqueue`.
         """
+        where = ChangeSet.of(workspace_id, change_set_id)
+        request_id = None if request_id is None else RequestId.of(request_id, "request_id")
         tables = package("rebaser_client.tables", extra="arrow")
         updates = await asyncio.to_thread(tables.read_updates, table, functions)
-        return await self.enqueue(
-            workspace_id, change_set_id, updates, wait=wait, request_id=request_id
-        )
+        return await self.enqueue(*where, updates, wait=wait, request_id=request_id)
 
     async def corrections(self, corrections: Sequence[Correction]) -> Sequence[Correction]:
         """Return all corrections, if a response or a log entry has only the first of many.

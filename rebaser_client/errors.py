@@ -3,6 +3,9 @@
 RebaserError
 └── ClientError
     ├── AlreadyRegistered  a workspace or change set of that id is registered already
+    ├── ClientClosed  nothing was sent: the client's connection was closed before
+    ├── ClientForked  nothing was sent: the client is the parent process's
+    ├── WrongEventLoop  nothing was sent: the client belongs to another event loop
     ├── InvalidDraft   nothing was sent: a graph that a program wrote makes no sense, and why
     ├── MissingPackage   a package is not installed that makes what was asked for
     ├── NameTaken     a workspace or an open change set has that name already
@@ -26,6 +29,35 @@ from rebaser_core.errors import RebaserError
 
 class ClientError(RebaserError):
     """Asking failed."""
+
+
+class ClientClosed(ClientError):
+    """The client was closed; what was sent before is not taken back. Connect anew."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this client is closed: use it within the `with` of its `connect`, or connect anew"
+        )
+
+
+class ClientForked(ClientError):
+    """The client is the parent process's, which still uses its connection. Connect anew."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this client was connected by the parent of this process, and a connection does not "
+            "survive a fork: call `connect` in this process"
+        )
+
+
+class WrongEventLoop(ClientError):
+    """The client was connected in another event loop, which alone may use it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this client was connected in another event loop: use it there, connect another one "
+            "in this loop, or take `rebaser_client.sync`, which threads may share"
+        )
 
 
 class NotConfirmed(ClientError):

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from rebaser_client.errors import ClientClosed
 from rebaser_core import trace_context
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, RequestId
@@ -44,6 +45,13 @@ class ReplyInbox:
         if not waiting:
             del self._pending[key]
 
+    def close(self) -> None:
+        """End every wait for a response: none comes any more."""
+        for future in [each for waiting in self._pending.values() for each in waiting]:
+            if not future.done():
+                future.set_exception(ClientClosed())
+                future.exception()  # it may be awaited, and need not be
+
     def address(self, request_id: RequestId) -> str:
         return f"{self.inbox_root}.{request_id}"
 
@@ -76,4 +84,7 @@ async def receiving_replies(nc: Client) -> AsyncIterator[ReplyInbox]:
     """Answers arrive for as long as the body runs."""
     replies = ReplyInbox(nc.new_inbox())
     async with subscribed(nc, f"{replies.inbox_root}.*", replies.receive):
-        yield replies
+        try:
+            yield replies
+        finally:
+            replies.close()

@@ -151,6 +151,7 @@ class RequestSender:
 
         None will come, either, if the request was sent before and is handled already.
         """
+        self._js.connection.guard()
         unknown = 0
         try:
             for patience in chain(OUTCOME_POLLS, repeat(OUTCOME_POLL_INTERVAL)):

@@ -39,6 +39,7 @@ def blocking(
 
     @wraps(method)
     def call(self: Blocking[Any], /, *args: P.args, **options: P.kwargs) -> T:
+        self._loop.check()
         return self._loop.run(method(self._wrapped, *args, **options))
 
     return call
@@ -51,6 +52,7 @@ def iterating(
 
     @wraps(method)
     def call(self: Blocking[Any], /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
+        self._loop.check()
         return self._loop.iterate(method(self._wrapped, *args, **options))
 
     return call

@@ -148,7 +148,7 @@ class SyncClient(Blocking[RebaserClient]):
         self.addresses = SyncAddressBook(wrapped.addresses, loop)
         self.operations = SyncOperations(wrapped.operations, loop)
         self.close: Final = close
-        """Close the connection, and end the thread."""
+        """Close the connection, and end the thread; again, or in a forked process, do nothing."""
 
     @documented(RebaserClient.workspace)
     def workspace(self, name: str) -> SyncWorkspace:
@@ -186,6 +186,8 @@ def connect(*servers: str, **options: Any) -> SyncClient:
     held.add_done_callback(lambda ended: _fail(ready, ended))
 
     def close() -> None:
+        if loop.is_forked or not loop.is_open:
+            return
         loop.call(closing.set)
         held.result()
         loop.stop()

@@ -42,6 +42,8 @@ class Connection:
         """What fits into one message."""
         self.has_callbacks = False
         """Whether nats-py calls `notify`; otherwise waiters poll every `POLL_INTERVAL` seconds."""
+        self.guard: Callable[[], None] = lambda: None
+        """Called before each use; raises an error of the owner's if there must be none."""
         self._listeners: dict[Callable[[], None], None] = {}
         self.pending_replies = PendingReplies()
         self._inbox: str | None = None
@@ -92,6 +94,7 @@ class Connection:
         self.add_listener(change.set)
         try:
             while not self.is_connected:
+                self.guard()
                 if self.nc.is_closed:
                     raise NatsUnreachable("connection closed")
                 change.clear()
@@ -116,6 +119,7 @@ class Connection:
             Unsendable: a subject or header that no message may have; nothing was sent.
             NatsUnreachable: the connection was closed for good.
         """
+        self.guard()
         nc = self.nc
         if not isinstance(nc, FastClient):  # which looks itself
             self.message_limits.check(subject, payload, headers, reply)
@@ -182,6 +186,7 @@ class Connection:
                 already as ever will be; nothing was sent.
             Unsendable: as of `publish`.
         """
+        self.guard()
         if not self.is_connected:
             await self.wait_connected()
         inbox = self._inbox or await self._open_inbox()
@@ -204,6 +209,7 @@ class Connection:
         Not with `rtt` or `flush` of nats-py: an answer to one of these that was given up ends the
         reader, and the connection stays up without one; and they overtake what waits to be sent.
         """
+        self.guard()
         pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         with propagate_cancellation(), translate_errors():
             self._flush()

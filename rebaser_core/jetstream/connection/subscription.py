@@ -10,6 +10,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import DEFAULT_SUB_PENDING_BYTES_LIMIT, Subscription
 
 from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_core.jetstream.connection.fast_client import Callback
 
 
@@ -27,6 +28,7 @@ async def subscribed(
     `receive` gets each message; without it the body reads them from the subscription.
     Messages beyond `pending_bytes` octets that wait for `receive` are dropped.
     """
+    Connection.of(nc).guard()
     subscription = await nc.subscribe(
         subject, queue=queue, cb=receive, pending_bytes_limit=pending_bytes
     )

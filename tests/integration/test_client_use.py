@@ -1,0 +1,238 @@
+"""Where and how long a client may be used, and what its methods take for ids."""
+
+import asyncio
+import gc
+import inspect
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rebaser_client import (
+    ClientClosed,
+    ClientError,
+    ClientForked,
+    MalformedId,
+    RebaserClient,
+    WrongEventLoop,
+    connect,
+    sync,
+)
+from rebaser_core.ids import RequestId
+from tests.helpers.batches import ExampleGraph
+from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
+
+IDS = ("workspace_id", "change_set_id", "from_change_set_id", "request_id", "base", "head")
+"""Arguments that are ids wherever they occur."""
+
+OTHERS = {
+    "updates": [],
+    "table": "nowhere.parquet",
+    "name": "name",
+    "text": "text",
+    "address": "/".join(["01JZ3Y7Q8M4T2V9K6X5B0N1CDE"] * 2),
+    "name_or_id": "name",
+    "workspace": str(RequestId()),
+    "change_set": (str(RequestId()), str(RequestId())),
+    "corrections": [],
+}
+"""What the other arguments may be."""
+
+OFFLINE = {"enqueue_table", "corrections", "workspace", "reader", "progress"}
+"""They read a file first, or ask nothing by themselves."""
+
+
+def methods_of(client: Any) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
+    """Each public method with arguments that it takes, ids as text."""
+    for part in (client, client.workspaces, client.operations, client.addresses):
+        for name, method in inspect.getmembers(part, inspect.ismethod):
+            if name.startswith("_") or name in ("on", "close"):
+                continue
+            wanted = inspect.signature(method).parameters
+            given = {
+                each: str(RequestId()) if each in IDS else OTHERS[each]
+                for each, parameter in wanted.items()
+                if each in IDS or parameter.default is parameter.empty
+            }
+            yield f"{type(part).__name__}.{name}", method, given
+
+
+async def called(method: Callable[..., Any], given: dict[str, Any]) -> Any:
+    result = method(**given)
+    if inspect.isasyncgen(result):
+        return [each async for each in result]
+    return await result if inspect.isawaitable(result) else result
+
+
+async def closed_client(deployment: Deployment) -> RebaserClient:
+    async with connect(deployment.nats.url) as client:
+        pass
+    return client
+
+
+async def test_every_method_takes_ids_as_text_and_refuses_a_malformed_one_by_its_name(
+    deployment: Deployment,
+) -> None:
+    """The client is closed: what is refused for that alone has taken its arguments."""
+    client = await closed_client(deployment)
+    seen = set()
+    for name, method, given in methods_of(client):
+        for each in [key for key in given if key in IDS or (key == "workspace")]:
+            with pytest.raises(MalformedId, match=rf"{each} is .*an id is a ULID, 26 digits"):
+                await called(method, given | {each: "shop"})
+            seen.add(each)
+        if name.rpartition(".")[2] not in OFFLINE:
+            with pytest.raises(ClientClosed):
+                await called(method, given)
+
+    assert seen == {*IDS, "workspace"}
+
+
+async def test_ids_as_text_name_the_same_change_set_and_request(deployment: Deployment) -> None:
+    [change_set], request, values = new_change_sets(1), RequestId(), ExampleGraph()
+    where = tuple(map(str, change_set))
+    await deployment.start()
+
+    outcome = await deployment.client.enqueue(
+        *where, values.define(1, 2), wait="computed", request_id=str(request)
+    )
+    read = await deployment.client.reader(*where).values()
+
+    assert outcome.request_id == request
+    assert read[values.gross].value == 3
+
+
+async def test_a_closed_client_says_so_in_everything_that_it_made(deployment: Deployment) -> None:
+    [change_set] = new_change_sets(1)
+    async with connect(deployment.nats.url) as client:
+        reader, shop = client.reader(*change_set), client.workspace("shop")
+        branch = shop.branch("winter")
+        _, reply = await client.enqueue_updates_with_reply(*change_set, ExampleGraph().define(1, 2))
+        waiting = asyncio.ensure_future(reply)
+        await asyncio.sleep(0)
+
+    for late in (
+        waiting, reader.values(), reader.log(), reader.why("a"), reader.difference(),
+        shop.values(), shop.create(), shop.settled(), branch.fork(), branch.apply(),
+    ):  # fmt: skip
+        with pytest.raises(ClientClosed, match="this client is closed"):
+            await late
+
+
+async def test_a_client_in_another_event_loop_says_so_and_goes_on_in_its_own(
+    deployment: Deployment,
+) -> None:
+    [change_set], said = new_change_sets(1), []
+
+    async def use() -> None:
+        for late in (
+            deployment.client.enqueue(*change_set, ExampleGraph().define(1, 2)),
+            deployment.client.reader(*change_set).values(),
+            deployment.client.workspaces.all(),
+        ):
+            try:
+                await late
+            except ClientError as error:
+                said.append(type(error))
+
+    await asyncio.to_thread(asyncio.run, use())
+
+    assert said == [WrongEventLoop] * 3
+    assert await deployment.client.workspaces.all() == []
+
+
+def in_child(use: Callable[[], Any]) -> type | str:
+    """Which error a forked process meets."""
+    receiving, sending = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            use()
+            os.write(sending, b"none")
+        except BaseException as error:  # noqa: BLE001 - the parent looks at it
+            os.write(sending, type(error).__name__.encode())
+        finally:
+            os._exit(0)
+    os.close(sending)
+    with os.fdopen(receiving, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+async def test_a_forked_process_is_told_to_connect_itself(deployment: Deployment) -> None:
+    """The connection stays the parent's, which goes on with it."""
+    [change_set] = new_change_sets(1)
+
+    def use(client: RebaserClient) -> None:
+        asyncio.events._set_running_loop(None)  # as in a child that begins anew
+        asyncio.run(client.reader(*change_set).values())
+
+    said = in_child(lambda: use(deployment.client))
+
+    assert said == ClientForked.__name__
+    assert await deployment.client.workspaces.all() == []
+
+
+async def test_a_sync_client_names_the_fork_and_its_parent_goes_on(deployment: Deployment) -> None:
+    def script() -> tuple[Any, ...]:
+        with sync.connect(deployment.nats.url) as client:
+            shop = client.workspace("shop")
+            said = in_child(client.workspaces.all), in_child(shop.values), in_child(client.close)
+            return (*said, client.workspaces.all())
+
+    assert await asyncio.to_thread(script) == ("ClientForked", "ClientForked", "none", [])
+
+
+async def test_a_closed_sync_client_says_so_and_leaves_no_coroutine_behind(
+    deployment: Deployment, recwarn: pytest.WarningsRecorder
+) -> None:
+    [change_set] = new_change_sets(1)
+
+    def script() -> None:
+        with sync.connect(deployment.nats.url) as client:
+            shop, reader = client.workspace("shop"), client.reader(*change_set)
+            branch = shop.branch("winter")
+        client.close()
+        for late in (
+            client.workspaces.all, shop.values, reader.values, branch.fork, shop.create,
+            lambda: client.find("shop"), lambda: next(client.progress(*change_set)),
+        ):  # fmt: skip
+            with pytest.raises(ClientClosed):
+                late()
+
+    await asyncio.to_thread(script)
+    gc.collect()
+
+    assert not [each for each in recwarn if "never awaited" in str(each.message)]
+
+
+async def test_a_thread_that_waits_while_another_closes_the_client_is_woken(
+    deployment: Deployment,
+) -> None:
+    [change_set], said = new_change_sets(1), list[object]()
+
+    def wait_for_commit(client: sync.SyncClient) -> None:
+        try:
+            client.enqueue(*change_set, ExampleGraph().define(1, 2))
+        except ClientError as error:
+            said.append(type(error))
+
+    async def is_stored() -> bool:
+        info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+        return info.state.messages == 1
+
+    client = await asyncio.to_thread(sync.connect, deployment.nats.url)
+    waiting = threading.Thread(target=wait_for_commit, args=(client,))
+    waiting.start()
+    await eventually(is_stored)
+    await asyncio.to_thread(client.close)
+    await asyncio.to_thread(waiting.join)
+
+    assert said == [ClientClosed]
