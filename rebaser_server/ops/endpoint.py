@@ -102,7 +102,7 @@ class Endpoint:
         return response
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        return _verdict(await self._context.health.alive())
+        return _verdict(self._context.health.alive())
 
     async def _readyz(self, _: web.Request) -> web.Response:
         return _verdict(await self._context.health.ready())

@@ -1,6 +1,7 @@
-"""The health of this process: its event loop runs, and NATS answers."""
+"""The health of this process: its event loop runs, NATS answers, and the store takes files."""
 
 import asyncio
+import os
 import time
 from dataclasses import dataclass
 from typing import Final, Never
@@ -8,13 +9,18 @@ from typing import Final, Never
 from nats.aio.client import Client
 
 from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.settings.redaction import redact_url
 from rebaser_server.telemetry import metrics
 
 MEASURE_INTERVAL: Final = 0.5  # seconds
 ROUND_TRIP_TIMEOUT: Final = 2.0  # seconds, for the round trip to NATS
-UNHEALTHY_AFTER: Final = 60.0
-"""Seconds without NATS after which a restart is worth trying; the client reconnects before that."""
+STORE_TIMEOUT: Final = 3.0  # seconds
+STORE_INTERVAL: Final = 30.0
+"""Seconds for which a store that took a file is not asked again."""
+PROBES: Final = "probes"
+"""Directory of the store with a file of each Rebaser that looked whether it can write there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +32,15 @@ class Health:
 
 
 class HealthMonitor:
-    """Measures the lag of the event loop, and checks NATS on request."""
+    """Measures the lag of the event loop, and checks NATS and the store on request."""
 
-    def __init__(self, nc: Client, shutdown: Shutdown) -> None:
+    def __init__(self, nc: Client, shutdown: Shutdown, store: SharedFiles, instance: str) -> None:
         self._nc = nc
         self._shutdown = shutdown
-        self._answered = time.monotonic()
+        self._store = store
+        self._probe = f"{PROBES}/{instance.replace('/', '-')}"
+        self._writing: asyncio.Task[None] | None = None
+        self._written = -STORE_INTERVAL
         self.lag = 0.0
         """Seconds by which the loop was late at the last measurement."""
 
@@ -43,27 +52,24 @@ class HealthMonitor:
             self.lag = max(0.0, time.monotonic() - due)
             metrics.LOOP_LAG.observe(self.lag)
 
-    async def alive(self) -> Health:
+    def alive(self) -> Health:
         """Whether the process is alive; the event loop is, since this returns.
 
-        All parts of the daemon run in one task group: if one fails, the process ends.
+        All parts of the daemon run in one task group: if one fails, the process ends. NATS does
+        not count: a restart brings back neither NATS nor the connection any sooner.
         """
-        answers = await self._nats_answers()
-        away = time.monotonic() - self._answered
-        return Health(
-            away < UNHEALTHY_AFTER,
-            {
-                "eventLoop": f"late by {self.lag:.3f} s",
-                "nats": "answers" if answers else f"has not answered for {away:.0f} s",
-            },
-        )
+        return Health(ok=True, reasons={"eventLoop": f"late by {self.lag:.3f} s"})
 
     async def ready(self) -> Health:
         """Whether the daemon takes tasks."""
         if self._shutdown.is_set:
             return Health(ok=False, reasons={"shutdown": "requested"})
-        answers = await self._nats_answers()
-        return Health(answers, {"nats": "answers" if answers else self._why_not()})
+        answers, refusal = await asyncio.gather(self._nats_answers(), self._store_refusal())
+        reasons = {
+            "nats": "answers" if answers else self._why_not(),
+            "store": refusal or "takes files",
+        }
+        return Health(answers and refusal is None, reasons)
 
     def _why_not(self) -> str:
         error = None if self._nc.is_connected else self._nc.last_error
@@ -71,7 +77,26 @@ class HealthMonitor:
 
     async def _nats_answers(self) -> bool:
         link = Connection.of(self._nc)
-        answers = link.is_connected and await link.ping(ROUND_TRIP_TIMEOUT)
-        if answers:
-            self._answered = time.monotonic()
-        return answers
+        return link.is_connected and await link.ping(ROUND_TRIP_TIMEOUT)
+
+    async def _store_refusal(self) -> str | None:
+        """Why the store takes no file; None if it took one lately."""
+        if time.monotonic() < self._written + STORE_INTERVAL:
+            return None
+        if self._writing is None:  # one at a time: a thread in a dead file system stays there
+            self._writing = asyncio.create_task(asyncio.to_thread(self._write), name="store probe")
+        done, _ = await asyncio.wait([self._writing], timeout=STORE_TIMEOUT)
+        if not done:
+            return f"{self._where}: no answer within {STORE_TIMEOUT:g} s"
+        error, self._writing = self._writing.exception(), None
+        if error is not None:
+            return f"{self._where} cannot be written by uid {os.getuid()}: {error}"
+        self._written = time.monotonic()
+        return None
+
+    def _write(self) -> None:
+        self._store.put(self._probe, b"", durable=False)
+
+    @property
+    def _where(self) -> str:
+        return redact_url(self._store.root)

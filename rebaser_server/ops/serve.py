@@ -49,14 +49,15 @@ async def ops_endpoint(
         yield None
         return
     nc, stats = services.js.nc, services.notifier.stats
-    health = HealthMonitor(nc, shutdown)
+    store = open_shared_files(settings.store)
+    health = HealthMonitor(nc, shutdown, store, settings.instance_id)
     queues = QueueWatch(services.js, services.subjects)
     guard = Guard(settings.ops, settings.author or "local")
     registry = Registry(services.js, services.subjects)
     async with background(health.measure_lag()), receiving_replies(nc) as replies:
         context = OpsContext(
             services.instance,
-            redact_url(open_shared_files(settings.store).root),
+            redact_url(store.root),
             guard,
             nc,
             services.subjects,

@@ -4,6 +4,7 @@
 
 import asyncio
 import json
+import os
 import ssl
 import subprocess
 import urllib.error
@@ -62,13 +63,32 @@ async def test_health_follows_nats(deployment: Deployment) -> None:
         return (await get(url_of(daemon) + "readyz"))[0] == 503
 
     await eventually(unready, within=20)
-    assert (await get(url_of(daemon) + "healthz"))[0] == 200, "reconnecting is tried before"
+    assert (await get(url_of(daemon) + "healthz"))[0] == 200, "a restart would not help"
     await asyncio.to_thread(deployment.nats.start)
 
     async def ready() -> bool:
         return (await get(url_of(daemon) + "readyz"))[0] == 200
 
     await eventually(ready, within=20)
+
+
+async def test_a_store_that_takes_no_files_is_not_ready_and_says_which_and_for_whom(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """A file stands where the store's directory for it would be, which refuses root as well."""
+    store = tmp_path / "other store"
+    store.mkdir()
+    (store / "probes").write_text("")
+    daemon = await started(deployment, STORE__ROOT=str(store))
+
+    status, said = await get(url_of(daemon) + "readyz")
+    healthy = await get(url_of(daemon) + "healthz")
+    (store / "probes").unlink()
+
+    assert status == 503
+    assert f"{store} cannot be written by uid {os.getuid()}" in json.loads(said)["store"]
+    assert healthy[0] == 200
+    assert (await get(url_of(daemon) + "readyz"))[0] == 200
 
 
 async def test_what_was_done_is_counted_and_what_is_the_case_looked_up(
