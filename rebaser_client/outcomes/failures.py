@@ -1,7 +1,7 @@
 """Values that have no result: which failed, because of which request, and which are blocked."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rebaser_client.errors import ClientError
@@ -26,6 +26,8 @@ class MissingResults:
     """Those that had failed before the request."""
     blocked: Values
     """Values that are not computed because one of their inputs failed."""
+    affected_blocked: Values = field(default=(), kw_only=True)
+    """Those of them that depend on what the request changed."""
 
 
 async def read_missing_results(
@@ -43,7 +45,7 @@ async def read_missing_results(
     failed = tuple(value for value in values.values() if value.status == FAILED)
     blocked = tuple(value for value in values.values() if value.status == BLOCKED)
     if not failed or commit is None:
-        return MissingResults(failed, (), blocked)
+        return MissingResults(failed, (), blocked, affected_blocked=blocked)
     changed_ids = {values[each].id if each in values else each for each in changed}
     affected = dependents_of(changed_ids, values)
     unaffected = [value.id for value in failed if value.id not in affected]
@@ -53,6 +55,7 @@ async def read_missing_results(
         tuple(value for value in failed if value.id in affected),
         tuple(value for value in failed if value.id not in affected),
         blocked,
+        affected_blocked=tuple(value for value in blocked if value.id in affected),
     )
 
 

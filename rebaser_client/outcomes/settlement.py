@@ -62,7 +62,13 @@ class SettlementWatch:
             missing = await read_missing_results(reader)
         else:
             missing = await read_missing_results(reader, commit, changed_by(updates))
-        return Settlement(missing.failed, missing.failed_before, missing.blocked, self.commit)
+        return Settlement(
+            missing.failed,
+            missing.failed_before,
+            missing.blocked,
+            self.commit,
+            affected_blocked=missing.affected_blocked,
+        )
 
     async def progress(self, commit: int | None = None) -> AsyncIterator[Progress]:
         """How far the work is, at least once; ends when all that `commit` left is computed.

@@ -244,7 +244,7 @@ async def _await_head(deployment: "Deployment", record: "ChangeSetRecordV1", com
     await until_computed(deployment, head, commit)
     failed = await failures(deployment, head, commit, ())
     complain("the values of head are computed", *failed.lines())
-    return Exit.VALUES_FAILED if failed.affected else Exit.OK
+    return Exit.VALUES_FAILED if failed.stand else Exit.OK
 
 
 async def _find(

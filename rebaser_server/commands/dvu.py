@@ -199,4 +199,4 @@ async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         say_json({"commit": commit, "computed": True, "values": failed.plain()})
     else:
         say(f"commit {commit}; the values are computed", *failed.lines())
-    return Exit.VALUES_FAILED if failed.affected else Exit.OK
+    return Exit.VALUES_FAILED if failed.stand else Exit.OK

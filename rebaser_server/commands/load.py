@@ -98,13 +98,17 @@ async def _plan(deployment: "Deployment", arguments: argparse.Namespace) -> None
 @with_deployment
 async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.load_plan import show_plan
-    from rebaser_server.commands.render.progress import follow
+    from rebaser_server.commands.render.progress import follow, standing
 
+    named = [*arguments.input.definitions]
     change_set, plan = await _compare(deployment, arguments)
     if not plan or not arguments.yes:
         show_plan(plan, as_json=arguments.json)
     if not plan:
-        return Exit.OK
+        if not arguments.wait:
+            return Exit.OK
+        ids = await change_set.ids()
+        return await standing(deployment, ids, named, as_json=arguments.json)
     if not arguments.yes and not await confirmed("Enqueue this?"):
         complain("not enqueued")
         return Exit.FAILED
@@ -115,6 +119,7 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         as_json=arguments.json,
         computed=arguments.wait,
         strict=True,  # what was left out, the file asks for
+        named=named,
     )
 
 

@@ -69,6 +69,33 @@ async def test_a_file_is_planned_loaded_and_then_nothing_differs(
     assert len(values) == 0
 
 
+async def test_waiting_ends_with_failure_while_a_named_value_has_no_result(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """Also where nothing differs, where others changed, and where a value is blocked only."""
+    graph, blocked = tmp_path / "graph.json", tmp_path / "blocked.json"
+    definitions = {"bad": {"function": "missing"}, "sum": {"function": "sum", "inputs": ["bad"]}}
+    graph.write_text(
+        json.dumps({"functions": {"missing": {"python": "not-there"}}, "values": definitions})
+    )
+    blocked.write_text(json.dumps({"values": {"sum": definitions["sum"]}}))
+    sound = tmp_path / "sound.json"
+    sound.write_text(json.dumps({"sources": {"other": 1}}))
+
+    first = await commands.give("load", "shop", graph, "--yes", "--wait")
+    again = await commands.give("load", "shop", graph, "--yes", "--wait")
+    only_blocked = await commands.give("load", "shop", blocked, "--yes", "--wait")
+    unconcerned = await commands.give("load", "shop", sound, "--yes", "--wait")
+    unwaited = await commands.give("load", "shop", graph, "--yes")
+
+    codes = [each.code for each in (first, again, only_blocked, unconcerned, unwaited)]
+    assert codes == [5, 5, 5, 0, 0]
+    step = "`pip install` the function's package, then: `rebaser dvu run shop --failed`"
+    assert all(step in each.out for each in (first, again, only_blocked))
+    assert "bad: " in again.out
+    assert step not in unconcerned.out
+
+
 async def test_a_table_is_loaded_by_name_and_then_nothing_differs(
     commands: Commands, deployment: Deployment, tmp_path: Path
 ) -> None:

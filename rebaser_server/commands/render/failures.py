@@ -1,17 +1,21 @@
 """The values of a change set that failed, and which of them a request affected."""
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from rebaser_client.errors import ClientError
-from rebaser_client.outcomes.failures import MissingResults, read_missing_results
+from rebaser_client.outcomes.failures import MissingResults, Values, read_missing_results
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 
 _LISTED: Final = 5
 """Failed values that are named for people at most."""
+
+_NOT_INSTALLED: Final = "is installed here"
+"""In the message of a value whose function is not there: "no Python function … is …"."""
 
 
 class FailuresUnknown(RebaserError):
@@ -23,11 +27,31 @@ class Failures:
     """The values that failed, as of the last commit, in the words of commands."""
 
     missing: MissingResults
+    address: str
+    """Of the change set, for the next command."""
+    named: frozenset[str] = frozenset()
+    """Names and ids of the values that the command names."""
 
     @property
     def affected(self) -> int:
         """How many failed because of the request."""
         return len(self.missing.failed)
+
+    @property
+    def stand(self) -> bool:
+        """Whether anything that the command names or changed has no result now."""
+        missing = self.missing
+        return bool(missing.failed or missing.affected_blocked or self._named_before)
+
+    @property
+    def _named_before(self) -> Values:
+        """Values that the command names, and that had no result before it."""
+        missing = self.missing
+        return tuple(
+            value
+            for value in (*missing.failed_before, *missing.blocked)
+            if not self.named.isdisjoint((value.id, value.name))
+        )
 
     def plain(self) -> dict[str, Any]:
         """As plain data, for programs."""
@@ -38,23 +62,47 @@ class Failures:
                 {"id": value.id, "name": value.name, "message": value.message}
                 for value in self.missing.failed
             ],
+            "standing": [
+                {"id": value.id, "name": value.name, "message": value.message}
+                for value in self._named_before
+            ],
         }
 
     def lines(self) -> list[str]:
         """Lines for people; an empty list if no value failed."""
         missing, count = self.missing, self.affected
-        lines = [
-            f"  {value.name or value.id}: {value.message}" for value in missing.failed[:_LISTED]
-        ]
+        lines = _listed(missing.failed)
         if count:
             blocked = len(missing.blocked)
             lines.insert(0, f"{_values(count)} failed by this, {blocked:,} blocked:")
         if count > _LISTED:
-            lines.append(f"  and {count - _LISTED:,} more: `rebaser dvu status`")
+            lines.append(f"  and {count - _LISTED:,} more: `rebaser dvu status {self.address}`")
+        standing = self._named_before
+        if standing:
+            lines.append(
+                f"{_values(len(standing))} of those named had no result before, and have none:"
+            )
+            lines += _listed(standing)
         if missing.failed_before:
             others = "others" if count else "of this change set"
             lines.append(f"{_values(len(missing.failed_before))} {others} had failed before")
-        return lines
+        return lines + self._next_step()
+
+    def _next_step(self) -> list[str]:
+        """What to do about what stands failed or blocked."""
+        if not self.stand:
+            return []
+        every = (*self.missing.failed, *self.missing.failed_before)
+        is_missing = any(_NOT_INSTALLED in (value.message or "") for value in every)
+        cause = "`pip install` the function's package" if is_missing else "remove the cause"
+        return [f"{cause}, then: `rebaser dvu run {self.address} --failed`"]
+
+
+def _listed(values: Values) -> list[str]:
+    """A line for each of the first few."""
+    return [
+        f"  {value.name or value.id}: {value.message or value.status}" for value in values[:_LISTED]
+    ]
 
 
 def _values(count: int) -> str:
@@ -68,11 +116,13 @@ async def failures(
     changed: Iterable[str],
     *,
     everything: bool = False,
+    named: Iterable[str] = (),
 ) -> Failures:
     """The failed values, once no update is due, split by whether the request affected them.
 
     `commit` is the request's. `changed`: names or ids of the values, and ids of the functions,
-    that it changed; with `everything` it affected all that failed. A Rebaser answers, so that
+    that it changed; with `everything` it affected all that failed. `named`: names or ids of more
+    values, which the command names. A Rebaser answers, so that
     the command needs no access to the store.
 
     Raises:
@@ -80,9 +130,11 @@ async def failures(
     """
     reader = deployment.client.reader(*change_set)
     try:
-        return Failures(await read_missing_results(reader, None if everything else commit, changed))
+        missing = await read_missing_results(reader, None if everything else commit, changed)
     except ClientError as error:
         raise FailuresUnknown(
             f"commit {commit} is computed, but it is unknown whether values failed: {error}; "
             "`rebaser dvu status ADDRESS` reads that from the store"
         ) from error
+    address = shlex.quote(await deployment.client.addresses.address_of(change_set))
+    return Failures(missing, address, frozenset(named))

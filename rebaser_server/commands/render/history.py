@@ -106,7 +106,7 @@ async def show_revert(
         say(*(failed.lines() if failed is not None else ()))
     if isinstance(done, ErrorStatus):
         return Exit.FAILED
-    return Exit.VALUES_FAILED if failed is not None and failed.affected else Exit.OK
+    return Exit.VALUES_FAILED if failed is not None and failed.stand else Exit.OK
 
 
 def _plain(plan: "RevertPlan", response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:

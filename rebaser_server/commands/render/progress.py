@@ -1,5 +1,7 @@
 """A request from the command line to its commit and the update behind it, with a progress bar."""
 
+from collections.abc import Iterable
+
 from rebaser_client.batches import Updates
 from rebaser_client.outcomes.failures import changed_by
 from rebaser_core.ids import ChangeSet, RequestId
@@ -23,11 +25,12 @@ async def follow(
     request_id: RequestId | None = None,
     computed: bool = True,
     strict: bool = False,
+    named: Iterable[str] = (),
 ) -> Exit:
     """Enqueue, await the reply and, if `computed`, the update that follows; print the outcome.
 
-    The exit code tells whether Rebaser rejected the request, values failed because of it, or
-    all updates were left out; with `strict`, whether any was corrected.
+    The exit code tells whether Rebaser rejected the request, values that it affects or that are
+    `named` have no result, or all updates were left out; with `strict`, whether any was corrected.
     """
     await warn_if_paused(deployment, change_set)
     failed = None
@@ -40,13 +43,29 @@ async def follow(
         if computed and not isinstance(response.status, ErrorStatus):
             commit = response.status.success.commit or 0
             await _until_computed(deployment, change_set, commit, bar)
-            failed = await failures(deployment, change_set, commit, changed_by(updates))
+            failed = await failures(
+                deployment, change_set, commit, changed_by(updates), named=named
+            )
     result = RequestResult(response, len(updates), failed, strict=strict)
     if as_json:
         say_json(result.plain())
     else:
         say(*result.lines())
     return result.code
+
+
+async def standing(
+    deployment: Deployment, change_set: ChangeSet, named: Iterable[str], *, as_json: bool
+) -> Exit:
+    """Wait until nothing is left to be computed, where nothing was sent; print what has no result.
+
+    The exit code tells whether a value that is `named` failed or is blocked.
+    """
+    settled = await deployment.client.settled(*change_set)
+    failed = await failures(deployment, change_set, settled.commit + 1, (), named=named)
+    if not as_json:
+        say(*failed.lines())
+    return Exit.VALUES_FAILED if failed.stand else Exit.OK
 
 
 async def until_computed(deployment: Deployment, change_set: ChangeSet, commit: int | None) -> None:

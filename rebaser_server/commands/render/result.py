@@ -31,7 +31,7 @@ class RequestResult:
             return Exit.FAILED
         if self._all_left_out or (self.strict and self._corrections):
             return Exit.CORRECTED
-        if self.failures is not None and self.failures.affected:
+        if self.failures is not None and self.failures.stand:
             return Exit.VALUES_FAILED
         return Exit.OK
 
@@ -70,7 +70,7 @@ class RequestResult:
             return "Rebaser left out all updates, and changed nothing"
         if self.failures is None:
             return "the values that depend on it follow"
-        return "its values are computed" if self.failures.affected else "its values are up to date"
+        return "its values are computed" if self.failures.stand else "its values are up to date"
 
     def _corrected(self) -> list[str]:
         corrections = self._corrections
