@@ -203,11 +203,12 @@ async def connect(
         options: of `rebaser_core.jetstream.ConnectOptions`: user, password, token, tls, …
 
     Raises:
-        Unreachable: no connection within `connect_timeout` seconds, 10 by default.
+        Unreachable: a URL is none of a NATS server; or every server refused the connection; or
+            there was none within `connect_timeout` seconds, 10 by default.
     """
-    wanted = ConnectOptions(servers=servers or _LOCAL, name="rebaser client", **options)
     async with AsyncExitStack() as stack:
         try:
+            wanted = ConnectOptions(servers=servers or _LOCAL, name="rebaser client", **options)
             nc = await stack.enter_async_context(connected(wanted))
         except JetStreamError as error:
             raise Unreachable(str(error)) from error

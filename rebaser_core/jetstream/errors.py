@@ -3,6 +3,7 @@
 JetStreamError
 ├── NatsUnreachable            no answer: whether the server did it is unknown
 │   └── NoResponders       nothing listens on the subject, as the server says
+├── BadServerUrl           not the URL of a NATS server; nothing was tried
 ├── Unsendable             never left us and never will: subject or header not allowed
 │   └── Oversized          the same: it does not fit into a message
 ├── NotJetStream           a message that JetStream did not deliver
@@ -50,6 +51,13 @@ class JetStreamError(Exception):
 
 class NatsUnreachable(JetStreamError):
     """No answer came: not connected, connection lost, no responders, or too late."""
+
+
+class BadServerUrl(JetStreamError, ValueError):
+    """It has another scheme, or no host, or a port that none has; the message says what is meant.
+
+    Trying again will fail again.
+    """
 
 
 class NoResponders(NatsUnreachable):

@@ -52,6 +52,35 @@ _HEADERS: Final = {
 }
 
 
+@asynccontextmanager
+async def waiting_endpoint(settings: Settings) -> AsyncIterator[None]:
+    """Answer probes while the daemon waits for NATS: it is alive, and not ready.
+
+    Raises:
+        OpsNotStarted: the port is taken, or the certificate cannot be read.
+    """
+    if not settings.ops.enabled:
+        yield
+        return
+
+    async def alive(_: web.Request) -> web.Response:
+        return _verdict(Health(ok=True, reasons={"nats": "awaited"}))
+
+    async def ready(_: web.Request) -> web.Response:
+        return _verdict(Health(ok=False, reasons={"nats": "no connection yet: see the log"}))
+
+    app = web.Application()
+    app.router.add_get("/healthz", alive)
+    app.router.add_get("/readyz", ready)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await _listening(runner, settings.ops)
+        yield
+    finally:
+        await runner.cleanup()
+
+
 class Endpoint:
     """Serves health, metrics, settings and status of `context` over HTTP."""
 

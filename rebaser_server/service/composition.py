@@ -1,18 +1,24 @@
 """The daemon: compose its parts, and take tasks, a bounded number at once, until a shutdown."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Final
 
 import structlog
+from nats.aio.client import Client
 from ulid import ULID
 
 from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
+    ConnectOptions,
     Drift,
     JetStream,
     JetStreamError,
+    NatsUnreachable,
     connected,
 )
+from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.jetstream.connection.subscription import await_subscriptions
 from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import Subjects
@@ -39,6 +45,7 @@ from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.cluster.unsaved import UnsavedChangeSets
 from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.errors import Interrupted
+from rebaser_server.ops.endpoint import waiting_endpoint
 from rebaser_server.ops.serve import ops_endpoint
 from rebaser_server.runtime.background import background
 from rebaser_server.runtime.concurrency import Shutdown
@@ -49,6 +56,9 @@ from rebaser_server.settings.nats_connection import connect_options, open_jetstr
 from rebaser_server.settings.settings import FairnessSettings, Settings
 
 log: Final = structlog.get_logger()
+
+_WAIT_FOR_NATS: Final = Backoff(0.5, 10.0)
+"""Between two tries to connect at the start."""
 
 FORGET_EVERY: Final = 10
 """Times the reconciler's period between two looks for deleted change sets."""
@@ -72,14 +82,22 @@ async def serve(
         ready: called with the URL of the ops endpoint, or None, before any task is taken.
 
     Raises:
-        NatsUnreachable: no first connection to NATS in time, or no JetStream behind it.
+        NatsUnreachable: there is no JetStream behind NATS. NATS itself is waited for.
+        BadServerUrl: a URL is none of a NATS server.
         DeploymentInconsistent: streams are lost, or the store is another deployment's.
         GraceExceeded: the runs took longer than the grace period and were cancelled.
     """
     options = connect_options(settings)
     # Started again under the same name, a process is not who owned its change sets before (F4).
     name, subjects = f"{settings.instance_id}/{ULID()}", Subjects(settings.nats.prefix)
-    async with connected(options) as nc, present(nc, subjects, name) as instance:
+    async with AsyncExitStack() as stack:
+        try:
+            async with shutdown.interrupts():
+                nc = await _connect_when_up(stack, options, settings)
+        except Interrupted:
+            log.info("stopped")
+            return
+        instance = await stack.enter_async_context(present(nc, subjects, name))
         log.info("connected", nats=options.redacted_servers)
         provisioner = provisioner_of(open_jetstream(nc, settings.nats), settings)
         try:
@@ -176,6 +194,27 @@ async def serve(
             runner = TaskRunner(services, lease_terms, shutdown, work, pauses)
             await take_tasks(runner, provisioner, settings.shutdown_grace.total_seconds())
         log.info("stopped")
+
+
+async def _connect_when_up(
+    stack: AsyncExitStack, options: ConnectOptions, settings: Settings
+) -> Client:
+    """Connect for as long as `stack` is open; wait for NATS as long as it takes.
+
+    Probes are answered meanwhile, so that an outage of NATS gets no Rebaser restarted.
+    """
+    try:
+        return await stack.enter_async_context(connected(options))
+    except NatsUnreachable as error:
+        log.warning("waiting for nats", nats=options.redacted_servers, reason=str(error))
+    async with waiting_endpoint(settings):
+        for delay in _WAIT_FOR_NATS:
+            await asyncio.sleep(delay)
+            try:
+                return await stack.enter_async_context(connected(options))
+            except NatsUnreachable as error:
+                log.warning("waiting for nats", nats=options.redacted_servers, reason=str(error))
+    raise AssertionError("delays have no end")
 
 
 async def _require_own_store(provisioner: Provisioner, settings: Settings) -> None:

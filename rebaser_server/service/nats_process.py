@@ -6,20 +6,31 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Never
+from urllib.parse import urlsplit
+
+import structlog
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import deadlines
 from rebaser_server.compute.child_process import spawn_bound
+from rebaser_server.runtime.background import background
+
+log: Final = structlog.get_logger()
 
 ANY_PORT: Final = -1
 """Let the server choose."""
 
 _START_TIMEOUT: Final = 20.0  # seconds
 _STOP_TIMEOUT: Final = 5.0
+MOST_RESTARTS: Final = 3
+"""Times that a server which ends soon after its start is started again."""
+STABLE_AFTER: Final = 30.0
+"""Seconds after which a server that ran so long counts as sound."""
 _LOG: Final = "nats.log"
 _CONFIGURATION: Final = "nats.conf"
 
@@ -45,6 +56,8 @@ async def nats_server(
 ) -> AsyncIterator[NatsAddresses]:
     """Run a NATS server with its data in `directory` for as long as the body.
 
+    One that ends by itself meanwhile is started again; see `NatsProcess.keep_running`.
+
     It listens on loopback only, and ends with this process, however that ends (on
     Linux; elsewhere a killed process leaves it behind). It inherits `inherited_files`, as
     the lock of the directory, which no other server may use meanwhile.
@@ -52,20 +65,91 @@ async def nats_server(
     Raises:
         NatsNotStarted: no binary, or the port is taken.
     """
-    process = _start(directory, port, sync, inherited_files)
+    server = NatsProcess(directory, port, sync, inherited_files)
     try:
-        yield await _wait_for_addresses(process, directory, port)
+        addresses = await server.start()
+        async with background(server.keep_running()):
+            yield addresses
     finally:
-        await asyncio.to_thread(_stop, process)
+        await asyncio.to_thread(server.stop)
+
+
+class NatsProcess:
+    """A NATS server that is started anew, at the same address, when it ends by itself."""
+
+    def __init__(self, directory: Path, port: int, sync: Sync, inherits: Sequence[int]) -> None:
+        self._directory = directory
+        self._ports = port, ANY_PORT
+        self._sync: Sync = sync
+        self._inherits = inherits
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> NatsAddresses:
+        """Start it; where it listens, from then on at each start.
+
+        Raises:
+            NatsNotStarted: no binary, or the port is taken.
+        """
+        port, monitoring = self._ports
+        process = _start(self._directory, port, monitoring, self._sync, self._inherits)
+        self._process = process
+        addresses = await _wait_for_addresses(process, self._directory, port)
+        self._ports = _port_of(addresses.clients), _port_of(addresses.monitoring)
+        return addresses
+
+    async def keep_running(self) -> Never:
+        """Start it again whenever it has ended.
+
+        Raises:
+            NatsNotStarted: it ended `MOST_RESTARTS` times, each soon after the time before.
+        """
+        failures, started = 0, time.monotonic()
+        while True:
+            code = 0 if self._process is None else await asyncio.to_thread(self._process.wait)
+            if time.monotonic() > started + STABLE_AFTER:
+                failures = 0
+            failures += 1
+            why = f"the NATS server ended ({_cause(code)}): {_last_line(self._directory / _LOG)}"
+            if failures > MOST_RESTARTS:
+                raise NatsNotStarted(
+                    f"{why}; it was started again {MOST_RESTARTS} times, in vain. Its log is "
+                    f"{self._directory / _LOG}; the data is kept"
+                )
+            log.warning("nats ended, starting it again", reason=why, attempt=failures)
+            started = time.monotonic()
+            try:
+                addresses = await self.start()
+            except NatsNotStarted as error:
+                log.warning("nats not started", reason=str(error))
+                continue
+            log.info("nats is up again", nats=addresses.clients)
+
+    def stop(self) -> None:
+        """End it, if it runs. Blocks."""
+        if self._process is not None:
+            _stop(self._process)
+
+
+def _port_of(url: str) -> int:
+    return urlsplit(url).port or ANY_PORT
+
+
+def _cause(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
 
 
 def _start(
-    directory: Path, port: int, sync: Sync, inherits: Sequence[int]
+    directory: Path, port: int, monitoring: int, sync: Sync, inherits: Sequence[int]
 ) -> "subprocess.Popen[bytes]":
     directory.mkdir(parents=True, exist_ok=True)
     configuration = directory / _CONFIGURATION
     configuration.write_text(
-        f"http: '127.0.0.1:-1'\njetstream {{ sync_interval: {_SYNC_INTERVALS[sync]} }}\n"
+        f"http: '127.0.0.1:{monitoring}'\njetstream {{ sync_interval: {_SYNC_INTERVALS[sync]} }}\n"
     )
     with (directory / _LOG).open("wb") as output:
         return spawn_bound(
@@ -102,15 +186,14 @@ async def _wait_for_addresses(
     raise NatsNotStarted(_why_not_started(directory / _LOG, port))
 
 
-def _why_not_started(log: Path, port: int) -> str:
-    lines = log.read_text().strip().splitlines()
-    last = lines[-1] if lines else "it said nothing"
+def _why_not_started(path: Path, port: int) -> str:
+    last = _last_line(path)
     if "address already in use" in last.lower():
         return (
             f"port {port} is in use: if nats://127.0.0.1:{port} is another `rebaser up`, use that "
             "one; else choose another --port"
         )
-    return f"the NATS server did not start: {last} ({log})"
+    return f"the NATS server did not start: {last} ({path})"
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:

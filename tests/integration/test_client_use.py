@@ -17,6 +17,7 @@ from rebaser_client import (
     ClientForked,
     MalformedId,
     RebaserClient,
+    Unreachable,
     WrongEventLoop,
     connect,
     sync,
@@ -236,3 +237,32 @@ async def test_a_thread_that_waits_while_another_closes_the_client_is_woken(
     await asyncio.to_thread(waiting.join)
 
     assert said == [ClientClosed]
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://127.0.0.1:4222", "a URL of one begins with nats, tls, ws, wss"),
+        ("nats://127.0.0.1:99999", "a port from 1 to 65535"),
+        ("nats://", "one has a host"),
+        (
+            "nats://127.0.0.1:1",
+            "no NATS server at nats://127.0.0.1:1: .*refused|Connect call failed",
+        ),
+        ("nats://nowhere.invalid:4222", "no NATS server at nats://nowhere.invalid:4222: gaierror"),
+    ],
+)
+async def test_a_server_that_cannot_be_there_is_refused_with_the_reason(
+    url: str, says: str
+) -> None:
+    """Long before the time for the first connection is over."""
+    with pytest.raises(Unreachable, match=says) as refused:
+        async with connect(url, connect_timeout=3600):
+            pass
+
+    assert "within" not in str(refused.value)
+
+
+async def test_one_server_of_several_that_answers_is_enough(deployment: Deployment) -> None:
+    async with connect("nats://127.0.0.1:1", deployment.nats.url) as client:
+        assert await client.workspaces.all() == []

@@ -86,7 +86,7 @@ def test_settings_show_what_is_in_force_without_secrets() -> None:
 
 def test_an_unreachable_nats_is_reported_within_the_deadline() -> None:
     done = rebaser(
-        "serve", REBASER_NATS__URL="nats://127.0.0.1:9", REBASER_NATS__CONNECT_TIMEOUT="1"
+        "queue", REBASER_NATS__URL="nats://127.0.0.1:9", REBASER_NATS__CONNECT_TIMEOUT="3600"
     )
 
     assert done.returncode == 69

@@ -3,13 +3,18 @@
 import asyncio
 import json
 import os
+import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import pytest
+
 from rebaser_client.client import RebaserClient, connect
+from rebaser_server.service.nats_process import ANY_PORT, MOST_RESTARTS, NatsNotStarted, nats_server
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import new_change_sets
+from tests.helpers.eventually import eventually
 from tests.integration.test_command_line import REBASER
 
 
@@ -49,6 +54,45 @@ async def test_unfinished_work_resumes_when_the_dev_server_restarts(
     async with upped(tmp_path) as client, asyncio.timeout(60):  # the lease is of 120 s
         _, reply = await client.enqueue_updates_with_reply(*change_set, [set_to(value, 2)])
         assert (await reply).status.success.commit > 0
+
+
+async def test_a_nats_that_died_is_started_again_with_a_line_that_says_so(tmp_path: Path) -> None:
+    """Clients find it at the same address."""
+    [change_set], value = new_change_sets(1), new_id()
+    async with upped(tmp_path) as client, asyncio.timeout(120):
+        await client.enqueue(*change_set, [put(value, 1)])
+        [ports] = (tmp_path / "nats").glob("nats-server_*.ports")
+        os.kill(int(ports.stem.rpartition("_")[2]), signal.SIGKILL)
+        await client.enqueue(*change_set, [set_to(value, 2)])
+
+    said = (tmp_path / "up.log").read_text()
+    assert "nats ended, starting it again" in said
+    assert "signal 9" in said
+    assert "nats is up again" in said
+
+
+def kill_new(directory: Path, killed: set[int]) -> set[int]:
+    """Kill each NATS server that listens there and is not among the killed."""
+    for each in directory.glob("nats-server_*.ports"):
+        pid = int(each.stem.rpartition("_")[2])
+        if pid not in killed and each.read_text():
+            killed.add(pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    return killed
+
+
+async def test_a_nats_that_cannot_stay_up_ends_the_server_and_names_the_cause(
+    tmp_path: Path,
+) -> None:
+    async def serve() -> None:
+        async with nats_server(tmp_path, ANY_PORT):
+            killed = set[int]()
+            await eventually(lambda: len(kill_new(tmp_path, killed)) > MOST_RESTARTS, within=60)
+            await asyncio.Event().wait()
+
+    with pytest.raises(NatsNotStarted, match=r"signal 9\).*started again 3 times, in vain"):
+        await serve()
 
 
 async def test_a_second_server_on_the_same_data_is_refused_and_names_the_first(

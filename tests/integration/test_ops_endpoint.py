@@ -5,6 +5,7 @@
 import asyncio
 import json
 import os
+import socket
 import ssl
 import subprocess
 import urllib.error
@@ -89,6 +90,36 @@ async def test_a_store_that_takes_no_files_is_not_ready_and_says_which_and_for_w
     assert f"{store} cannot be written by uid {os.getuid()}" in json.loads(said)["store"]
     assert healthy[0] == 200
     assert (await get(url_of(daemon) + "readyz"))[0] == 200
+
+
+async def test_a_daemon_waits_for_nats_alive_and_not_ready(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    """It takes tasks once NATS is there, without a restart."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    await asyncio.to_thread(deployment.nats.stop)
+    starting = asyncio.create_task(deployment.start(OPS__PORT=port))
+    await eventually(lambda: bool(deployment.daemons))
+    daemon = deployment.daemons[-1]
+    await eventually(lambda: bool(daemon.said("waiting for nats")))
+
+    async def answer(path: str) -> int:
+        try:
+            return (await get(f"http://127.0.0.1:{port}/{path}"))[0]
+        except urllib.error.URLError:
+            return 0
+
+    async def alive() -> bool:
+        return await answer("healthz") == 200
+
+    await eventually(alive)
+    assert await answer("readyz") == 503
+    await asyncio.to_thread(deployment.nats.start)
+    await starting
+
+    assert await answer("readyz") == 200
 
 
 async def test_what_was_done_is_counted_and_what_is_the_case_looked_up(

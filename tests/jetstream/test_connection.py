@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable
 
 import nats
@@ -27,9 +28,24 @@ def options(server: NatsServer, **more) -> ConnectOptions:
 
 
 async def test_a_first_connection_has_a_deadline_and_tells_why() -> None:
-    nowhere = ConnectOptions(servers=("nats://127.0.0.1:1",), connect_timeout=0.3)
+    """Of a server that accepts connections, and says nothing."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        host, port = silent.getsockname()
+        nowhere = ConnectOptions(servers=(f"nats://{host}:{port}",), connect_timeout=0.3)
 
-    with pytest.raises(NatsUnreachable, match=r"127\.0\.0\.1:1 within 0\.3 s.*Refused"):
+        with pytest.raises(NatsUnreachable, match=rf"127\.0\.0\.1:{port} within 0\.3 s"):
+            async with connected(nowhere):
+                pass
+
+
+async def test_a_refused_first_connection_is_reported_at_once() -> None:
+    nowhere = ConnectOptions(servers=("nats://127.0.0.1:1",), connect_timeout=3600)
+
+    with pytest.raises(
+        NatsUnreachable, match=r"no NATS server at nats://127\.0\.0\.1:1: .*Refused"
+    ):
         async with connected(nowhere):
             pass
 

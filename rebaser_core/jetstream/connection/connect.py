@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import random
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import nats.errors
 from nats.aio.client import Client, RawCredentials
@@ -19,11 +22,12 @@ from rebaser_core.jetstream.connection.login import Login, requires_tls, without
 from rebaser_core.jetstream.connection.message_limits import MAX_CONTROL_LINE
 from rebaser_core.jetstream.connection.nats_errors import propagate_cancellation
 from rebaser_core.jetstream.connection.secure_client import SecureClient, is_refusal
-from rebaser_core.jetstream.errors import NatsUnreachable
+from rebaser_core.jetstream.errors import BadServerUrl, NatsUnreachable
 
 log: Final = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT: Final = 2.0  # seconds
+_SCHEMES: Final = ("nats", "tls", "ws", "wss")
 RECONNECT_WAIT: Final = (0.25, 0.5)  # seconds, one value for each connection: no stampede
 
 
@@ -33,6 +37,7 @@ class ConnectOptions:
 
     Raises:
         TypeError: `servers` is one text, of which each letter would be a server.
+        BadServerUrl: one of them is no URL of a NATS server.
     """
 
     servers: tuple[str, ...] = field(default=("nats://127.0.0.1:4222",), repr=False)
@@ -69,6 +74,8 @@ class ConnectOptions:
     def __post_init__(self) -> None:
         if isinstance(self.servers, str):
             raise TypeError("servers must be a tuple of URLs: (url,)")
+        for url in self.servers:
+            _require_server_url(url)
 
     @property
     def login(self) -> Login:
@@ -93,8 +100,9 @@ async def connected(
     Leaving the body closes it, without draining, without raising, in two seconds at most.
 
     Raises:
-        NatsUnreachable: credentials or key cannot be read; or there was no first connection
-            within `connect_timeout`, which names every reason met.
+        NatsUnreachable: credentials or key cannot be read; or every server refused the first
+            connection, or has a name that does not resolve; or there was none within
+            `connect_timeout`, which names every reason met.
     """
     nc = SecureClient()
     nc.max_control_line = options.max_control_line
@@ -121,8 +129,12 @@ async def _connect(
     connecting = asyncio.current_task()
     cancelled = connecting.cancelling() if connecting else 0
 
+    refused = 0  # attempts, one after the other, at servers that are not there
+
     async def error_cb(error: Exception) -> None:
+        nonlocal refused
         reasons[f"{type(error).__name__}: {error}"] = error
+        refused = refused + 1 if _is_absent(error) else 0
         level = logging.WARNING if is_refusal(error) else logging.INFO
         log.log(level, "nats connection: %s: %s", type(error).__name__, error)
         on_error(error)
@@ -131,12 +143,18 @@ async def _connect(
             # Before Python 3.12 `wait_for` swallows a cancellation that comes with its result,
             # and nats-py would connect for ever.
             raise asyncio.CancelledError
+        is_first = task is not None and task is connecting and not has_connected
+        if is_first and refused >= len(options.servers):
+            raise NatsUnreachable(
+                f"no NATS server at {options.redacted_servers}: {'; '.join(reasons)}"
+            ) from error
 
     async def changed() -> None:
         # what a callback raises ends the reader or the reconnecting of nats-py
         with contextlib.suppress(Exception):
             await link.notify()
 
+    has_connected = False
     given = _nats_options(options)
     try:
         async with deadlines.within(options.connect_timeout):
@@ -148,6 +166,7 @@ async def _connect(
                     reconnected_cb=changed,
                     closed_cb=changed,
                 )
+        has_connected = True
     except TimeoutError:
         raise NatsUnreachable(
             f"no connection to {options.redacted_servers} within {options.connect_timeout} s"
@@ -155,6 +174,37 @@ async def _connect(
         ) from next(reversed(reasons.values()), None)
     except (nats.errors.Error, OSError) as error:
         raise NatsUnreachable(f"cannot connect to {options.redacted_servers}: {error}") from error
+
+
+def _is_absent(error: Exception) -> bool:
+    """Whether nothing listens at a server's address, or its name does not resolve."""
+    if isinstance(error, socket.gaierror):  # for some time, the resolver may not answer
+        return error.errno != socket.EAI_AGAIN
+    return isinstance(error, OSError) and (
+        isinstance(error, ConnectionRefusedError)
+        # a name with several addresses has the reasons in its text alone
+        or f"[Errno {errno.ECONNREFUSED}]" in str(error)
+    )
+
+
+def _require_server_url(url: str) -> None:
+    shown = without_credentials(url)
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme.lower() not in _SCHEMES:
+        raise BadServerUrl(
+            f"{shown!r} is no NATS server: a URL of one begins with {', '.join(_SCHEMES)}, as "
+            "nats://127.0.0.1:4222; http:// is the status page's or NATS's monitoring"
+        )
+    try:
+        parts = urlsplit(url if separator else f"nats://{url}")
+        is_complete = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_complete = False
+    if not is_complete or " " in url:
+        raise BadServerUrl(
+            f"{shown!r} is no URL of a NATS server: one has a host and a port from 1 to 65535, as "
+            "nats://127.0.0.1:4222"
+        )
 
 
 def _nats_options(options: ConnectOptions) -> dict[str, Any]:
