@@ -1,8 +1,12 @@
 """The file system that a store's root is on, by the same options that Delta takes for it."""
 
+import os
+import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem
 
@@ -18,6 +22,34 @@ _S3: Final = {
 """Option of Delta's client for S3, in lower case and with its prefix → parameter of Arrow's."""
 
 
+_IS_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_NOT_FOR_DELTA: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\\\]^|]")
+"""What Delta's client for local files takes for something else in a path."""
+
+
+def local_path(root: str) -> Path | None:
+    """The path of a root on this machine; None for an object store's URI."""
+    if not _IS_URI.match(root):
+        return Path(root).absolute()
+    return Path(url2pathname(urlsplit(root).path)) if root.startswith("file://") else None
+
+
+def delta_root(root: str, options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The root for Delta, which takes it for a URI, and the options to open tables below it with.
+
+    A path that Delta misreads, it gets as an option of another of its clients. That one, too,
+    creates an entry of a table's log once, but writes it in place: a process that dies meanwhile
+    leaves an empty entry, as a power cut does.
+    """
+    local = local_path(root)
+    if local is None:
+        return root.rstrip("/"), dict(options)
+    real = os.path.realpath(local)
+    if _NOT_FOR_DELTA.search(real):
+        return "fs://", {**options, "opendal.root": real}
+    return str(local), dict(options)
+
+
 def open_filesystem(root: str, options: Mapping[str, str]) -> tuple[FileSystem, PurePosixPath]:
     """The file system, and the root's path on it.
 
@@ -27,9 +59,10 @@ def open_filesystem(root: str, options: Mapping[str, str]) -> tuple[FileSystem, 
     Raises:
         ValueError: a root of a kind that there is no file system for.
     """
-    scheme, has_scheme, path = root.partition("://")
-    if not has_scheme:
-        return LocalFileSystem(), PurePosixPath(root)
+    local = local_path(root)
+    if local is not None:
+        return LocalFileSystem(), PurePosixPath(local)
+    scheme, _, path = root.partition("://")
     if scheme not in ("s3", "s3a"):
         filesystem, place = FileSystem.from_uri(root)
         return filesystem, PurePosixPath(place)

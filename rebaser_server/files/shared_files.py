@@ -10,7 +10,7 @@ from pyarrow import NativeFile
 from pyarrow.fs import FileInfo, FileSelector, FileType, LocalFileSystem
 
 from rebaser_server.files.durability import forget_directories, sync_file, sync_names
-from rebaser_server.files.filesystems import open_filesystem
+from rebaser_server.files.filesystems import local_path, open_filesystem
 
 TEMP_DIR: Final = "unfinished"
 """The directory of unfinished files, of live writers and of dead ones."""
@@ -26,7 +26,7 @@ class SharedFiles:
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
         """`options` are the object store's, as Delta has them."""
         # Another process may have another working directory.
-        self.root: Final = root if "://" in root else str(Path(root).absolute())
+        self.root: Final = str(local_path(root) or root)
         self._options = dict(options or {})
         self._files, self._root = open_filesystem(self.root, self._options)
 

@@ -3,13 +3,13 @@
 Its own default is a directory below the one where it was started, which is rarely the Rebasers'.
 """
 
-from pathlib import Path
 from typing import Final
 
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.errors import StoreNotKnown
+from rebaser_server.files.filesystems import local_path
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.ops.actions.answers import Answer, all_answers
 from rebaser_server.settings.settings import Settings
@@ -72,4 +72,5 @@ def _root(answer: Answer) -> str:
 
 def _is_directory(root: str) -> bool:
     """Whether it is one that this machine has; an object store takes options, too."""
-    return bool(root) and "://" not in root and Path(root).is_dir()
+    path = local_path(root) if root else None
+    return path is not None and path.is_dir()

@@ -1,12 +1,14 @@
 """A Rebaser with its Spark, from settings: what `serve` and `up` run."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Never
 
 import structlog
 
+from rebaser_core.errors import RebaserError
 from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.compute.errors import DvuError
 from rebaser_server.compute.plan.cost_model import CostModel
@@ -15,8 +17,10 @@ from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
 from rebaser_server.compute.runs.routing_executor import RoutingExecutor
 from rebaser_server.compute.spark.cds_archive import default_directory
+from rebaser_server.compute.spark.launch import spark_home
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.files.filesystems import local_path
 from rebaser_server.files.paths import CHANGE_SETS
 from rebaser_server.runtime.allocator import limit_kept_memory
 from rebaser_server.runtime.background import background
@@ -28,6 +32,11 @@ from rebaser_server.settings.settings import Settings, StoreSettings
 from rebaser_server.store.graph_checkpoint import import_reader
 
 log: Final = structlog.get_logger()
+
+
+class FolderRefused(RebaserError):
+    """A folder cannot be used, by its name; nothing was started. The message says what to do."""
+
 
 WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
 
@@ -45,8 +54,10 @@ async def run(
     tasks are taken until Spark starts, which keeps them waiting.
 
     Raises:
+        FolderRefused: values could not be computed, or not be kept; nothing was started.
         NatsUnreachable, GraceExceeded: as `composition.serve`.
     """
+    _require_usable_folders(settings)
     collect_rarely()
     limit_kept_memory()
     costs = CostModel()
@@ -73,6 +84,35 @@ async def run(
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
         await executor.close()
+
+
+def _require_usable_folders(settings: Settings) -> None:
+    """Raise `FolderRefused` for a folder that the libraries cannot be given, whatever is quoted."""
+    folders = {
+        "REBASER_STORE__ROOT": local_path(settings.store.root),
+        "REBASER_SPARK__STATE_DIRECTORY": settings.spark.state_directory.absolute(),
+    }
+    for variable, folder in folders.items():
+        if not _is_text(str(folder)):
+            raise FolderRefused(
+                f"the name of the folder {str(folder)!a} is not text in UTF-8, and files in "
+                f"it cannot be named to Spark and Delta: rename it, or set {variable} to another "
+                "one (`rebaser up` has --data)"
+            )
+    if settings.spark.remote is None and os.pathsep in str(spark_home()):
+        raise FolderRefused(
+            f"Spark is installed at {spark_home()}, and Java cannot load it from a folder with a "
+            f"{os.pathsep!r} in its name, so that no value would be computed: install "
+            "`rebaser[server]` into a virtual environment in another folder"
+        )
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def spark_options(settings: Settings) -> SparkOptions:

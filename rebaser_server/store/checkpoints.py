@@ -13,6 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from rebaser_core.ids import ChangeSet
+from rebaser_server.files.filesystems import delta_root
 from rebaser_server.files.paths import change_set_directory
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
@@ -49,14 +50,17 @@ class Checkpoints:
 
     def __init__(self, root: str, options: dict[str, str] | None = None) -> None:
         self._root = root.rstrip("/")
-        self._options = options or {}
-        self._files = SharedFiles(self._root, self._options)
+        self._files = SharedFiles(self._root, options)
+        self._delta_root, self._options = delta_root(self._root, options or {})
         self._secured: dict[ChangeSet, int] = {}
         """The version of each table up to which `secure` has seen to it; the last ones written."""
 
     def uri(self, change_set: ChangeSet) -> str:
         """Where the change set's Delta table is, for any engine to read."""
         return f"{self._root}/{change_set_directory(change_set)}"
+
+    def _delta_uri(self, change_set: ChangeSet) -> str:
+        return f"{self._delta_root}/{change_set_directory(change_set)}"
 
     def load(self, change_set: ChangeSet, at: int | None = None) -> GraphCheckpoint | None:
         """The last checkpoint, or the last at or before commit `at`; None if there is none.
@@ -215,7 +219,7 @@ class Checkpoints:
             DeltaError: the log cannot be read.
         """
         try:
-            delta = DeltaTable(self.uri(change_set), storage_options=self._options)
+            delta = DeltaTable(self._delta_uri(change_set), storage_options=self._options)
         except TableNotFoundError:
             return None
         self._table_files(change_set).require_entries(delta.version())
@@ -233,17 +237,17 @@ class Checkpoints:
 
         Raises `DeltaError` if there is none.
         """
-        return DeltaTable(self.uri(change_set), version, storage_options=self._options)
+        return DeltaTable(self._delta_uri(change_set), version, storage_options=self._options)
 
     def _create(self, change_set: ChangeSet) -> DeltaTable:
         """Without rows: Delta does not check a first write that also creates the table."""
         try:
             return DeltaTable.create(
-                self.uri(change_set),
+                self._delta_uri(change_set),
                 SCHEMA,
                 mode="ignore",
                 storage_options=self._options,
                 configuration=_PROPERTIES,
             )
         except CommitFailedError:
-            return DeltaTable(self.uri(change_set), storage_options=self._options)
+            return DeltaTable(self._delta_uri(change_set), storage_options=self._options)

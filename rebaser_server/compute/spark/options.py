@@ -1,15 +1,21 @@
 """The Spark settings of a session, and why each is what it is."""
 
 import os
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from re import fullmatch
+from typing import Final
 
+from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.cds_archive import default_directory
 from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 _HERE = Path(__file__).parent
+_OPTION: Final = re.compile(r"""(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\])+""", re.DOTALL)
+_QUOTED: Final = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)""", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class SparkOptions:
         if self.slots_override is not None:
             return self.slots_override
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        threads = fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", self.master)
+        threads = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", self.master)
         if threads is None or self.remote is not None:
             return int(self.extra.get("spark.cores.max", "16"))
         if threads[1] == "*":
@@ -68,19 +74,47 @@ def session_settings(options: SparkOptions) -> dict[str, str]:
     }
 
 
+def join_java_options(options: Iterable[str]) -> str:
+    """Options of a JVM as one text, which Spark splits into the same options again."""
+    return shlex.join(options)
+
+
+def split_java_options(text: str) -> list[str]:
+    """The options that Spark reads in such a text: blanks part them, unless quoted or escaped.
+
+    Raises:
+        SessionFailed: a quote is not closed, or the last character is a backslash.
+    """
+    if _OPTION.sub("", text).strip():
+        raise SessionFailed(
+            f"spark.driver.extraJavaOptions ends within quotes or after a backslash: {text}"
+        )
+    return [_QUOTED.sub(_unquote, option) for option in _OPTION.findall(text)]
+
+
+def _unquote(quoted: re.Match[str]) -> str:
+    single, double, escaped = quoted.groups(default="")
+    return single + _ESCAPED.sub(r"\1", double) + escaped
+
+
+def hadoop_uri(path: Path) -> str:
+    """A path of this machine for what Spark gives to Hadoop, which decodes no `%20`."""
+    return f"file://{path}"
+
+
 def _common(options: SparkOptions, scratch: ScratchDirectory) -> dict[str, str]:
     return {
         "spark.app.name": "rebaser",
         "spark.master": options.master,
         "spark.driver.memory": options.driver_memory,
-        "spark.driver.extraJavaOptions": " ".join(_java_options(options, scratch)),
+        "spark.driver.extraJavaOptions": join_java_options(_java_options(options, scratch)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.warehouse.dir": str(options.state_directory / "warehouse"),
+        "spark.sql.warehouse.dir": hadoop_uri(options.state_directory / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         # Change sets take turns, see the file.
         "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": (_HERE / "fair.xml").as_uri(),
+        "spark.scheduler.allocation.file": hadoop_uri(_HERE / "fair.xml"),
         # A task carries its unit: MiB, the default 128 is a million values.
         "spark.rpc.message.maxSize": "1024",
         # How long after a cancellation a function that does not return is killed.
@@ -95,7 +129,7 @@ def _local(scratch: ScratchDirectory) -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(scratch.directory),
+        "spark.local.dir": str(scratch.listable),
         "spark.python.unix.domain.socket.dir": str(scratch.sockets),
         # Forks workers that have imported what they need.
         "spark.python.daemon.module": "rebaser_server.compute.spark.worker_daemon",

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -12,6 +13,21 @@ from uuid import uuid4
 _PREFIX: Final = "rebaser-"
 _MAX_SOCKET_PATH: Final = 60
 """Octets of a directory for sockets: an address has 108, and the names in it are long."""
+_PLAIN: Final = re.compile(r"[\w./@+=~-]+", re.ASCII)
+_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - a directory that only we may enter is made
+
+
+def plain_directory() -> Path:
+    """A new directory with a short name, in which no program finds a character of a meaning."""
+    for parent in (tempfile.gettempdir(), *_TEMPORARY):
+        if _is_plain(Path(parent) / f"{_PREFIX}12345678"):
+            with suppress(OSError):
+                return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    return Path(tempfile.mkdtemp(prefix=_PREFIX))
+
+
+def _is_plain(path: Path) -> bool:
+    return bool(_PLAIN.fullmatch(str(path))) and len(str(path)) <= _MAX_SOCKET_PATH
 
 
 class ScratchDirectory:
@@ -31,9 +47,12 @@ class ScratchDirectory:
         os.write(self._lock, os.fsencode(self.sockets))  # for who may have to clear it away
 
     def _sockets(self) -> Path:
-        if len(os.fsencode(self.directory)) <= _MAX_SOCKET_PATH:
-            return self.directory
-        return Path(tempfile.mkdtemp(prefix=_PREFIX))
+        return self.directory if _is_plain(self.directory) else plain_directory()
+
+    @property
+    def listable(self) -> Path:
+        """A directory for what takes several, with commas between them."""
+        return self.sockets if "," in str(self.directory) else self.directory
 
     def close(self) -> None:
         shutil.rmtree(self.sockets, ignore_errors=True)

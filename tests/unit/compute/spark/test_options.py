@@ -5,8 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rebaser_server.compute.spark.options import SparkOptions, session_settings
+from rebaser_server.compute.errors import SessionFailed
+from rebaser_server.compute.spark.options import (
+    SparkOptions,
+    join_java_options,
+    session_settings,
+    split_java_options,
+)
 from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 HERE = Path("/state")
@@ -66,3 +74,32 @@ def test_only_a_local_session_stays_on_loopback(scratch: ScratchDirectory) -> No
     assert local["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in cluster
     assert "SerialGC" not in cluster["spark.driver.extraJavaOptions"]
+
+
+@given(st.lists(st.text()))
+def test_options_of_a_jvm_are_split_as_they_were_joined(options: list[str]) -> None:
+    assert split_java_options(join_java_options(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("", []),
+        ("  -Xmx1g\n-Da=b ", ["-Xmx1g", "-Da=b"]),
+        ("-Da='b c' -Db=\"d e\"", ["-Da=b c", "-Db=d e"]),
+        (r"-Da=b\ c", ["-Da=b c"]),
+        (r"""-Da='\"' -Db="\"\x'" """, ['-Da=\\"', "-Db=\"x'"]),
+        ("'' \"\"", ["", ""]),
+    ],
+)
+def test_a_users_options_of_a_jvm_are_read_as_spark_reads_them(
+    text: str, options: list[str]
+) -> None:
+    """By `CommandBuilderUtils.parseOptionString` of Spark's launcher."""
+    assert split_java_options(text) == options
+
+
+@pytest.mark.parametrize("text", ["-Da='b c", '-Da="b', "-Da=b\\"])
+def test_options_of_a_jvm_that_end_in_the_midst_are_refused(text: str) -> None:
+    with pytest.raises(SessionFailed, match="extraJavaOptions"):
+        split_java_options(text)

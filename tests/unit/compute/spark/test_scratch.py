@@ -5,6 +5,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 KILLED = """
@@ -61,3 +63,17 @@ def test_sockets_are_where_their_path_is_short_enough(tmp_path: Path) -> None:
     assert not far.sockets.exists()
     near.close()
     near.directory.parent.rmdir()
+
+
+def test_sockets_are_where_spark_reads_their_path_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's scripts break an emoji, and its settings take several folders with commas."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    odd = ScratchDirectory(tmp_path / "a, b \N{GRINNING FACE}")
+
+    assert str(odd.sockets).isascii()
+    assert not {" ", ","} & {*str(odd.sockets)}
+    assert odd.listable == odd.sockets
+    odd.close()
+    assert not odd.sockets.exists()
