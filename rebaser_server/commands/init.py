@@ -1,11 +1,12 @@
 """`rebaser init`: write a small project to begin with."""
 
 import argparse
+import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import add_command
 from rebaser_server.commands.support.project_files import project_files, project_name
@@ -13,6 +14,11 @@ from rebaser_server.terminal.lines import say, say_json
 
 if TYPE_CHECKING:
     from rebaser_server.settings.settings import Settings
+
+_NOT_IN_SCRIPTS: Final = re.compile(r'["$`\\\t\n]')
+"""What pip does not quote in the first line of a script: one in such a folder may not start."""
+_MODULES: Final = {"rebaser": "rebaser_server", "pip": "pip"}
+"""What Python runs for it then."""
 
 
 def add(commands: Any) -> None:
@@ -94,5 +100,7 @@ def _command(*names: str) -> str:
     for name in names:
         own = Path(sys.executable).with_name(name)
         if own.exists():
+            if names[0] in _MODULES and _NOT_IN_SCRIPTS.search(str(own)):
+                return f"{shlex.quote(sys.executable)} -m {_MODULES[names[0]]}"
             return name if shutil.which(name) == str(own) else shlex.quote(str(own))
     return names[-1]

@@ -9,6 +9,7 @@ import pytest
 
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from tests.helpers.dear_functions import install_meeting
 from tests.helpers.graph_builder import install
 
 FUNCTIONS = """
@@ -48,9 +49,10 @@ def exits(value):
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the distribution `misbehaving` is installed."""
+    """Where `misbehaving` and `meeting` are installed."""
     directory = tmp_path_factory.mktemp("site")
     names = ("hang", "crash", "slow", "exits", "interrupts", "forks", "large")
+    install_meeting(directory)
     install(directory, "misbehaving", FUNCTIONS, {name: f"misbehaving:{name}" for name in names})
     return directory
 

@@ -12,12 +12,15 @@ import pytest
 
 from rebaser_server.compute.errors import RunFailed
 from rebaser_server.compute.evaluate.evaluator import evaluate
+from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.bisection import run_isolated
+from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.files.shared_files import SharedFiles
+from tests.helpers.dear_functions import meetings, most_at_once
 from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
 from tests.helpers.paths import ROOT
 
@@ -53,6 +56,16 @@ async def test_outcomes_are_those_of_the_evaluator(executor: SparkExecutor) -> N
     expected = [decode_result(evaluate(unit)) for unit in units]
     assert [o.recomputed for o in outcomes] == [o.recomputed for o in expected]
     assert [o.value_results for o in outcomes] == [o.value_results for o in expected]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+async def test_dear_values_are_computed_by_all_slots(
+    executor: SparkExecutor, tmp_path: Path, *, joined: bool
+) -> None:
+    """Also if their function was never measured, and if something takes all of them."""
+    by_levels = LevelParallelExecutor(executor, 2, CostModel())
+
+    assert await most_at_once(by_levels, meetings(tmp_path, 8, joined=joined)) == 2
 
 
 async def test_an_empty_run_succeeds(executor: SparkExecutor) -> None:

@@ -7,12 +7,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rebaser_server.compute.units.culprits import FAILED_RUNTIME
 from rebaser_server.compute.units.run_store import StoredResult
 from rebaser_server.compute.units.unit_result import CallCosts, UnitResult
 from rebaser_server.compute.units.work_unit import WorkUnit
 
 UNKNOWN_SECONDS: Final = 2e-6
 """Seconds for a value of a function that was never measured: that of a cheap one."""
+UNMEASURED_SECONDS: Final = 2e-3
+"""Seconds for it where units are cut: as if it were dear, lest one slot computes them all."""
 ROW_SECONDS: Final = 2e-6
 """Seconds that a value takes beside its function."""
 STAGE_SECONDS: Final = 0.1
@@ -23,11 +26,15 @@ _WEIGHT: Final = 0.3
 """Of the newest measurement against all before it."""
 _OVERHEAD: Final = ("", "")
 """The key of what a run takes beside its functions."""
+_BESIDE: Final = ("", "beside")
+"""Likewise, of runs in child processes."""
 _NEGLIGIBLE: Final = 20
 """Times what a run takes besides: what works for longer says nothing of that, since what it took
 is not known so well."""
 
 
+_CHEAP: Final = (None, "builtin", FAILED_RUNTIME)
+"""Runtimes whose functions are never dear: a missing one, ours, and one that fails at once."""
 _MAX_FUNCTIONS: Final = 10_000
 """Functions whose costs a process knows; it forgets those that it measured least lately."""
 
@@ -41,19 +48,24 @@ class CostModel:
     """
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
+    _overhead: tuple[str, str] = _OVERHEAD
+
+    def beside(self) -> "CostModel":
+        """The same for runs of another executor: they cost other than these, functions do not."""
+        return CostModel(self.seconds, _BESIDE)
 
     @property
     def stage_seconds(self) -> float:
         """Seconds that a run takes besides."""
-        return self.seconds.get(_OVERHEAD, STAGE_SECONDS)
+        return self.seconds.get(self._overhead, STAGE_SECONDS)
 
     def snapshot(self) -> "CostModel":
         """What is known now; may be called in a thread while others learn."""
-        return CostModel(self.seconds.copy())
+        return CostModel(self.seconds.copy(), self._overhead)
 
     def known(self, functions: Iterable[tuple[str | None, str]]) -> dict[tuple[str, str], float]:
         """What is known of these functions, and of runs: enough to estimate the same again."""
-        wanted = {_OVERHEAD, *functions}
+        wanted = {self._overhead, *functions}
         return {function: cost for function, cost in self.seconds.items() if function in wanted}
 
     def learn(self, costs: CallCosts) -> None:
@@ -76,7 +88,7 @@ class CostModel:
             longest, total = max(longest, spent), total + spent
         busy = max(longest, total / slots)
         if busy < _NEGLIGIBLE * self.stage_seconds:
-            self._record(_OVERHEAD, max(seconds - busy, 0.0), STAGE_SECONDS)
+            self._record(self._overhead, max(seconds - busy, 0.0), STAGE_SECONDS)
 
     def _record(self, function: tuple[str, str], measured: float, default: float) -> None:
         before = self.seconds.pop(function, default)
@@ -84,19 +96,29 @@ class CostModel:
 
     def knows(self, unit: WorkUnit) -> bool:
         """Whether all functions of a unit were measured that may be dear."""
-        return all(
-            runtime in (None, "builtin") or (runtime, code) in self.seconds
-            for runtime, code in unit.functions
-        )
+        return all(self.knows_function(*function) for function in unit.functions)
 
-    def of_function(self, runtime: str | None, code: str) -> float:
-        """The seconds that a value of this function takes if it is computed."""
-        call = UNKNOWN_SECONDS if runtime is None else self.seconds.get((runtime, code))
-        return ROW_SECONDS + (UNKNOWN_SECONDS if call is None else call)
+    def knows_function(self, runtime: str | None, code: str) -> bool:
+        """Whether this function was measured, or cannot be dear."""
+        return runtime in _CHEAP or (runtime, code) in self.seconds
 
-    def estimate(self, unit: WorkUnit) -> NDArray[np.float64]:
-        """The seconds that each value of a unit takes if it is computed."""
-        by_function = [self.of_function(runtime, code) for runtime, code in unit.functions]
+    def of_function(
+        self, runtime: str | None, code: str, *, unmeasured: float = UNKNOWN_SECONDS
+    ) -> float:
+        """The seconds that a value of this function takes if it is computed.
+
+        `unmeasured`: those of one that may be dear and was never measured.
+        """
+        call = UNKNOWN_SECONDS if runtime in _CHEAP else unmeasured
+        return ROW_SECONDS + (self.seconds.get((runtime, code), call) if runtime else call)
+
+    def estimate(
+        self, unit: WorkUnit, *, unmeasured: float = UNKNOWN_SECONDS
+    ) -> NDArray[np.float64]:
+        """The seconds that each value of a unit takes if it is computed; see `of_function`."""
+        by_function = [
+            self.of_function(*function, unmeasured=unmeasured) for function in unit.functions
+        ]
         by_call = [by_function[function] for function, _ in unit.signatures]
         return np.array([*by_call, 0.0])[unit.signature_indices]
 

@@ -17,7 +17,12 @@ from rebaser_server.compute.plan.admission import (
     text_bytes_of_parts,
 )
 from rebaser_server.compute.plan.affected import Closure, closure
-from rebaser_server.compute.plan.cost_model import ROW_SECONDS, UNKNOWN_SECONDS, CostModel
+from rebaser_server.compute.plan.cost_model import (
+    ROW_SECONDS,
+    UNKNOWN_SECONDS,
+    UNMEASURED_SECONDS,
+    CostModel,
+)
 from rebaser_server.compute.plan.graph_preview import GraphPreview, preview_graph
 from rebaser_server.compute.plan.partitioning import balance, components
 from rebaser_server.compute.units.work_unit import OK, WorkUnit
@@ -26,11 +31,12 @@ from rebaser_server.values.graph.readable_graph import ReadableGraph
 
 MIN_VALUES_PER_UNIT: Final = 256
 """Values that a unit holds on average, at least: tasks of fewer would cost more than they gain;
-unless they are known to take as long as so many whose cost is not known."""
+unless they are known to take as long as so many cheap ones, or may: one by itself that was never
+measured does."""
 UNITS_PER_SLOT: Final = 2
 """More than one, so that a slot that was given the cheaper values can take over from another."""
 _USUAL_SECONDS: Final = ROW_SECONDS + UNKNOWN_SECONDS
-"""For a value of a function whose cost is not known."""
+"""For a value of a cheap function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,12 @@ class _UnitBuilder:
     def _estimate(self, costs: CostModel) -> NDArray[np.float64]:
         """The seconds that each value is expected to take."""
         funcs = [self._graph.funcs.get(self._graph.func_ids[func]) for func, _ in self._signatures]
-        seconds = [costs.of_function(f.runtime, f.code) if f else _USUAL_SECONDS for f in funcs]
+        seconds = [
+            costs.of_function(f.runtime, f.code, unmeasured=UNMEASURED_SECONDS)
+            if f
+            else _USUAL_SECONDS
+            for f in funcs
+        ]
         return np.array(seconds)[self._calls]
 
     def _is_large(self) -> bool:

@@ -38,3 +38,25 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """End what was started, runs in hand included; these raise `RunFailed`."""
+
+
+class TotalProgress:
+    """Values done in all runs of one run."""
+
+    def __init__(self, total: int, on_progress: OnProgress | None) -> None:
+        self._total = total
+        self._on_progress = on_progress
+        self._done: list[int] = []
+
+    def part(self) -> OnProgress | None:
+        """The callback for one of the runs."""
+        if self._on_progress is None:
+            return None
+        report, number = self._on_progress, len(self._done)
+        self._done.append(0)
+
+        def on_progress(done: int, _of_run: int) -> None:
+            self._done[number] = done
+            report(min(sum(self._done), self._total), self._total)
+
+        return on_progress

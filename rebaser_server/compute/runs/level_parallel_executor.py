@@ -7,6 +7,7 @@ computed by all slots at once, in a run of its own; the next level takes what ca
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -14,11 +15,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.compute.plan.cost_model import MIN_SPEEDUP, CostModel, Stage, plan_stages
-from rebaser_server.compute.runs.executor import Executor, OnProgress
+from rebaser_server.compute.plan.cost_model import (
+    MIN_SPEEDUP,
+    UNMEASURED_SECONDS,
+    CostModel,
+    Stage,
+    plan_stages,
+)
+from rebaser_server.compute.runs.executor import Executor, OnProgress, TotalProgress
 from rebaser_server.compute.units.incremental_split import IncrementalSplit
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.subunits import extract_independent, sort_by_level
+from rebaser_server.compute.units.subunits import extract, sort_by_level, with_inputs
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult, total_costs
 from rebaser_server.compute.units.work_unit import WorkUnit, count_values
 
@@ -26,6 +33,8 @@ PARTS_PER_SLOT: Final = 2
 """Into how many units for each slot a level is split, so that a slot that is done early helps."""
 _MIN_STAGES: Final = 2
 """Times what a run takes besides: what takes no longer cannot win by splitting."""
+_MAX_SAMPLE: Final = 4
+"""Values of functions never measured that a sample holds, at most: it is computed once more."""
 
 SPLIT_COSTS: Final = "sweeps"
 """In the run store: what functions were taken to cost when units were cut."""
@@ -53,8 +62,9 @@ class LevelParallelExecutor:
         store: RunStore | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        progress = _TotalProgress(sum(map(count_values, units)), on_progress)
-        splits = await asyncio.to_thread(self._choose_splits, units, store)
+        progress = TotalProgress(sum(map(count_values, units)), on_progress)
+        assumed = await self._measure(units, store)
+        splits = await asyncio.to_thread(self._choose_splits, units, store, assumed)
         rest = [unit for unit, split in zip(units, splits, strict=True) if split is None]
         try:
             async with asyncio.TaskGroup() as group:
@@ -69,14 +79,69 @@ class LevelParallelExecutor:
         whole, split = iter(together.result()), iter([task.result() for task in split_tasks])
         return [next(whole) if level_split is None else next(split) for level_split in splits]
 
-    def _choose_splits(
+    async def _measure(self, units: Sequence[bytes | memoryview], store: RunStore | None) -> float:
+        """Learn what functions cost that would keep one slot busy if they were dear.
+
+        One value of each is computed for that, and once more with the others: so what units are
+        cut into depends on costs alone, and not on what was measured with. Returns the seconds
+        of the dearest, which others are taken for that could not be measured; 0 for none.
+        """
+        samples = await asyncio.to_thread(self._samples, units, store)
+        if not samples:
+            return 0.0
+        costs = total_costs(await self._inner.run([sample.encode() for sample in samples]))
+        self._costs.learn(costs)
+        return max((spent / calls for calls, spent in costs.values()), default=0.0)
+
+    def _samples(
         self, encoded: Sequence[bytes | memoryview], store: RunStore | None
+    ) -> list[WorkUnit]:
+        if self._slots <= 1:
+            return []
+        units = list(map(WorkUnit.decode, encoded))
+        if all(map(self._costs.knows, units)) or (store is not None and store.costs(SPLIT_COSTS)):
+            return []
+        seconds = [
+            float(self._costs.estimate(unit, unmeasured=UNMEASURED_SECONDS).sum()) for unit in units
+        ]
+        fair = sum(seconds) / self._slots
+        samples: list[WorkUnit] = []
+        for unit, each in zip(units, seconds, strict=True):
+            if each > fair:
+                samples += self._samples_of(unit)
+        return samples[: self._slots * PARTS_PER_SLOT]  # others are taken to cost as much
+
+    def _samples_of(self, unit: WorkUnit) -> list[WorkUnit]:
+        """A value of each function that was never measured, with what it is computed from."""
+        is_known = [self._costs.knows_function(*function) for function in unit.functions]
+        functions = np.array([function for function, _ in unit.signatures])[unit.signature_indices]
+        is_unmeasured = ~np.array(is_known)[functions]
+        if int(is_unmeasured.sum()) <= self._slots:
+            return []
+        samples: list[WorkUnit] = []
+        for function in np.flatnonzero(~np.array(is_known)):
+            positions = np.flatnonzero(functions == function)
+            if len(positions):
+                chosen = with_inputs(unit, int(positions[0]))
+                if int(is_unmeasured[chosen].sum()) <= _MAX_SAMPLE:
+                    sample = extract(unit, chosen)
+                    samples.append(replace(sample, must_compute=np.ones(len(sample), np.bool_)))
+        return samples
+
+    def _choose_splits(
+        self, encoded: Sequence[bytes | memoryview], store: RunStore | None, assumed: float
     ) -> list["_LevelSplit | None"]:
-        """For each unit its split, or None; an earlier attempt at the update decides."""
+        """For each unit its split, or None; an earlier attempt at the update decides.
+
+        `assumed`: seconds of a function never measured; 0: those of a cheap one.
+        """
         if self._slots <= 1:
             return [None] * len(encoded)
         units = [WorkUnit.decode(unit) for unit in encoded]
         costs, is_known = self._costs.snapshot(), False
+        for runtime, code in chain.from_iterable(unit.functions for unit in units):
+            if assumed and runtime and not costs.knows_function(runtime, code):
+                costs.seconds[runtime, code] = assumed
         dear = self._is_dear(units, costs)
         if store is not None and (any(dear) or not all(map(costs.knows, units))):
             before = store.costs(SPLIT_COSTS)
@@ -113,7 +178,7 @@ class LevelParallelExecutor:
         self,
         units: Sequence[bytes | memoryview],
         store: RunStore | None,
-        progress: "_TotalProgress",
+        progress: TotalProgress,
     ) -> list[UnitResult | StoredResult]:
         if not units:
             return []
@@ -123,7 +188,7 @@ class LevelParallelExecutor:
         return results
 
     async def _run_levels(
-        self, level_split: "_LevelSplit", store: RunStore | None, progress: "_TotalProgress"
+        self, level_split: "_LevelSplit", store: RunStore | None, progress: TotalProgress
     ) -> UnitResult:
         split = IncrementalSplit(level_split.unit)
         done: list[UnitResult] = []
@@ -158,7 +223,7 @@ class LevelParallelExecutor:
         count = min(self._slots * PARTS_PER_SLOT, len(due))
         cuts = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="left")
         chosen = [part for part in np.split(due, cuts) if len(part)]
-        return [(part, extract_independent(piece, part)) for part in chosen]
+        return [(part, extract(piece, part)) for part in chosen]
 
 
 class _LevelSplit:
@@ -183,28 +248,6 @@ class _LevelSplit:
         table = table.set_column(3, SCHEMA.field(3), pa.array(positions, pa.int32()))
         recomputed = sum(result.recomputed for result in results)
         return UnitResult(recomputed, table.take(np.argsort(positions)), total_costs(results))
-
-
-class _TotalProgress:
-    """Values done in all runs of one run."""
-
-    def __init__(self, total: int, on_progress: OnProgress | None) -> None:
-        self._total = total
-        self._on_progress = on_progress
-        self._done: list[int] = []
-
-    def part(self) -> OnProgress | None:
-        """The callback for one of the runs."""
-        if self._on_progress is None:
-            return None
-        report, number = self._on_progress, len(self._done)
-        self._done.append(0)
-
-        def on_progress(done: int, _of_run: int) -> None:
-            self._done[number] = done
-            report(min(sum(self._done), self._total), self._total)
-
-        return on_progress
 
 
 def _locate(

@@ -37,16 +37,32 @@ def sort_by_level(unit: WorkUnit) -> tuple[WorkUnit, NDArray[np.int64], list[int
     return moved, order, np.cumsum(np.bincount(level)).tolist()
 
 
-def extract_independent(unit: WorkUnit, positions: NDArray[Any]) -> WorkUnit:
-    """Some values of a unit, none of which takes another of the unit, and what they take."""
+def extract(unit: WorkUnit, positions: NDArray[Any]) -> WorkUnit:
+    """Some values of a unit, ascending, and what they take; none takes another of the rest."""
     refs = _refs_of(unit, positions)
-    constants, inverse = np.unique(~refs, return_inverse=True)
+    is_constant = refs < 0
+    constants, inverse = np.unique(~refs[is_constant], return_inverse=True)
+    refs[~is_constant] = np.searchsorted(positions, refs[~is_constant])
+    refs[is_constant] = ~inverse.astype(np.int32)
     return replace(
-        _select(unit, positions, ~inverse.astype(np.int32)),
+        _select(unit, positions, refs),
         constant_ids=unit.constant_ids.take(constants),
         constant_known=unit.constant_known[constants],
         constant_texts=unit.constant_texts.take(constants),
     )
+
+
+def with_inputs(unit: WorkUnit, position: int) -> NDArray[np.int64]:
+    """The position of a value, and of all in the unit that it is computed from, ascending."""
+    ends = unit.widths().cumsum()
+    found, beyond = {position}, [position]
+    while beyond:
+        last = beyond.pop()
+        refs = unit.refs[ends[last - 1] if last else 0 : ends[last]].tolist()
+        new = {ref for ref in refs if ref >= 0} - found
+        found |= new
+        beyond += new
+    return np.array(sorted(found), np.int64)
 
 
 def _refs_of(unit: WorkUnit, positions: NDArray[Any]) -> NDArray[np.int32]:

@@ -57,6 +57,25 @@ def test_commands_are_printed_as_the_shell_finds_them(
     assert all(("/rebaser " in step) is (path == NO_PYTHON) for step in rest)
 
 
+def test_where_scripts_do_not_start_python_runs_their_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of that name is not quoted by pip in the first line of a script."""
+    scripts = tmp_path / 'a "b" $c' / "bin"
+    scripts.mkdir(parents=True)
+    for name in ("python", "pip", "rebaser"):
+        (scripts / name).touch()
+    monkeypatch.setattr(sys, "executable", str(scripts / "python"))
+    monkeypatch.setenv("PATH", NO_PYTHON)
+
+    _, test, install, up, *_ = map(shlex.split, written(tmp_path / "shop"))
+
+    python = str(scripts / "python")
+    assert test == [python, "-m", "unittest"]
+    assert install == [python, "-m", "pip", "install", "."]
+    assert up[:4] == [python, "-m", "rebaser_server", "up"]
+
+
 @pytest.mark.parametrize("file", project_files("shop"))
 def test_no_file_is_overwritten(file: str, tmp_path: Path) -> None:
     """If one is there, none of the others is written."""
