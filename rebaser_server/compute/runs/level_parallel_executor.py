@@ -121,7 +121,7 @@ class LevelParallelExecutor:
         samples: list[WorkUnit] = []
         for function in np.flatnonzero(~np.array(is_known)):
             positions = np.flatnonzero(functions == function)
-            if len(positions):
+            if len(positions) and len(samples) < self._slots * PARTS_PER_SLOT:
                 chosen = with_inputs(unit, int(positions[0]))
                 if int(is_unmeasured[chosen].sum()) <= _MAX_SAMPLE:
                     sample = extract(unit, chosen)
