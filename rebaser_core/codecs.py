@@ -8,6 +8,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable
+from email.message import Message
 from typing import Any, Final, NoReturn
 
 import cbor2
@@ -189,6 +190,33 @@ _DECODERS: Final[dict[str, Callable[[bytes], Any]]] = {CBOR: _load_cbor, JSON: _
 CONTENT_TYPES: Final = frozenset(_DECODERS)
 
 
+def parse_content_type(said: str) -> str:
+    """Return which of `CONTENT_TYPES` a media type is, by MIME (RFC 2045).
+
+    Case and parameters do not matter, except a charset: text is UTF-8.
+
+    Raises:
+        ValueError: it is another one; says which there are.
+    """
+    if said in CONTENT_TYPES:  # as nearly all are
+        return said
+    header = Message()
+    header["Content-Type"] = said
+    content_type, charset = header.get_content_type(), header.get_content_charset()
+    if content_type not in CONTENT_TYPES:
+        known = ", ".join(sorted(CONTENT_TYPES))
+        raise ValueError(f"content type {said[:80]!r}; this build reads {known}")
+    if charset not in (None, "utf-8", "utf8"):
+        raise ValueError(
+            f"content type {said[:80]!r}: messages are in UTF-8; encode it so, and leave the "
+            "charset out"
+        )
+    return content_type
+
+
 def content_type_or_default(content_type: str | None) -> str:
-    """`content_type` if it is one of ours, else the default."""
-    return content_type if content_type in CONTENT_TYPES else CBOR
+    """Return which of `CONTENT_TYPES` it is; the default if it is none of them."""
+    try:
+        return CBOR if content_type is None else parse_content_type(content_type)
+    except ValueError:
+        return CBOR

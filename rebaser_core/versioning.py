@@ -61,6 +61,15 @@ def downgrade_to(message: Versioned, older: type[VersionedT]) -> VersionedT:
     return downgraded
 
 
+def header(headers: Mapping[str, str], name: str) -> str | None:
+    """Return the header of that name, in whatever case; the name as it is written comes first."""
+    value = headers.get(name)
+    if value is None:
+        wanted = name.lower()
+        value = next((text for each, text in headers.items() if each.lower() == wanted), None)
+    return value
+
+
 class ContentInfo(NamedTuple):
     """What the headers say of the payload, before anyone reads it."""
 
@@ -71,11 +80,11 @@ class ContentInfo(NamedTuple):
     @classmethod
     def from_headers(cls, headers: Mapping[str, str]) -> Self:
         """Raises `MalformedMessage` if one is missing or the version makes no sense."""
-        content_type, message_type = headers.get(CONTENT_TYPE), headers.get(MESSAGE_TYPE)
-        said = headers.get(MESSAGE_VERSION)
+        content_type, message_type = header(headers, CONTENT_TYPE), header(headers, MESSAGE_TYPE)
+        said = header(headers, MESSAGE_VERSION)
         if not (content_type and message_type and said):
             names = (CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION)
-            missing = ", ".join(name for name in names if not headers.get(name))
+            missing = ", ".join(name for name in names if not header(headers, name))
             raise MalformedMessage(f"headers missing: {missing}")
         version = _parse_version(said)
         if not version:
@@ -102,13 +111,13 @@ def announced_id(headers: Mapping[str, str]) -> str | None:
     What follows the dot keeps message ids apart that are of one id, since a stream
     remembers message ids without their subjects.
     """
-    message_id = headers.get(MESSAGE_ID)
+    message_id = header(headers, MESSAGE_ID)
     return None if message_id is None else message_id.partition(".")[0]
 
 
 def accepted_version(headers: Mapping[str, str]) -> int:
     """Return the newest version of the reply that the sender of these headers reads."""
-    return _parse_version(headers.get(REPLY_VERSION, "")) or 1
+    return _parse_version(header(headers, REPLY_VERSION) or "") or 1
 
 
 class MessageType(Generic[VersionedT]):
@@ -153,6 +162,8 @@ class MessageType(Generic[VersionedT]):
     def negotiate(self, headers: Mapping[str, str]) -> ContentInfo:
         """Whether this build reads such a message, from its headers alone.
 
+        The content type in what it returns is one of `codecs.CONTENT_TYPES`.
+
         Raises:
             UnsupportedMessage: another type, an unknown content type, or `NewerVersion`.
             MalformedMessage: headers are missing or make no sense.
@@ -162,11 +173,10 @@ class MessageType(Generic[VersionedT]):
             raise UnsupportedMessage(
                 f"message type {info.message_type[:80]!r} is not {self.name!r}"
             )
-        if info.content_type not in codecs.CONTENT_TYPES:
-            raise UnsupportedMessage(
-                f"content type {info.content_type[:80]!r}; "
-                f"this build reads {', '.join(sorted(codecs.CONTENT_TYPES))}"
-            )
+        try:
+            info = info._replace(content_type=codecs.parse_content_type(info.content_type))
+        except ValueError as error:
+            raise UnsupportedMessage(str(error)) from error
         if info.message_version > self.current.VERSION:
             raise NewerVersion(
                 f"{self.name} version {info.message_version}; "

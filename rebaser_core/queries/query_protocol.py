@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from rebaser_core.errors import MalformedMessage
+from rebaser_core.versioning import header
 
 ACCEPTS_PIECES: Final = "X-Reply-Pieces"
 """Of a question: `1` says that the asker puts an answer together that comes in pieces."""
@@ -27,7 +28,7 @@ _NUMBERS: Final = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
 
 def parse_seconds(headers: Mapping[str, str], name: str, default: float) -> float:
     """The seconds that the header says; `default` if it is missing or no such number."""
-    text = headers.get(name, "")
+    text = header(headers, name) or ""
     return float(text) if _SECONDS.fullmatch(text) else default
 
 
@@ -53,7 +54,7 @@ class ReplyAssembly:
         Raises:
             MalformedMessage: a piece is missing, or its number is none.
         """
-        said = headers.get(PIECE)
+        said = header(headers, PIECE)
         if said is None and not self._pieces:
             return headers, payload
         numbers = _NUMBERS.fullmatch(said or "")

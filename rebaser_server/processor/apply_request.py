@@ -14,7 +14,7 @@ from rebaser_core.messages import (
     UpdatesAddress,
 )
 from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
-from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE
+from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE, header
 from rebaser_server.commit_log.batch_store import OversizedBatch
 from rebaser_server.commit_log.content import SMALL_BATCH
 from rebaser_server.processor.application import Changes
@@ -39,7 +39,7 @@ def read_request(change_set: ChangeSet, request: Delivery) -> ClientRequest:
         NewerVersion: this build cannot read it.
     """
     message: ClientRequest
-    if request.headers.get(MESSAGE_TYPE) == ChangeSetRequest.name:
+    if header(request.headers, MESSAGE_TYPE) == ChangeSetRequest.name:
         message = ChangeSetRequest.decode(request.headers, request.payload)
     else:
         message = EnqueueUpdatesRequest.decode(request.headers, request.payload)
@@ -129,7 +129,7 @@ def stage_request(
     **changes: Any,
 ) -> None:
     """Stage the commit that settles a request, and carries out `action`."""
-    author = request.headers.get(AUTHOR)
+    author = header(request.headers, AUTHOR)
     if author:
         author = author[:AUTHOR_LENGTH].encode(errors="replace").decode()
         handled = handled.model_copy(update={"author": author})

@@ -6,7 +6,7 @@ from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.corrections import total_count
 from rebaser_core.jetstream import Delivery
-from rebaser_core.versioning import CONTENT_TYPE, REPLY_INBOX
+from rebaser_core.versioning import CONTENT_TYPE, REPLY_INBOX, header
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.replies import CommittedRequest, build_response
 
@@ -33,9 +33,9 @@ async def publish_result(run: RunContext, request: Delivery, result: CommittedRe
             outcome=said,
             corrections=corrected,
         )
-        inbox = request.headers.get(REPLY_INBOX)
+        inbox = header(request.headers, REPLY_INBOX)
         if inbox:
-            content_type = request.headers.get(CONTENT_TYPE)
+            content_type = header(request.headers, CONTENT_TYPE)
             with spans.reply_span(sequence):
                 await notifier.reply(inbox, build_response(change_set, result), content_type)
         spans.end(sequence, outcome=said, commit=result.commit)

@@ -16,7 +16,7 @@ from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
 from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.queries.query_protocol import DEFAULT_REPLY_TIMEOUT, REPLY_TIMEOUT, parse_seconds
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, accepted_version
+from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, accepted_version, header
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.replies import ReplySender
 from rebaser_server.runtime.background import background
@@ -185,7 +185,7 @@ class Intake(Generic[QueryT, ReplyT]):
     def _refusal(self, message: Msg, why: str) -> ReplyT:
         """Without a look at the body; the asker knows the question by the inbox."""
         try:
-            query_id = RequestId.from_str((message.headers or {}).get(MESSAGE_ID, ""))
+            query_id = RequestId.from_str(header(message.headers or {}, MESSAGE_ID) or "")
         except ValueError:
             query_id = _NO_ID
         return self._kind.refusal(query_id, why[:1_000])

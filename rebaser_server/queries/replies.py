@@ -12,7 +12,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.jetstream.connection.message_limits import MessageLimits
 from rebaser_core.queries.query_protocol import ACCEPTS_PIECES, PIECE, RETRY_AFTER, split_reply
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MessageType, Versioned
+from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MessageType, Versioned, header
 
 RETRY_SECONDS: Final = "1"
 """Seconds after which a busy Rebaser is to be asked again; clients wait longer each time."""
@@ -38,8 +38,8 @@ class ReplySender(Generic[ReplyT]):
         self._room = MessageLimits(nc)
         self._kind = kind
         self._refusal = refusal
-        self._content_type = codecs.content_type_or_default(headers.get(CONTENT_TYPE))
-        self._reads_pieces = headers.get(ACCEPTS_PIECES) == "1"
+        self._content_type = codecs.content_type_or_default(header(headers, CONTENT_TYPE))
+        self._reads_pieces = header(headers, ACCEPTS_PIECES) == "1"
         # A question cannot have us write into streams: NATS sends to whatever inbox it names.
         ours = subjects.join("rebaser.")
         self._inbox = "" if question.reply.startswith(("$", ours)) else question.reply

@@ -9,10 +9,12 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
+    EnqueueUpdatesResponse,
     Inline,
     InlineBatch,
 )
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
+from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.processor.dead_letters import REASON
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import Deployment, deployed, new_change_sets
@@ -85,6 +87,34 @@ async def test_everything_works_behind_a_prefix(nats_server: NatsServer, tmp_pat
         assert (await deployment.graph(change_set)).values[values.gross].value == 5
         assert "P_REBASER_REQUESTS" in await deployment.js.stream_names()
         assert "REBASER_REQUESTS" not in await deployment.js.stream_names()
+
+
+async def test_a_request_is_read_and_answered_whatever_the_case_of_its_headers(
+    deployment: Deployment,
+) -> None:
+    """And with a media type as MIME has it; the answer is in the encoding of the request."""
+    [change_set], value, request_id = new_change_sets(1), new_id(), RequestId()
+    request = EnqueueUpdatesRequestV1(
+        id=request_id,
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        updates_address=Inline(inline=InlineBatch.model_validate({"updates": [put(value, 1)]})),
+    )
+    headers, payload = EnqueueUpdatesRequest.encode(request, codecs.JSON)
+    headers |= {CONTENT_TYPE: "Application/JSON; charset=utf-8", REPLY_INBOX: "answers.mine"}
+    headers = {name.title(): text for name, text in headers.items()} | {"x-author": "me"}
+    answers = await deployment.nc.subscribe("answers.mine")
+    await deployment.js.publish(deployment.subjects.requests(change_set), payload, headers=headers)
+
+    await deployment.start()
+    answer = await answers.next_msg(30)
+
+    assert (answer.headers or {})[CONTENT_TYPE] == codecs.JSON
+    assert EnqueueUpdatesResponse.decode(answer.headers or {}, answer.data).id == request_id
+    log = CommitLog(deployment.js, deployment.subjects, change_set)
+    commits = [commit async for _, commit in log.entries(0, (await log.last())[0])]
+    assert [c.handled.author for c in commits if c.handled and c.handled.id == request_id] == ["me"]
+    await answers.unsubscribe()
 
 
 async def test_an_unreadable_message_is_dead_lettered_with_its_reason_and_the_rest_goes_on(

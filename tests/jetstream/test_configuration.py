@@ -45,6 +45,9 @@ JSON = st.recursive(
     max_leaves=4,
 )
 
+NOTHING = timedelta()
+BACKOFF = [timedelta(seconds=2), timedelta(seconds=3)]
+
 
 def same(one: Any, other: Any) -> bool:
     """As JSON: that is, true is not 1."""
@@ -202,6 +205,66 @@ async def test_the_server_takes_and_tells_every_field_by_its_name(js: JetStream)
 
     assert diff_config("S/d", consumer, found) == []
     assert found.unknown == {}
+
+
+MADE_AGAIN = [
+    ConsumerConfig(ack_wait=NOTHING, max_ack_pending=0, max_deliver=0),
+    ConsumerConfig(max_waiting=0, max_batch=0, max_expires=NOTHING, max_bytes=0),
+    ConsumerConfig(max_waiting=-1, max_batch=-1, max_bytes=-1),
+    ConsumerConfig(ack_wait=timedelta(seconds=9), backoff=BACKOFF, max_deliver=5),
+    ConsumerConfig(priority_policy="none", priority_groups=[], backoff=[]),
+    ConsumerConfig(
+        priority_policy="pinned_client", priority_groups=["g"], priority_timeout=NOTHING
+    ),
+    ConsumerConfig(inactive_threshold=NOTHING, num_replicas=0, mem_storage=False, metadata={}),
+    ConsumerConfig(filter_subject="", description="", sample_freq="", rate_limit_bps=0),
+    ConsumerConfig(filter_subjects=["s.b", "s.a"]),
+    ConsumerConfig(deliver_subject="d", max_ack_pending=0, max_waiting=0, idle_heartbeat=NOTHING),
+    StreamConfig(num_replicas=0, duplicate_window=NOTHING, max_age=NOTHING, subjects=[]),
+    StreamConfig(max_msgs=0, max_bytes=0, max_msg_size=0, max_msgs_per_subject=0, max_consumers=0),
+    StreamConfig(persist_mode="default", compression="none", placement=Placement(cluster="")),
+    StreamConfig(republish=Republish(src="", dest="again.>")),
+    StreamConfig(
+        subject_delete_marker_ttl=timedelta(seconds=5), allow_msg_ttl=False, allow_rollup_hdrs=False
+    ),
+    StreamConfig(allow_msg_schedules=True, allow_rollup_hdrs=False),
+    StreamConfig(sources=[StreamSource(name="T", filter_subject="", opt_start_seq=0)]),
+    StreamConfig(consumer_limits=ConsumerLimits(inactive_threshold=NOTHING, max_ack_pending=0)),
+]
+"""What says in several ways that the server may fill in what it likes."""
+
+
+@pytest.mark.parametrize("config", MADE_AGAIN, ids=lambda config: " ".join(config.to_json()))
+async def test_what_the_server_fills_in_is_no_difference(
+    js: JetStream, config: StreamConfig | ConsumerConfig
+) -> None:
+    """Each is made, and then wanted once more, under a name and as a durable."""
+    await filled(js)
+    if isinstance(config, StreamConfig):
+        wanted = StreamConfig(name="Made", subjects=["made.>"]) | config
+        assert [await js.ensure_stream(wanted) for _ in range(2)] == [[], []]
+        return
+    for named in (ConsumerConfig(name="n"), ConsumerConfig(durable_name="d")):
+        again = named | ConsumerConfig(ack_policy="explicit") | config
+        assert [await js.ensure_consumer("S", again) for _ in range(2)] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "actual"),
+    [
+        (ConsumerConfig(max_ack_pending=-1), ConsumerConfig(max_ack_pending=1000)),
+        (ConsumerConfig(ack_wait=timedelta(seconds=9)), ConsumerConfig(ack_wait=BACKOFF[0])),
+        (ConsumerConfig(backoff=BACKOFF), ConsumerConfig(backoff=BACKOFF[::-1])),
+        (ConsumerConfig(max_batch=0), ConsumerConfig(max_batch=5)),
+        (StreamConfig(max_msgs=0), StreamConfig(max_msgs=5)),
+        (StreamConfig(allow_rollup_hdrs=False), StreamConfig(allow_rollup_hdrs=True)),
+        (StreamConfig(persist_mode="default"), StreamConfig(persist_mode="async")),
+    ],
+)
+def test_what_the_server_would_not_fill_in_is_a_difference(
+    wanted: Configuration, actual: Configuration
+) -> None:
+    assert len(diff_config("S", wanted, actual)) == 1
 
 
 async def test_an_update_says_what_is_unknown_here(js: JetStream) -> None:

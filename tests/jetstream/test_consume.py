@@ -1,6 +1,8 @@
 """Continuous reading with a buffer: what is asked for when, what ends it, what is given back."""
 
 import asyncio
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
@@ -298,11 +300,58 @@ async def test_a_consumer_that_did_not_survive_a_restart_is_the_end(
 
 
 async def test_a_pull_that_is_refused_for_ever_is_an_error(js: JetStream) -> None:
-    consumer = await looked_up(js, max_batch=5)
-    async with consumer.messages(max_messages=10) as messages:
-        with pytest.raises(StatusError, match="MaxRequestBatch"):
+    consumer = await looked_up(js)
+    async with consumer.messages() as messages:
+        waiting = asyncio.ensure_future(anext(messages))
+        await eventually(lambda: waiting_pulls(js))
+        await send_status(js, messages._engine._inbox.subject, "400 Bad Request")
+
+        with pytest.raises(StatusError, match="Bad Request"):
             async with asyncio.timeout(5):
-                await anext(messages)
+                await waiting
+
+
+LIMITS = [
+    {"max_batch": 3},
+    {"max_expires": timedelta(milliseconds=300)},
+    {"max_bytes": 500},
+    {"max_waiting": 1},
+    {
+        "max_batch": 1,
+        "max_expires": timedelta(milliseconds=300),
+        "max_bytes": 500,
+        "max_waiting": 1,
+    },
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"max_messages": 10}, {"max_bytes": 900}], ids=str)
+@pytest.mark.parametrize("limits", LIMITS, ids=" ".join)
+async def test_the_consumers_limits_of_a_pull_are_kept(
+    js: JetStream, limits: dict[str, Any], options: dict[str, int]
+) -> None:
+    """Pulls ask for less, and others follow: also where more is to be ready than one may bring."""
+    consumer = await looked_up(js, **limits)
+    await publish_many(js, range(8))
+    async with consumer.messages(resilient=False, **options) as messages, asyncio.timeout(10):
+        found = [await anext(messages) for _ in range(8)]
+        late = asyncio.ensure_future(anext(messages))
+        await publish_many(js, range(8, 10))
+        found += [await late, await anext(messages)]
+
+    assert numbers(found) == list(range(10))
+
+
+async def test_limits_that_were_set_meanwhile_are_learned(js: JetStream) -> None:
+    """The consumer was looked up before; a pull that is refused by them is made again, smaller."""
+    consumer = await looked_up(js)
+    wanted = await js.consumer_config("S", "d") | ConsumerConfig(max_batch=2)
+    update = {"stream_name": "S", "config": wanted.to_json(), "action": "update"}
+    await js.request("CONSUMER.CREATE.S.d", update)
+    await publish_many(js, range(5))
+
+    async with consumer.messages() as messages, asyncio.timeout(5):
+        assert numbers([await anext(messages) for _ in range(5)]) == list(range(5))
 
 
 @pytest.mark.parametrize("resilient", [True, False], ids=["newest", "first-edition"])

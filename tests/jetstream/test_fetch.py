@@ -1,7 +1,9 @@
 """Batches: what is there at once, what is waited for, and what never gets to the user."""
 
 import asyncio
+from datetime import timedelta
 from itertools import chain
+from typing import Any
 
 import pytest
 
@@ -110,6 +112,29 @@ async def test_what_is_under_way_at_the_end_is_not_lost(js: JetStream, server: N
     if not found:  # it was published after the pull's end
         found = await consumer.fetch(1)
     assert [(int(one.payload), one.delivered) for one in found] == [(1, 1)]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_batch": 3}, {"max_expires": timedelta(milliseconds=100)}, {"max_bytes": 300}],
+    ids=" ".join,
+)
+async def test_a_batch_may_be_more_than_one_pull_may_ask_for(
+    js: JetStream, limits: dict[str, Any]
+) -> None:
+    """It is made by several pulls, and waits for as long as it is to wait."""
+    consumer = await looked_up(js, *["s.a"] * 8, **limits)
+    for options in ({"max_messages": 100}, {"max_bytes": 10_000}):
+        fetching = asyncio.ensure_future(consumer.fetch(**options, expires=0.8))
+        await eventually(lambda: waiting_pulls(js))
+        await js.publish("s.a", b"9")
+        async with asyncio.timeout(5):
+            found = await fetching
+        assert numbers(found)[-1] == 9
+        for delivery in found:
+            await delivery.ack(confirm=True)
+
+    assert await consumer.next(expires=0.3) is None
 
 
 async def test_no_wait_does_not_wait(js: JetStream) -> None:

@@ -62,6 +62,19 @@ async def test_never_more_is_asked_for_than_can_be_started(js: JetStream) -> Non
         assert (info.num_ack_pending, info.num_pending, info.num_waiting) == (3, 7, 0)
 
 
+@pytest.mark.parametrize("acks", [None, True], ids=["asked", "told"])
+async def test_more_is_taken_than_the_consumer_lets_one_pull_ask_for(
+    js: JetStream, acks: bool | None
+) -> None:
+    """Its `max_batch`, `max_expires` and `max_waiting` are kept; it is asked for them."""
+    await filled(js, *["s.a"] * 10)
+    expires = timedelta(milliseconds=300)
+    await durable(js, max_batch=2, max_expires=expires, max_waiting=2)
+
+    async with PullConsumer(js, "S", "d", acks=acks) as pull, asyncio.timeout(5):
+        assert numbers([await pull.take(5) for _ in range(10)]) == list(range(1, 11))
+
+
 async def test_pulls_made_one_after_the_other_end_together_and_one_takes_their_place(
     js: JetStream,
 ) -> None:

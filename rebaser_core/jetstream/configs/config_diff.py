@@ -2,13 +2,35 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rebaser_core.jetstream.configs.configuration import Configuration
 
 C = TypeVar("C", bound=Configuration)
 
 _UNSET = (None, False, 0, -1, "")
+
+_FILLED_IN: Final[Mapping[str, Sequence[object]]] = {
+    "ack_wait": (0,),
+    "max_ack_pending": (0,),
+    "max_waiting": (0, -1),
+    "inactive_threshold": (0,),
+    "priority_timeout": (0,),
+    "num_replicas": (0,),
+    "duplicate_window": (0,),
+    "subjects": ([],),
+    "republish.src": ("",),
+}
+"""Fields in whose place the server puts a default of its own, if they are said to be this."""
+
+_IMPLIED: Final = {
+    "allow_msg_ttl": ("subject_delete_marker_ttl",),
+    "allow_rollup_hdrs": ("subject_delete_marker_ttl", "allow_msg_schedules"),
+}
+"""Fields that the server makes true, whatever is said, if one of the others is set."""
+
+_SAYS_NOTHING: Final = {"priority_policy": "none", "persist_mode": "default"}
+"""Texts in whose place the server says nothing."""
 
 
 class Drift(NamedTuple):
@@ -27,10 +49,23 @@ def diff_config(name: str, expected: C, actual: C) -> list[Drift]:
     """Compare what `expected` says, and nothing else: what it leaves open may be anything.
 
     The server leaves out what is false, zero or empty and writes -1 for "no limit";
-    these are equal. The order of subjects does not matter.
+    these are equal. The order of subjects does not matter. What the server fills in where a
+    configuration says nothing of its own, as `max_ack_pending: 0`, is open as well.
     """
-    differences = _differences("", expected.to_json(), actual.to_json())
-    return [Drift(name, *each) for each in differences]
+    wanted = expected.to_json()
+    differences = _differences("", wanted, actual.to_json())
+    return [Drift(name, *each) for each in differences if not _is_filled_in(wanted, *each)]
+
+
+def _is_filled_in(wanted: Mapping[str, Any], field: str, value: Any, found: Any) -> bool:
+    """Whether the server puts `found` in the place of the value, and would do so again."""
+    if field == "ack_wait" and wanted.get("backoff"):
+        return bool(found == wanted["backoff"][0])
+    if found is True and any(not _is_unset(wanted.get(each)) for each in _IMPLIED.get(field, ())):
+        return True
+    return value in _FILLED_IN.get(field, ()) or (
+        found is None and value == _SAYS_NOTHING.get(field)
+    )
 
 
 def _differences(
@@ -50,12 +85,24 @@ def _equal(wanted: Any, found: Any) -> bool:
     if isinstance(wanted, str) and isinstance(found, str):
         return _equal_time(wanted, found)
     if isinstance(wanted, Sequence) and isinstance(found, Sequence):
-        return sorted(map(repr, wanted)) == sorted(map(repr, found))
+        if any(isinstance(each, int) for each in wanted):
+            return False  # the order of durations matters
+        return sorted(map(_text, wanted)) == sorted(map(_text, found))
     return False
 
 
 def _is_unset(value: Any) -> bool:
-    return value in _UNSET or value in ([], {}, ())
+    if isinstance(value, Mapping):
+        return all(map(_is_unset, value.values()))
+    return value in _UNSET or value in ([], ())
+
+
+def _text(value: Any) -> str:
+    """Return a text that is the same for what is equal in a list."""
+    if isinstance(value, Mapping):
+        said = sorted((name, _text(each)) for name, each in value.items() if not _is_unset(each))
+        return repr(said)
+    return repr(value)
 
 
 def _equal_time(wanted: str, found: str) -> bool:

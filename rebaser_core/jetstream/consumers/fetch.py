@@ -90,7 +90,9 @@ class Fetcher:
                 await self._shared_inbox.open(keep=True)
             is_filled = True
             while is_filled and not batch.is_complete:
-                asked = build_pull_requests(self._js, batch.to_pull() | {"no_wait": True})
+                asked = build_pull_requests(
+                    self._js, batch.to_pull() | {"no_wait": True}, limits=batch.limits
+                )
                 is_filled = await _Pull(self, self._shared_inbox, batch, asked, deadline).run()
 
     async def _fetch_waiting(
@@ -105,11 +107,16 @@ class Fetcher:
         try:
             await inbox.open()
             while is_filled and not batch.is_complete and (left := deadline - clock()) > 0:
-                expires = max(left - MARGIN, left / 2)
+                expires = whole = max(left - MARGIN, left / 2)
+                if batch.limits.expires:
+                    expires = min(whole, batch.limits.expires)
                 beat = min(heartbeat, expires / 2) if heartbeat else None
                 pull = batch.to_pull()
-                asked = build_pull_requests(self._js, pull, expires=expires, heartbeat=beat)
+                asked = build_pull_requests(
+                    self._js, pull, expires=expires, heartbeat=beat, limits=batch.limits
+                )
                 is_filled = await _Pull(self, inbox, batch, asked, deadline, beat).run()
+                is_filled = is_filled or expires < whole  # the consumer lets none wait for longer
         finally:
             await inbox.close()
 

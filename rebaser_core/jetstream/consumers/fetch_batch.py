@@ -5,7 +5,12 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream.consumers.priority_group import GroupMember
-from rebaser_core.jetstream.consumers.pull_request import UNLIMITED, message_size
+from rebaser_core.jetstream.consumers.pull_request import (
+    NO_LIMITS,
+    UNLIMITED,
+    PullLimits,
+    message_size,
+)
 from rebaser_core.jetstream.messages.delivery import Delivery
 
 
@@ -16,6 +21,7 @@ class FetchBatch:
         max_messages: how many at most.
         max_bytes: octets at most, as the server counts them; they take precedence.
         member: who pulls, of a consumer's group.
+        limits: what the consumer lets one pull ask for.
 
     Raises:
         ValueError: neither limit is given, or one is not positive.
@@ -26,6 +32,7 @@ class FetchBatch:
         max_messages: int | None,
         max_bytes: int | None,
         member: GroupMember | None = None,
+        limits: PullLimits = NO_LIMITS,
     ) -> None:
         if max_messages is None and max_bytes is None:
             raise ValueError("max_messages or max_bytes is required")
@@ -35,6 +42,7 @@ class FetchBatch:
         self.ended = False
         """Whether the server ended it before the limits were reached."""
         self.member = member
+        self.limits = limits
         self._messages_left = max_messages or UNLIMITED
         self._octets_left = max_bytes
 

@@ -24,6 +24,7 @@ from rebaser_core.jetstream.consumers.priority_group import (
     join_group,
 )
 from rebaser_core.jetstream.consumers.pull_engine import PullEngine
+from rebaser_core.jetstream.consumers.pull_request import PullLimits
 from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
 from rebaser_core.jetstream.errors import Misconfigured
 from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
@@ -134,7 +135,8 @@ class Consumer(AsyncCloseable):
         With `no_wait` it returns what is there. If cancelled, what came is given back.
 
         Args:
-            max_messages: how many messages at most.
+            max_messages: how many messages at most; more than the consumer's `max_batch` are asked
+                for by several pulls, and so is what takes longer than its `max_expires`.
             max_bytes: octets at most, as the server counts them; one of the two is required. A
                 message that does not fit ends the batch.
             expires: seconds.
@@ -154,7 +156,12 @@ class Consumer(AsyncCloseable):
         Once a message came, an error ends the batch and is not raised.
         """
         return await self._fetcher.fetch(
-            FetchBatch(max_messages, max_bytes, join_group(group, self.config, self._pin)),
+            FetchBatch(
+                max_messages,
+                max_bytes,
+                join_group(group, self.config, self._pin),
+                PullLimits.of(self.config),
+            ),
             expires=expires,
             no_wait=no_wait,
             idle_heartbeat=idle_heartbeat,
@@ -176,7 +183,7 @@ class Consumer(AsyncCloseable):
             Misconfigured: the `group` is not what the consumer has.
             ValueError: the options exclude each other.
         """
-        buffer = ReadBuffer(**options)
+        buffer = ReadBuffer(**options).fitted(self.config)
         join_group(group, self.config, self._pin)  # a contradiction is an error now, not later
         pulls = PullOptions(
             expires=buffer.expires,
@@ -185,7 +192,7 @@ class Consumer(AsyncCloseable):
             resilient=buffer.resilient,
             group=group,
             pin=self._pin,
-        )
+        ).fitted(self.config)
         return Messages(PullEngine(self._js, self.stream, self.name, pulls), buffer)
 
     async def consume(

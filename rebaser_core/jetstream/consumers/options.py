@@ -1,11 +1,13 @@
 """What a reader may be told, by the names of ADR-37; durations in seconds."""
 
+import math
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, Self, TypedDict
 
-from rebaser_core.jetstream.configs.consumer_config import DeliverPolicy
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig, DeliverPolicy
 from rebaser_core.jetstream.consumers.priority_group import Pin, PriorityGroup
+from rebaser_core.jetstream.consumers.pull_request import NO_LIMITS, PullLimits
 
 FETCH_EXPIRES: Final = 5.0  # seconds that a batch is waited for
 
@@ -80,10 +82,18 @@ class PullOptions:
     """The consumer's priority group that is pulled for."""
     pin: Pin = field(default_factory=Pin)
     """That of the client, if its consumer pins one."""
+    limits: PullLimits = NO_LIMITS
+    """What the consumer lets a pull ask for, as far as it is known."""
 
-    def fitted(self, priority_timeout: timedelta | None) -> Self:
-        """Return them with pulls that end in time for the next one: only pulls keep a pin."""
-        if priority_timeout is None:
-            return self
-        expires = min(self.expires, priority_timeout.total_seconds() / 2)
-        return replace(self, expires=expires, idle_heartbeat=min(self.idle_heartbeat, expires / 2))
+    def fitted(self, config: ConsumerConfig) -> Self:
+        """Return them with pulls that the consumer takes, and that end in time for the next one.
+
+        Only pulls keep a pin.
+        """
+        limits = PullLimits.of(config)
+        longest = [limits.expires or math.inf]
+        if config.priority_timeout:
+            longest.append(config.priority_timeout.total_seconds() / 2)
+        expires = min(self.expires, *longest)
+        heartbeat = min(self.idle_heartbeat, expires / 2)
+        return replace(self, expires=expires, idle_heartbeat=heartbeat, limits=limits)

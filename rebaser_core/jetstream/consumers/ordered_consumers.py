@@ -107,8 +107,8 @@ class OrderedPullConsumer(OrderedReader):
         if pull is None:
             return
         subject = f"{self._js.prefix}.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer.name}"
-        times = {"expires": self._buffer.expires, "heartbeat": self._heartbeat}
-        for request in build_pull_requests(self._js, pull, **times):
+        expires, heartbeat = self._buffer.expires, self._heartbeat
+        for request in build_pull_requests(self._js, pull, expires=expires, heartbeat=heartbeat):
             self._budget.on_request(request)  # before: if cancelled, it may have been sent
             payload = json.dumps(request).encode()
             await self._js.connection.publish(subject, payload, reply=self._inbox.subject)

@@ -17,6 +17,7 @@ from rebaser_core.jetstream.consumers.pull_request import (
     build_pull_requests,
     is_benign,
     is_group_refused,
+    is_over_limit,
     is_terminal,
     is_too_large,
 )
@@ -117,6 +118,9 @@ class PullEngine:
         if self._stale or not self._inbox.is_valid:
             return
         now = asyncio.get_running_loop().time()
+        most = self._options.limits.pulls
+        if most and self.budget.pulls >= most:
+            return
         if now >= self._request_after and (pull := refill(self.budget)):
             await self._request(pull)
 
@@ -138,7 +142,8 @@ class PullEngine:
         self._requested_at = asyncio.get_running_loop().time()
         times = {"expires": self._expires(), "heartbeat": self._options.idle_heartbeat}
         said = {**pull, **self._member.to_pull()} if self._member else pull
-        for request in build_pull_requests(self._js, said, **times):
+        limits = self._options.limits
+        for request in build_pull_requests(self._js, said, **times, limits=limits):
             self.budget.on_request(request)  # before: if cancelled, it may have been sent
             await self._js.connection.publish(
                 self._subject, json.dumps(request).encode(), reply=self._inbox.subject
@@ -148,7 +153,7 @@ class PullEngine:
         """Return the seconds until a pull that is made now ends, with others."""
         longest, now = self._options.expires, self._requested_at
         step = min(_ENDS_EVERY, longest - 2 * self._options.idle_heartbeat)  # as the server wants
-        return (now + longest) // step * step - now if step > 0 else longest
+        return min(longest, (now + longest) // step * step - now) if step > 0 else longest
 
     async def _on_status(self, status: StatusMessage | None) -> None:
         if status is None or status.code == CONTROL:
@@ -159,8 +164,11 @@ class PullEngine:
             return
         if is_terminal(status):
             self._stale = True
-            if is_group_refused(status):
+            known = self._options.limits
+            if is_group_refused(status) or is_over_limit(status):
                 await self._confirm_consumer()
+            if is_over_limit(status) and self._options.limits != known:
+                return  # they were not known, or are others by now
             raise status.to_error()
         if (ended := status.pending) is not None:
             self.budget.on_end(*ended)
@@ -208,7 +216,7 @@ class PullEngine:
         self._member = join_group(self._options.group, config, self._options.pin)
         self._unchecked = False
         self._acks = config.is_acked
-        self._options = self._options.fitted(config.priority_timeout)
+        self._options = self._options.fitted(config)
 
     async def _reopen(self) -> None:
         """Leave all pulls behind, with what came of them kept, and start counting anew.

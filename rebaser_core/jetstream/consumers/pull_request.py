@@ -1,11 +1,13 @@
 """The count of what pulls may still bring, and which of their ends are final (ADR-13, ADR-37)."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream.api import JetStreamApi
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
 from rebaser_core.jetstream.errors import Misconfigured
 from rebaser_core.jetstream.messages.status_message import (
     BAD_REQUEST,
@@ -19,12 +21,45 @@ UNLIMITED: Final = 1_000_000  # messages, for a pull that only octets are to lim
 _BENIGN: Final = (NO_MESSAGES, REQUEST_ENDED)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PullLimits:
+    """The most that a consumer lets one pull ask for; 0 is without a limit."""
+
+    messages: int = 0
+    octets: int = 0
+    expires: float = 0.0
+    """Seconds."""
+    pulls: int = 0
+    """How many may wait at once, those of other clients among them."""
+
+    @classmethod
+    def of(cls, config: ConsumerConfig) -> Self:
+        return cls(
+            messages=max(0, config.max_batch or 0),
+            octets=max(0, config.max_bytes or 0),
+            expires=config.max_expires.total_seconds() if config.max_expires else 0.0,
+            pulls=max(0, config.max_waiting or 0),
+        )
+
+    def cut(self, pull: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the pull, asking for no more; what is missing is for later ones."""
+        most = {"batch": self.messages, "max_bytes": self.octets}
+        cut = {
+            name: min(pull[name], limit) for name, limit in most.items() if limit and name in pull
+        }
+        return {**pull, **cut}
+
+
+NO_LIMITS: Final = PullLimits()
+
+
 def build_pull_requests(
     js: JetStreamApi,
     pull: Mapping[str, Any],
     *,
     expires: float | None = None,
     heartbeat: float | None = None,
+    limits: PullLimits = NO_LIMITS,
 ) -> list[dict[str, Any]]:
     """Return the requests that make the pull: one, or one for each message.
 
@@ -33,12 +68,14 @@ def build_pull_requests(
     group is asked for one message at a time until the client is pinned: other
     requests without the pin would bring nothing.
     """
+    pull = limits.cut(pull)
     if not js.single_reply:
         return [{**pull, **_nanoseconds(expires=expires, idle_heartbeat=heartbeat)}]
     if "max_bytes" in pull:
         raise Misconfigured("octets cannot limit pulls of which each gets one answer")
     single = {**pull, "batch": 1, **_nanoseconds(expires=heartbeat or expires)}
     most = 1 if "group" in pull and "id" not in pull else MAX_SINGLE_PULLS
+    most = min(most, limits.pulls or most)
     return [single] * min(pull["batch"], most)
 
 
@@ -55,10 +92,17 @@ class PullBudget:
     def __init__(self) -> None:
         self.messages = 0
         self.octets = 0
+        self._pulls = 0
         self._bounded_by_bytes = 0
         """Pulls that end with a status only, since octets limit them."""
 
+    @property
+    def pulls(self) -> int:
+        """How many pulls may be open, at most: those since nothing was to come any more."""
+        return self._pulls if self.messages else 0
+
     def on_request(self, pull: Mapping[str, int]) -> None:
+        self._pulls = self.pulls + 1
         self.messages += pull["batch"]
         self.octets += pull.get("max_bytes", 0)
         self._bounded_by_bytes += "max_bytes" in pull
@@ -99,8 +143,13 @@ def is_terminal(status: StatusMessage) -> bool:
         status.consumer_deleted
         or status.code == BAD_REQUEST
         or "push based" in what
-        or what.startswith("exceeded maxrequest")
+        or is_over_limit(status)
     )
+
+
+def is_over_limit(status: StatusMessage) -> bool:
+    """Whether the pull asks for more than the consumer has as its limits."""
+    return status.description.lower().startswith("exceeded maxrequest")
 
 
 def is_too_large(status: StatusMessage) -> bool:

@@ -1,10 +1,11 @@
 """How much a reader has ready, and which pull fills it again (ADR-37, consume)."""
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
-from rebaser_core.jetstream.consumers.pull_request import UNLIMITED, PullBudget
+from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
+from rebaser_core.jetstream.consumers.pull_request import UNLIMITED, PullBudget, PullLimits
 
 DEFAULT_MESSAGES: Final = 1000
 _DEFAULT_THRESHOLD: Final = 0.5  # of the buffer, when it is filled again
@@ -54,3 +55,10 @@ class ReadBuffer:
         if free < self.threshold:
             return None
         return {"batch": UNLIMITED, "max_bytes": free} if self.max_bytes else {"batch": free}
+
+    def fitted(self, config: ConsumerConfig) -> Self:
+        """Return it with no more messages by default than the consumer lets one pull ask for."""
+        most = PullLimits.of(config).messages
+        if not most or self.max_bytes or self.max_messages or self.threshold_messages:
+            return self
+        return replace(self, max_messages=min(most, DEFAULT_MESSAGES))

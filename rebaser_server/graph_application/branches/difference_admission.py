@@ -4,7 +4,7 @@ from rebaser_core.commits import ControlState, RequestOutcome
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records.registry_records import ChangeSetStatus
-from rebaser_core.versioning import APPLY_REQUEST
+from rebaser_core.versioning import APPLY_REQUEST, header
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.commands import head_request_id
 from rebaser_server.graph_application.content import require
@@ -22,7 +22,7 @@ async def admit_difference(
     difference took effect. Where that log is purged, the branch is opened again, with the reason.
     """
     origin = message.from_change_set_id
-    if origin is None or APPLY_REQUEST not in request.headers:
+    if origin is None or header(request.headers, APPLY_REQUEST) is None:
         return RequestOutcome.APPLIED
     log = ownership.loader.log
     try:

@@ -4,10 +4,12 @@ from enum import StrEnum
 from typing import Annotated, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rebaser_core import codecs
-from rebaser_core.errors import MalformedMessage, NewerVersion
+from rebaser_core.errors import MalformedMessage, NewerVersion, UnsupportedMessage
 from rebaser_core.ids import RequestId
 from rebaser_core.versioning import ContentInfo, MessageType, Versioned
 from rebaser_core.wire_model import JsonValue, ParseFromJson, WireModel, first_error
@@ -168,6 +170,50 @@ def test_a_message_does_not_change():
 def test_data_of_a_message_is_plain_from_the_start():
     with pytest.raises(ValidationError, match="nan is not JSON; write null or text"):
         GreetingV3(id=ID, words=(), extra={"a": [float("nan")]})
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json; charset=utf-8",
+        "Application/JSON",
+        'APPLICATION/json;Charset="UTF-8"; profile="a;charset=latin-1"',
+        "application/json;version=2",
+        " application/json ",
+    ],
+)
+@pytest.mark.parametrize("spelled", [str, str.lower, str.title, str.upper])
+def test_headers_are_read_in_any_case_and_media_types_with_parameters(content_type, spelled):
+    message = GreetingV3(id=ID, words=("hello",))
+    headers, payload = GREETING.encode(message, codecs.JSON)
+    headers["X-CONTENT-TYPE"] = content_type
+
+    assert GREETING.decode({spelled(name): text for name, text in headers.items()}, payload) == (
+        message
+    )
+
+
+@pytest.mark.parametrize(
+    ("content_type", "why"),
+    [
+        ("application/json; charset=latin-1", "messages are in UTF-8"),
+        ("application/cbor; charset=utf-16", "messages are in UTF-8"),
+        ("text/json", "this build reads application/cbor, application/json"),
+        ("json", "this build reads"),
+        ("application/json, application/cbor", "this build reads"),
+    ],
+)
+def test_another_media_type_or_charset_is_refused_with_words(content_type, why):
+    headers, payload = GREETING.encode(GreetingV3(id=ID, words=()), codecs.JSON)
+
+    with pytest.raises(UnsupportedMessage, match=why):
+        GREETING.decode(headers | {"X-CONTENT-TYPE": content_type}, payload)
+
+
+@given(st.text(st.sampled_from("aAé;=\"'*%0 /,()<>\\\n\ud800"), max_size=30))
+def test_any_text_is_a_content_type_or_refused(text):
+    for content_type in (text, f"application/json;{text}", f"application/json;charset{text}"):
+        assert codecs.content_type_or_default(content_type) in codecs.CONTENT_TYPES
 
 
 def test_a_text_that_is_none_is_not_written():
