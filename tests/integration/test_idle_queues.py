@@ -1,10 +1,13 @@
 """A change set that has nothing to do costs the server no consumer, and misses no request."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
+from rebaser_core.jetstream import ConnectOptions, JetStream, connected
+from rebaser_server.processor import request_queue
 from rebaser_server.processor.request_queue import RequestQueue
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -117,3 +120,28 @@ async def test_it_is_heard_of_after_the_server_was_away(
 
     assert found is not None
     assert found.stream_sequence == stored
+
+
+async def test_a_request_stored_while_it_was_not_connected_is_found_soon(
+    deployment: Deployment, queue: RequestQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W3: no message woke it, and its next look is far away."""
+    monkeypatch.setattr(request_queue, "_FIRST_CHECKS", (600.0, 600.0))
+    monkeypatch.setattr(request_queue, "_RECONNECT_SPREAD", 0.1)
+    waiting = asyncio.create_task(queue.next(10 * LONG))
+    await at_rest(deployment)
+    async with connected(ConnectOptions(servers=(deployment.nats.url,))) as other:
+        nc = deployment.nc
+        nc.options["reconnect_time_wait"] = 1.0
+        for server in nc._server_pool:
+            server.last_attempt = time.monotonic()  # so it waits before the next one
+        assert nc._transport is not None
+        nc._transport.close()
+        await eventually(lambda: not nc.is_connected)
+        stored = await JetStream(other).publish(queue._subject, b"a request")
+        assert not nc.is_connected
+
+    found = await asyncio.wait_for(waiting, 20)
+
+    assert found is not None
+    assert found.stream_sequence == stored.sequence

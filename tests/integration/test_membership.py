@@ -150,3 +150,17 @@ async def test_gone_is_who_has_no_connection_and_not_who_is_silent(
         _cut(other)
 
         await eventually(lambda: one.is_gone("b/2-p"))
+
+
+async def test_a_member_that_does_not_hear_itself_presumes_none_dead(
+    nats_server: NatsServer,
+) -> None:
+    """F6: it is cut off itself, and what it does not hear says nothing of the others."""
+    async with connected(ConnectOptions(servers=(nats_server.url,))) as nc:
+        members = Membership(nc, SUBJECTS, "a/1")
+        now = asyncio.get_running_loop().time()
+        silent = now - 2 * membership.PRESUMED_DEAD
+        for own, suspected in ((silent, set()), (now, {"b/2"})):
+            members._last_heard = {"a/1": own, "b/2": silent}
+            assert members.suspected() == suspected
+            assert members.is_alive("b/2") == (not suspected)

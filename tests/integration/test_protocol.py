@@ -2,21 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from itertools import pairwise
 
 import pytest
 from nats.aio.msg import Msg
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.errors import NotConfirmed
+from rebaser_client.request_publisher import ensure_task, publish_request
+from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import PullConsumer
 from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.cluster.reconciler import Reconciler
-from rebaser_server.cluster.task_lease import ack_and_delete
-from rebaser_server.errors import Fenced
+from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms, ack_and_delete, lease
+from rebaser_server.errors import Fenced, Interrupted, RetryLater
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
@@ -267,3 +270,69 @@ async def test_the_first_newcomer_takes_over_what_dead_rebasers_owned(
 
 async def handled(recorder: Recorder, change_set: ChangeSet, count: int) -> None:
     await eventually(lambda: len(recorder.handled(change_set)) >= count, within=30)
+
+
+async def test_a_request_whose_receipt_is_in_doubt_gets_its_task(deployment: Deployment) -> None:
+    """C2: stored or not, the task harms nothing."""
+    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
+    await js.delete_stream(subjects.requests_stream)  # so no receipt comes
+    headers = {MESSAGE_ID: "1"}
+
+    with pytest.raises(NotConfirmed):
+        await publish_request(js, subjects, change_set, headers, b"", retry_for=0.1)
+
+    assert list(await js.stream_subjects(subjects.tasks_stream)) == [subjects.task(change_set)]
+
+
+async def test_watchers_hear_that_a_change_set_was_taken_and_is_quiet(
+    deployment: Deployment,
+) -> None:
+    """W10: a watcher that waits for the end of the work hears of it."""
+    [change_set], values = new_change_sets(1), ExampleGraph()
+    heard = []
+
+    async def hear(message: Msg) -> None:
+        heard.append(Activity.decode(message.headers or {}, message.data).kind)
+
+    await deployment.nc.subscribe(deployment.subjects.activities(change_set), cb=hear)
+    await deployment.nc.flush()
+    await deployment.start()
+    await deployment.client.enqueue_updates(*change_set, values.define())
+
+    await eventually(lambda: ActivityKind.QUIET in heard, within=30)
+    assert (heard[0], heard[-1]) == (ActivityKind.TAKEN, ActivityKind.QUIET)
+    assert {ActivityKind.REQUEST_APPLIED, ActivityKind.DVU_FINISHED} <= set(heard)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (Interrupted(), [b"-NAK"]),
+        (RetryLater("not now", delay=7), [b'-NAK {"delay": 7000000000}']),
+        (Fenced("another owner"), []),
+        (None, [b"+ACK"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+async def test_a_task_is_settled_by_how_its_run_ends(
+    deployment: Deployment, error: Exception | None, words: list[bytes]
+) -> None:
+    """W14: given back, and at once if told to stop. W15: left alone by one that is fenced off."""
+    [change_set], js = new_change_sets(1), deployment.js
+    stream, said = deployment.subjects.tasks_stream, []
+
+    async def hear(message: Msg) -> None:
+        said.append(message.data)
+
+    await deployment.nc.subscribe(f"$JS.ACK.{stream}.>", cb=hear)
+    await ensure_task(js, deployment.subjects, change_set)
+    async with PullConsumer(js, stream, TASKS_CONSUMER) as tasks:
+        task = await tasks.take(1)
+        with nullcontext() if error is None else pytest.raises(type(error)):
+            async with lease(js, task, LeaseTerms(LeaseSettings(ack_wait=60, renew_every=20))):
+                if error is not None:
+                    raise error
+        await deployment.nc.flush()
+
+    assert said == words
+    assert len(await js.stream_subjects(stream)) == (0 if error is None else 1)

@@ -6,15 +6,22 @@ import pytest
 
 from rebaser_client.batches import INLINE_UPDATES
 from rebaser_client.request_publisher import ensure_task
+from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import SuccessStatusV2
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    Inline,
+    InlineBatch,
+    SuccessStatusV2,
+)
 from rebaser_core.queries.outcome_query import OutcomeQueryV1, RequestState
 from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
-from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
 
 OTHERS = 1_100
@@ -158,3 +165,36 @@ async def test_a_repetition_is_recognised_behind_more_than_a_thousand_others(
     await deployment.at_rest()
 
     assert (await deployment.graph(change_set)).values[values.net].value == 8
+
+
+async def test_an_id_that_comes_twice_within_a_group_of_commits_takes_effect_once(
+    deployment: Deployment,
+) -> None:
+    """W7: each repetition is recognised although the commit before it is not stored yet."""
+    [change_set], value = new_change_sets(1), new_id()
+    requests = [RequestId() for _ in range(60)]
+    subject = deployment.subjects.requests(change_set)
+    for number, request_id in enumerate(requests):
+        batch = InlineBatch.model_validate({"updates": [put(value, number)]})
+        request = EnqueueUpdatesRequestV1(
+            id=request_id,
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+            updates_address=Inline(inline=batch),
+        )
+        headers, payload = EnqueueUpdatesRequest.encode(request)
+        for again in range(2):
+            own = headers | {MESSAGE_ID: f"{request_id}.{again}"}
+            await deployment.js.publish(subject, payload, headers=own, message_id=own[MESSAGE_ID])
+    await ensure_task(deployment.js, deployment.subjects, change_set)
+
+    async with recording(deployment) as recorder:
+        await deployment.start()
+        await deployment.at_rest()
+        await eventually(lambda: len(recorder.handled(change_set)) == 2 * len(requests))
+
+    settled = [line.handled for line in recorder.lines[change_set] if line.handled is not None]
+    outcomes = (RequestOutcome.APPLIED, RequestOutcome.DUPLICATE)
+    assert [(each.id, each.outcome) for each in settled] == [
+        (request_id, outcome) for request_id in requests for outcome in outcomes
+    ]

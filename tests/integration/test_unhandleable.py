@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from nats.aio.msg import Msg
+
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core import codecs
 from rebaser_core.corrections import MAX_INLINE_CORRECTIONS, omitted
@@ -182,3 +184,28 @@ def a_correction_and_600_more(values: ExampleGraph) -> list[dict[str, Any]]:
     """A batch that is corrected, and large without what is corrected: it is stored anew."""
     unknown = {"removeValue": {"valueId": str(RequestId())}}
     return [unknown, *(set_to(values.net, number) for number in range(601))]
+
+
+async def test_no_reply_goes_where_it_would_command_nats_or_make_work(
+    deployment: Deployment,
+) -> None:
+    """W8: not to the API of JetStream, nor into a stream of ours."""
+    [change_set], heard = new_change_sets(1), []
+    purge = "$JS.API.STREAM.PURGE.ANOTHER"
+    inboxes = [purge, "$KV.a.b", deployment.subjects.task(new_change_sets(1)[0])]
+
+    async def hear(message: Msg) -> None:
+        heard.append(message.subject)
+
+    for inbox in inboxes:
+        await deployment.nc.subscribe(inbox, cb=hear)
+        headers = {"X-Reply-Inbox": inbox}
+        subject = deployment.subjects.requests(change_set)
+        await deployment.js.publish(subject, b"?", headers=headers)
+    daemon = await deployment.start()
+    await ensure_task(deployment.js, deployment.subjects, change_set)
+
+    await eventually(lambda: len(daemon.said("reply inbox rejected")) == len(inboxes))
+    await deployment.nc.flush()
+
+    assert heard == []

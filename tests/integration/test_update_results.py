@@ -5,14 +5,15 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Never
+from typing import Never, cast
 
 import pytest
 
 from rebaser_client.errors import QueueFull
 from rebaser_core.activities import Activity, ActivityKind
-from rebaser_core.commits import RequestOutcome
+from rebaser_core.commits import DvuClaim, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
     DvuResultInfo,
@@ -25,10 +26,11 @@ from rebaser_core.updates import SetComputed
 from rebaser_server.commit_log.content import Content
 from rebaser_server.processor.application import Job, JobResult
 from rebaser_server.processor.dvu.claim import claim_update
+from rebaser_server.processor.dvu.committer import DvuCommitter
 from rebaser_server.runtime.failures import JobFailed
-from tests.helpers.batches import ExampleGraph, set_to
+from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.blocking_function import Gate
-from tests.helpers.deployment import Deployment, new_change_sets, recording
+from tests.helpers.deployment import Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import Owner
 from tests.integration.test_queue_limits import limit
@@ -171,3 +173,56 @@ async def test_a_request_does_not_wait_for_a_plan(deployment: Deployment) -> Non
     assert own.state.control.claim == update.claim
     assert update.claim.covers == 1
     assert update.base == own.state.commit - 1
+
+
+class _Unchanged:
+    """The result of an update in which no value came out changed."""
+
+    recomputed = 0
+
+    def __len__(self) -> int:
+        return 0
+
+    def clear(self) -> None:
+        pass
+
+
+async def test_an_update_that_succeeds_ends_the_count_of_failures(deployment: Deployment) -> None:
+    """D6: failures that lie apart are not many in a row."""
+    [change_set] = new_change_sets(1)
+    own = (await Owner.of(deployment, change_set)).own
+    claim = DvuClaim(id=RequestId(), covers=1)
+    base = await own.write(dirty_sequence=1, claim=claim, dvu_failures=3)
+
+    committer = DvuCommitter(own, 4, lambda _: None)
+    assert await committer.commit(claim, base, cast("JobResult", _Unchanged()))
+
+    control = own.state.control
+    assert (control.dvu_failures, control.claim, control.clean_sequence) == (0, None, 1)
+
+
+async def test_an_update_in_hand_outlasts_the_turn(deployment: Deployment, gate: Gate) -> None:
+    """W10c: it would begin again and again while others wait and requests keep coming."""
+    [busy, other], values = new_change_sets(2), ExampleGraph()
+    gate.close()
+    await deployment.start(CONCURRENCY="1", FAIRNESS__MAX_HOLD="0.2")
+    async with recording(deployment) as recorder:
+        await deployment.client.enqueue_updates(*busy, gate.define(41))
+        await eventually(gate.seen, within=30)
+        await deployment.client.enqueue_updates(*other, values.define())
+        batch = [set_to(new_id(), 1)]
+        for burst in range(1, 9):  # in each of them its turn may be over
+            sending = (deployment.client.enqueue_updates(*busy, batch) for _ in range(50))
+            await asyncio.gather(*sending)
+            await eventually(partial(_are_handled, recorder, busy, 1 + 50 * burst), within=30)
+        gate.open()
+        await deployment.at_rest()
+
+    claims = {line.control.claim.id for line in recorder.lines[busy] if line.control.claim}
+    assert len(claims) == 1
+    assert (await deployment.graph(busy)).values[gate.value].value == 41
+    assert (await deployment.graph(other)).values[values.gross].value == 3
+
+
+def _are_handled(recorder: Recorder, change_set: ChangeSet, count: int) -> bool:
+    return len(recorder.handled(change_set)) == count

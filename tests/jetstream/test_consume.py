@@ -463,3 +463,20 @@ async def test_a_push_consumer_is_not_for_pulling(js: JetStream) -> None:
 async def nothing_left(js: JetStream) -> bool:
     info = await state(js)
     return info.num_pending + info.num_ack_pending == 0
+
+
+async def test_a_handler_that_takes_longer_than_heartbeats_ends_nothing(js: JetStream) -> None:
+    """ADR-37: while nothing is asked for, the server has no reason for signs of life."""
+    consumer = await looked_up(js)
+    await js.publish("s.a", b"1")
+    clock = asyncio.get_running_loop().time
+    async with consumer.messages(max_messages=1, resilient=False, **QUICK) as messages:
+        await anext(messages)
+        since = clock()
+        await eventually(lambda: clock() > since + 4 * QUICK["idle_heartbeat"])
+
+        waiting = asyncio.ensure_future(anext(messages))
+        await eventually(lambda: waiting_pulls(js))
+        await js.publish("s.a", b"2")
+
+        assert int((await waiting).payload) == 2

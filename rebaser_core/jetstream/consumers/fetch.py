@@ -107,16 +107,16 @@ class Fetcher:
         try:
             await inbox.open()
             while is_filled and not batch.is_complete and (left := deadline - clock()) > 0:
-                expires = whole = max(left - MARGIN, left / 2)
-                if batch.limits.expires:
-                    expires = min(whole, batch.limits.expires)
+                expires = max(left - MARGIN, left / 2)
+                longest = batch.limits.expires or expires
+                is_cut, expires = longest < expires, min(longest, expires)
                 beat = min(heartbeat, expires / 2) if heartbeat else None
                 pull = batch.to_pull()
                 asked = build_pull_requests(
                     self._js, pull, expires=expires, heartbeat=beat, limits=batch.limits
                 )
                 is_filled = await _Pull(self, inbox, batch, asked, deadline, beat).run()
-                is_filled = is_filled or expires < whole  # the consumer lets none wait for longer
+                is_filled = is_filled or is_cut  # the consumer lets none wait for longer
         finally:
             await inbox.close()
 

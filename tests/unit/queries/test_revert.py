@@ -127,3 +127,23 @@ def test_names_that_were_swapped_are_swapped_back():
     reverted(graph, swap)
 
     assert (graph.values[A].name, graph.values[B].name) == ("a", "b")
+
+
+def test_a_name_goes_back_although_the_value_was_set_since():
+    graph = start()
+    renaming = [PutValue(value_id=A, name="renamed", value=1)]
+
+    left = reverted(graph, renaming, [SetValue(value_id=A, value=9)])
+
+    assert left == []
+    assert (graph.values[A].name, graph.values[A].value) == ("a", 9)
+
+
+def test_a_name_goes_back_although_the_value_is_computed_since():
+    graph = start()
+    renaming = [PutValue(value_id=B, name="renamed", value=2)]
+    computed = PutValue(value_id=B, name="renamed", func_id=F, inputs={"values": [A]})
+
+    reverted(graph, renaming, [computed])
+
+    assert (graph.values[B].name, graph.values[B].func_id) == ("b", F)
