@@ -38,6 +38,8 @@ class _Now(Collector):
         since = min((update.since for update in running), default=None)
         longest = 0.0 if since is None else (datetime.now(UTC) - since).total_seconds()
         yield _gauge("dvu_longest_seconds", "Runtime of the oldest running update", longest)
+        absence = self._stats.spark_absence()
+        yield _gauge("spark_up", "Whether Spark can compute, as far as is known", absence is None)
         yield _gauge("instances", "Live Rebasers of the deployment", self._instances)
         queues = self._queues
         yield _gauge("nats_up", "Whether NATS answered this scrape", queues is not None)

@@ -1,4 +1,4 @@
-"""The health of this process: its event loop runs, NATS answers, and the store takes files."""
+"""The health of this process: its loop runs, NATS answers, the store takes files, Spark starts."""
 
 import asyncio
 import os
@@ -13,6 +13,7 @@ from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.settings.redaction import redact_url
 from rebaser_server.telemetry import metrics
+from rebaser_server.telemetry.work_stats import WorkStats
 
 MEASURE_INTERVAL: Final = 0.5  # seconds
 ROUND_TRIP_TIMEOUT: Final = 2.0  # seconds, for the round trip to NATS
@@ -34,9 +35,12 @@ class Health:
 class HealthMonitor:
     """Measures the lag of the event loop, and checks NATS and the store on request."""
 
-    def __init__(self, nc: Client, shutdown: Shutdown, store: SharedFiles, instance: str) -> None:
+    def __init__(
+        self, nc: Client, shutdown: Shutdown, store: SharedFiles, instance: str, stats: WorkStats
+    ) -> None:
         self._nc = nc
         self._shutdown = shutdown
+        self._stats = stats
         self._store = store
         self._probe = f"{PROBES}/{instance.replace('/', '-')}"
         self._writing: asyncio.Task[None] | None = None
@@ -61,7 +65,10 @@ class HealthMonitor:
         return Health(ok=True, reasons={"eventLoop": f"late by {self.lag:.3f} s"})
 
     async def ready(self) -> Health:
-        """Whether the daemon takes tasks."""
+        """Whether the daemon takes tasks, and has not found that it could never compute any.
+
+        One whose Spark has gone stays ready, and says so: requests are handled without.
+        """
         if self._shutdown.is_set:
             return Health(ok=False, reasons={"shutdown": "requested"})
         answers, refusal = await asyncio.gather(self._nats_answers(), self._store_refusal())
@@ -69,7 +76,11 @@ class HealthMonitor:
             "nats": "answers" if answers else self._why_not(),
             "store": refusal or "takes files",
         }
-        return Health(answers and refusal is None, reasons)
+        absence = self._stats.spark_absence()
+        if absence is not None:
+            reasons["spark"] = str(absence)
+        never_started = absence is not None and absence.is_first
+        return Health(answers and refusal is None and not never_started, reasons)
 
     def _why_not(self) -> str:
         error = None if self._nc.is_connected else self._nc.last_error

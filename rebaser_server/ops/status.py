@@ -45,6 +45,7 @@ class DeploymentStatus:
             "rates": self._context.stats.rates(),
             "failures": list(self._context.stats.failures),
             "durability": self._context.stats.durability(),
+            "spark": str(self._context.stats.spark_absence() or "") or None,
         }
 
     def sketch(self, change_set: ChangeSet) -> Report | None:

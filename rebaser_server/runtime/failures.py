@@ -2,6 +2,7 @@
 
 OSError
 ├── DiskFull            a job came to nothing because a disk has no room
+├── EvaluatorAway       a job came to nothing because of what it runs on
 └── StoreFailed         an operation of the store failed
     └── StoreDamaged    the store does not hold what was written
 
@@ -18,6 +19,16 @@ class JobFailed(Exception):
 
 class DiskFull(OSError):
     """A background job came to nothing because a disk has no room: that is no fault of the job."""
+
+
+class EvaluatorAway(OSError):
+    """A background job came to nothing because what it runs on is not there, or ended under it.
+
+    That is no fault of the job, which is tried again for as long as it takes.
+    """
+
+    crashed = False
+    """Whether it may have ended because of what it computed."""
 
 
 class StoreFailed(OSError):

@@ -9,6 +9,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.errors import RebaserError
+from rebaser_core.jetstream.backoff import Backoff
 from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.compute.errors import DvuError
 from rebaser_server.compute.plan.cost_model import CostModel
@@ -39,6 +40,8 @@ class FolderRefused(RebaserError):
 
 
 WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
+WARM_RETRY_AFTER: Final = 2.0  # seconds, doubled up to
+WARM_RETRY_EVERY: Final = 60.0
 
 
 async def run(
@@ -83,7 +86,7 @@ async def run(
                 _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
             ),
         ):
-            value_graph = ValueGraph(settings, executor, spark.slots, costs)
+            value_graph = ValueGraph(settings, executor, spark.slots, costs, lambda: spark.absence)
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
         await executor.close()
@@ -132,16 +135,20 @@ def spark_options(settings: Settings) -> SparkOptions:
 
 
 async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> Never:
-    """Start what updates run on; if that fails, the first update will, and say so.
+    """Start what updates run on; if that fails, later again, as updates do, too.
 
     Not before tasks are taken: what it imports would keep that waiting for as long.
     """
     await begins.wait()
     await asyncio.sleep(after)
-    try:
-        await executor.start()
-    except (DvuError, OSError) as error:
-        log.warning("spark warm-up failed", reason=str(error))
+    for delay in Backoff(WARM_RETRY_AFTER, WARM_RETRY_EVERY):
+        try:
+            await executor.start()
+        except (DvuError, OSError) as error:
+            log.warning("spark warm-up failed", reason=str(error))
+        else:
+            break
+        await asyncio.sleep(delay)
     await _wait_forever()
 
 

@@ -1,5 +1,6 @@
 """The application of a Rebaser's daemon: the value graph, its tables, and what computes values."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rebaser_core.jetstream import JetStream
@@ -14,7 +15,7 @@ from rebaser_server.graph_application.dvu.planner import DvuServices
 from rebaser_server.graph_application.state_machine import open_checkpoints
 from rebaser_server.graph_application.table_maintenance import TableMaintenance
 from rebaser_server.settings.settings import Settings
-from rebaser_server.telemetry.work_stats import WorkStats
+from rebaser_server.telemetry.work_stats import SparkAbsence, WorkStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,14 @@ class ValueGraph:
     """Units that the executor computes at a time."""
     costs: CostModel
     """Of functions, as the executor knows them."""
+    spark_absence: Callable[[], SparkAbsence | None] = lambda: None
+    """Whether there is a Spark to compute on, where there should be one."""
 
     def __call__(
         self, js: JetStream, subjects: Subjects, batches: BatchStore, stats: WorkStats
     ) -> GraphApplication:
         settings = self.settings
+        stats.spark_absence = self.spark_absence
         tables = open_checkpoints(settings.store)
         return GraphApplication(
             js,

@@ -55,6 +55,19 @@ class SecondBucket:
     waits: list[float] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class SparkAbsence:
+    """Spark cannot compute at the moment."""
+
+    reason: str
+    is_first: bool
+    """Whether it never could in this process."""
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __str__(self) -> str:
+        return f"away since {_iso(self.since)}: {self.reason}"
+
+
 class WorkStats:
     """Written by the code that does the work, read by the ops endpoint."""
 
@@ -69,6 +82,8 @@ class WorkStats:
         """What operators have paused in the whole deployment, the oldest pause first."""
         self.durability: Callable[[], dict[str, Any] | None] = lambda: None
         """When NATS syncs, and how many replicas there are; None before that was looked up."""
+        self.spark_absence: Callable[[], SparkAbsence | None] = lambda: None
+        """Why there is no Spark to compute on; None if there is, or it has not been asked yet."""
 
     @contextmanager
     def hold(self, change_set: ChangeSet) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,14 @@ def pids_in(path: Path) -> list[int]:
 
 def is_running(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
+
+
+def children(pid: int) -> list[int]:
+    """Of all threads of a process; none if it has ended."""
+    by_thread = Path(f"/proc/{pid}/task").glob("*/children")
+    with suppress(OSError):  # it, or a thread, ends meanwhile
+        return [int(child) for listed in by_thread for child in listed.read_text().split()]
+    return []
 
 
 async def eventually(is_so: Callable[[], object], within: float = 60) -> None:

@@ -27,6 +27,14 @@ def hang(path):
 def crash(value):
     os.abort()
 
+def fells(value):
+    pid = os.getpid()
+    while True:
+        pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+        if os.readlink(f"/proc/{pid}/exe").endswith("/java"):
+            os.kill(pid, 9)
+            time.sleep(60)
+
 def slow(value, seconds):
     time.sleep(seconds)
     return value
@@ -51,7 +59,7 @@ def exits(value):
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where `misbehaving` and `meeting` are installed."""
     directory = tmp_path_factory.mktemp("site")
-    names = ("hang", "crash", "slow", "exits", "interrupts", "forks", "large")
+    names = ("hang", "crash", "slow", "exits", "interrupts", "forks", "large", "fells")
     install_meeting(directory)
     install(directory, "misbehaving", FUNCTIONS, {name: f"misbehaving:{name}" for name in names})
     return directory

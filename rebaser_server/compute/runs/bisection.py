@@ -3,7 +3,9 @@
 For a run that broke down: a crash tells the run that failed, not the value. The run is repeated
 with each unit evaluated in forked processes, which finds the value where it is computed. Where
 that breaks down, too, each unit is run by itself; one that fails is bisected by prefixes, which
-are units themselves, since a value's inputs come before it.
+are units themselves, since a value's inputs come before it. An evaluator may also end for reasons
+of its own, as when its machine is lost: a value is blamed only if each time that it is computed
+by itself ends the evaluator, and what comes before it does not.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from rebaser_server.compute.errors import RunFailed, Stalled
+from rebaser_server.compute.errors import EvaluationFailed, RunFailed, Stalled
 from rebaser_server.compute.runs.executor import Executor, OnProgress
 from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
 from rebaser_server.compute.units.culprits import (
@@ -21,6 +23,7 @@ from rebaser_server.compute.units.culprits import (
     prefix,
     with_failures,
 )
+from rebaser_server.compute.units.incremental_split import IncrementalSplit
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import (
@@ -32,6 +35,10 @@ from rebaser_server.compute.units.work_unit import (
 )
 
 log: Final = structlog.get_logger()
+
+TRIALS: Final = 3
+"""Times that a value by itself has to end its evaluator before it is blamed."""
+_BROKEN: Final = (RunFailed, EvaluationFailed, Stalled)
 
 
 async def run_isolated(
@@ -58,15 +65,16 @@ async def run_isolated(
         on_step: called when a value that ends its evaluator is found, or nearly.
 
     Raises:
-        RunFailed, Stalled: it fails too often for it to be the values.
+        EvaluationFailed: too many values are at fault, or the evaluator is and not a value.
+        RunFailed: it breaks down, and no value is at fault.
         SessionFailed: there is nothing to run on.
     """
     try:
         guarded = [with_limits(unit, _forked(read_limits(unit), limit)) for unit in units]
         return await executor.run(guarded, store=store, on_progress=on_progress)
-    except RunFailed as error:
+    except (RunFailed, EvaluationFailed) as error:
         if TOO_MANY_CULPRITS in str(error):
-            raise
+            raise EvaluationFailed(str(error)) from error
         log.error("guarded run failed", reason=str(error))
     search = _Bisection(executor, limit, on_progress, on_step)
     search.total = sum(map(count_values, units))
@@ -94,10 +102,14 @@ class _Bisection:
         while True:
             try:
                 result = await self._run(with_failures(unit, culprits), store)
-            except (RunFailed, Stalled) as error:
+            except _BROKEN as error:
                 if len(culprits) == MAX_CULPRITS:
-                    raise
+                    raise EvaluationFailed(f"{TOO_MANY_CULPRITS}: {error}") from error
                 index = await self._first_culprit(with_failures(unit, culprits))
+                if not await self._is_culprit(with_failures(unit, culprits), index):
+                    if isinstance(error, Stalled):
+                        raise RunFailed(f"{error}, and no value is why") from error
+                    raise
                 reason = "it did not return" if isinstance(error, Stalled) else str(error)
                 log.error(
                     "value crashed its evaluator", value=unit.ids[index].as_py(), reason=reason
@@ -114,12 +126,30 @@ class _Bisection:
             middle = (sound + broken) // 2
             try:
                 await self._run(prefix(unit, middle))
-            except (RunFailed, Stalled):
+            except _BROKEN:
                 broken = middle
             else:
                 sound = middle
             self.on_step()
         return broken - 1
+
+    async def _is_culprit(self, unit: WorkUnit, index: int) -> bool:
+        """Whether that value, and none before it, ends the evaluator whenever it is computed."""
+        split = IncrementalSplit(unit)
+        for _ in range(TRIALS):
+            try:
+                before = await self._run(prefix(unit, index))  # nothing, maybe: that must do, too
+            except _BROKEN:
+                return False
+            if index and not split.done and isinstance(before, UnitResult):
+                split.record(index, before.table.replace_schema_metadata())
+            try:
+                await self._run(split.next(1))
+            except _BROKEN:
+                self.on_step()
+            else:
+                return False
+        return True
 
     async def _run(
         self, unit: WorkUnit, store: RunStore | None = None

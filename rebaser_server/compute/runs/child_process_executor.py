@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Never
 from uuid import uuid4
 
-from rebaser_server.compute.errors import RunFailed, breakdown
+from rebaser_server.compute.errors import RunFailed, evaluator_error
 from rebaser_server.compute.runs.executor import PROGRESS_EVERY, OnProgress
 from rebaser_server.compute.runs.local_worker import BROKEN, DONE
 from rebaser_server.compute.runs.run import DvuRun
@@ -65,7 +65,8 @@ class ChildProcessExecutor:
         if answer[:1] == BROKEN and not is_fresh:
             answer = await self._ask(question)
         if answer[:1] == BROKEN:
-            raise breakdown(RunFailed, answer[1:].decode())
+            reason = answer[1:].decode()
+            raise evaluator_error(reason.partition(":")[0], reason)
         return answer[1:]
 
     async def _ask(self, question: bytes) -> bytes:

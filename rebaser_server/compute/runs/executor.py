@@ -31,7 +31,8 @@ class Executor(Protocol):
         there already is not computed again, and without one nothing is `StoredResult`.
 
         Raises:
-            RunFailed: the run broke down; there are no results.
+            RunFailed: what computed has ended; there are no results.
+            EvaluationFailed: the evaluator raised an error; there are no results.
             DiskFull: the same, because a disk has no room.
             SessionFailed: there is nothing to run on.
         """

@@ -3,7 +3,7 @@
 Imports pyspark's Connect client, hence is itself imported when the first session starts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import Final
@@ -30,23 +30,33 @@ class ConnectSession:
 
     jvm_pid: int | None = None
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
+        """`settings`: as they were set there."""
         self.spark = spark
+        self._settings = settings
         self._is_doubtful = False
         """Whether a run has failed since the server last answered."""
-        self._is_lost = False
+        self._end_reason: str | None = None
 
-    def is_usable(self) -> bool:
-        if self._is_doubtful and not self._is_lost:
+    def end_reason(self) -> str | None:
+        """Why nothing can run in it any more; None if it can."""
+        if self._is_doubtful and self._end_reason is None:
             try:
-                self._is_doubtful = not self.spark.version  # asks the server
-            except _LOST:
-                self._is_lost = True
-        return not self._is_doubtful
+                self._is_doubtful = not self._has(self._settings)
+            except Exception as error:  # noqa: BLE001 - also of a channel that was closed
+                self._end_reason = f"its Spark Connect server lost it: {root_cause(error)}"
+        return self._end_reason
+
+    def _has(self, settings: Mapping[str, str]) -> bool:
+        """Ask the server, which pyspark does not for much else: `version` is what it once was."""
+        if any(self.spark.conf.get(name, None) != value for name, value in settings.items()):
+            raise SessionFailed("the session there is another one")
+        return True
 
     @contextmanager
-    def job(self, run: str) -> Iterator[SparkSession]:
+    def job(self, run: str, about: str) -> Iterator[SparkSession]:
         """The session; what this thread runs in it meanwhile is of this run."""
+        del about  # a server's jobs have tags and no names
         self.spark.addTag(run)
         try:
             yield self.spark
@@ -67,8 +77,9 @@ class ConnectSession:
 
     def stop(self) -> None:
         """Let the server forget the session, and what runs in it; if it is there at all."""
-        if self._is_lost:
-            self.spark.client.close()
+        if self._end_reason is not None:
+            with suppress(*_LOST):
+                self.spark.client.close()
             return
         with suppress(*_LOST):
             self.spark.interruptAll()
@@ -86,5 +97,8 @@ def start(options: SparkOptions) -> ConnectSession:
         for name, value in session_settings(options).items():
             spark.conf.set(name, value)
     except (*_LOST, ValueError) as error:
-        raise SessionFailed(f"no Spark Connect at {options.remote}: {root_cause(error)}") from error
-    return ConnectSession(spark)
+        raise SessionFailed(
+            f"no Spark Connect server answers at {options.remote}: {root_cause(error)}; start it, "
+            "or set REBASER_SPARK__REMOTE to where it is"
+        ) from error
+    return ConnectSession(spark, session_settings(options))

@@ -4,25 +4,25 @@ Imports pyspark, hence is itself imported when the first session starts.
 """
 
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
-from typing import Any, Final
+from typing import Final
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from rebaser_server.compute.errors import SessionFailed, breakdown
-from rebaser_server.compute.spark.error_text import last_log_line, root_cause
+from rebaser_server.compute.spark.error_text import last_log_line, root_cause, with_remedy
 from rebaser_server.compute.spark.launch import CONNECTION, environment
-from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.options import SparkOptions, has_name
 from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 GRACE: Final = 10.0
@@ -34,8 +34,15 @@ _REMEMBERED: Final = (
     (SparkSession, "_activeSession"),
 )
 """Where pyspark remembers the JVM that it has, and has no way to forget it."""
+CONNECT_WITHIN: Final = 600.0
+"""Seconds that it may take to come up; Spark's scripts may download packages first."""
 TRAINING_GRACE: Final = 300.0
 """Seconds likewise, while it writes what it has learnt."""
+_ENDS_WITHIN: Final = 1.0
+"""Seconds from when it does not answer until its end is known, if that is why."""
+EXECUTORS_WITHIN: Final = 60.0
+"""Seconds that runs wait for an executor of a standalone cluster. Its master forgets the session if
+it ends, and the session would wait for ever."""
 
 
 class JvmSession:
@@ -49,25 +56,65 @@ class JvmSession:
         grace: float = GRACE,
     ) -> None:
         self.spark = spark
+        self._jobs = 0
+        self._alone_since: float | None = None
+        """When it was first seen that the session has no executor, while there are jobs."""
+        self._forgotten: str | None = None
+        """Set once it has waited too long for one: it is of no more use."""
         self.jvm_pid: int | None = gateway.proc.pid
         self._gateway = gateway
         self._scratch = scratch
         self._grace = grace
         self._java_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - what Python lacks
 
-    def is_usable(self) -> bool:
-        try:
-            return self._gateway.proc.poll() is None and not self._java_context.isStopped()
-        except (Py4JError, OSError):
-            return False
+    def end_reason(self) -> str | None:
+        """Why nothing can run in it any more; None if it can."""
+        code = self._gateway.proc.poll()
+        if code is None:
+            try:
+                if self._java_context.isStopped():
+                    return "its Spark application was ended"
+                return self._why_alone()
+            except Exception as error:  # noqa: BLE001 - of a JVM that ends: py4j raises many kinds
+                try:
+                    code = self._gateway.proc.wait(_ENDS_WITHIN)
+                except TimeoutExpired:
+                    return f"its JVM does not answer: {root_cause(error)}"
+        return f"its JVM ended{_why(code)}"
+
+    def _why_alone(self) -> str | None:
+        """Why it is of no use though its JVM is well: it waits in vain for an executor."""
+        context = self.spark.sparkContext
+        if self._forgotten or not (context.master or "").startswith("spark://"):
+            return self._forgotten  # other clusters tell a session what becomes of it
+        of_driver = 1
+        if len(context._jsc.statusTracker().getExecutorInfos()) > of_driver or not self._jobs:  # noqa: SLF001
+            self._alone_since = None
+            return None
+        now = time.monotonic()
+        self._alone_since = self._alone_since or now
+        if now - self._alone_since < EXECUTORS_WITHIN:
+            return None
+        self._forgotten = (
+            f"the master at {context.master} has given it no executor for {EXECUTORS_WITHIN:g} s; "
+            "see that it and its workers run, and have room"
+        )
+        return self._forgotten
 
     @contextmanager
-    def job(self, run: str) -> Iterator[SparkSession]:
+    def job(self, run: str, about: str) -> Iterator[SparkSession]:
         """The session; what this thread runs in it meanwhile is of this run."""
+        self._jobs += 1
+        try:
+            self._name(run, about)
+            yield self.spark
+        finally:
+            self._jobs -= 1
+
+    def _name(self, run: str, about: str) -> None:
         # Not interrupted, a cancelled task has its Python process killed, within 3 s; interrupted,
         # it lets go of one that may never end.
-        self.spark.sparkContext.setJobGroup(run, "dependent values update", interruptOnCancel=False)
-        yield self.spark
+        self.spark.sparkContext.setJobGroup(run, about, interruptOnCancel=False)
 
     def cancel(self, run: str) -> None:
         """End the run's jobs and any that it would start later. Does not wait for their ends."""
@@ -76,7 +123,7 @@ class JvmSession:
 
     def stop(self) -> None:
         """Return when the JVM has ended, of itself or by force, and its files are gone."""
-        if self.is_usable():
+        if self.end_reason() is None:
             with suppress(Py4JError, OSError):
                 self.spark.stop()
         _end(self._gateway, self._grace)
@@ -84,9 +131,9 @@ class JvmSession:
 
 
 def start(
-    options: SparkOptions, java: Path, scratch: ScratchDirectory, process: Popen[bytes] | None
+    options: SparkOptions, java: Path, scratch: ScratchDirectory, process: Popen[bytes]
 ) -> JvmSession:
-    """A session in the JVM `process`, which is starting, or in one that Spark's scripts start.
+    """A session in the JVM `process`, which is starting.
 
     Raises:
         SessionFailed: with the last that Spark said; JVM and scratch files are gone.
@@ -96,41 +143,39 @@ def start(
         if _active_context() is not None:  # starting another would stop it
             raise SessionFailed("another part of this process has a Spark session")
         settings = SparkConf(loadDefaults=False).setAll(list(options.settings(scratch).items()))
-        with _environment(environment(options, java, scratch)):
-            if process is None:
-                gateway = _launch(settings, options.log)
-            else:
-                gateway = _connect(process, scratch.directory / CONNECTION)
+        with _environment(environment(options, java)):
+            gateway = _connect(process, scratch.directory / CONNECTION)
+            _log_in(gateway)
             context = SparkContext(conf=settings, gateway=gateway)
         grace = GRACE if options.training is None else TRAINING_GRACE
         return JvmSession(SparkSession(context), gateway, scratch, grace)
-    except (Py4JError, PySparkException, OSError, ValueError) as error:
+    except SessionFailed:
+        raise
+    except Exception as error:  # of a JVM that ends meanwhile, pyspark raises what it comes to
         cause = root_cause(error)
+        ended = process.poll()
         if gateway is not None:
             _end(gateway, GRACE)
-        else:
+        if gateway is None or ended is not None:
             cause = last_log_line(options.log.read_text(errors="replace")) or cause
-        reason = f"Spark did not start: {cause} (see {options.log})"
+        cause += "" if ended is None else _why(ended)
+        reason = f"Spark did not start: {with_remedy(cause)} (see {options.log})"
         raise breakdown(SessionFailed, reason) from error
     finally:
         if gateway is None:
-            if process is not None:
-                process.kill()
-                process.communicate()  # closes its pipe, too
+            process.kill()
+            process.communicate()  # closes its pipe, too
             scratch.close()
-
-
-def _launch(settings: SparkConf, log: Path) -> JavaGateway:
-    with log.open("wb") as output:
-        outside: dict[str, Any] = {"stdout": output, "stderr": output, "start_new_session": True}
-        return launch_gateway(settings, outside)
 
 
 def _connect(process: Popen[bytes], connection: Path) -> JavaGateway:
     """Let pyspark talk to a JVM that it did not start, as `spark-submit` has it do."""
+    give_up = time.monotonic() + CONNECT_WITHIN
     while not connection.exists():
         if process.poll() is not None:
-            raise OSError(f"Java ended with exit code {process.returncode}")
+            raise OSError("Java ended")
+        if time.monotonic() > give_up:
+            raise OSError(f"Java has not come up within {CONNECT_WITHIN:g} s")
         time.sleep(0.01)
     with connection.open("rb") as info:
         port = read_int(info)
@@ -139,6 +184,13 @@ def _connect(process: Popen[bytes], connection: Path) -> JavaGateway:
         gateway = launch_gateway()
     gateway.proc = process
     return gateway
+
+
+def _log_in(gateway: JavaGateway) -> None:
+    """Have Hadoop, which Spark asks who it is, not ask the system for a name that this lacks."""
+    if not has_name():
+        users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+        users.setLoginUser(users.createRemoteUser("rebaser"))
 
 
 @contextmanager
@@ -158,12 +210,21 @@ def _active_context() -> SparkContext | None:
     return SparkContext._active_spark_context  # noqa: SLF001 - there is no other way
 
 
+def _why(code: int) -> str:
+    """How a process ended; nothing if that says nothing."""
+    if code == -signal.SIGKILL:
+        return " (killed by SIGKILL, as when the machine is short of memory)"
+    return f" (killed by {signal.Signals(-code).name})" if code < 0 else ""
+
+
 def _end(gateway: JavaGateway, grace: float) -> None:
     """End the JVM, and let pyspark forget it: it would never start another."""
     context = _active_context()
     if context is not None:
         context._jsc = None  # noqa: SLF001 - or it would ask the JVM that has ended
-        context.stop()
+        with suppress(Exception):  # of what is half made: it must be forgotten all the same
+            context.stop()
+        SparkContext._active_spark_context = None  # noqa: SLF001
     for holder, name in _REMEMBERED:
         setattr(holder, name, None)
     with suppress(Py4JError, OSError):

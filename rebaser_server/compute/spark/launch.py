@@ -2,13 +2,15 @@
 
 The scripts start a JVM first to compute what the second one is started with, which depends on
 nothing that this process does not know. For a cluster's driver they are used: what they read,
-`spark-env.sh` and `HADOOP_CONF_DIR`, is how clusters are described.
+`spark-env.sh` and `HADOOP_CONF_DIR`, is how clusters are described. They become the JVM.
 
+pyspark starts none: it would remember for this process's life where the first had its files.
 Imports no pyspark: it is imported while the JVM starts.
 """
 
 import os
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -53,14 +55,13 @@ def spark_home() -> Path:
     return Path(spec.origin).parent
 
 
-def environment(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> dict[str, str]:
-    """What Spark takes from the environment and nowhere else."""
+def environment(options: SparkOptions, java: Path) -> dict[str, str]:
+    """What Spark and pyspark take from the environment and nowhere else."""
     ours = {
         "JAVA_HOME": str(java),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(spark_home()),
         "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
-        "TMPDIR": str(scratch.directory),
         "PYTHONHASHSEED": "0",
         "SPARK_CONNECT_MODE": "0",
     }
@@ -73,15 +74,16 @@ def environment(options: SparkOptions, java: Path, scratch: ScratchDirectory) ->
 
 
 def command(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> list[str]:
-    """What the scripts would come to for a local master, with the archive of classes if any."""
+    """For a local master what the scripts would come to, with the archive of classes if any."""
     settings = options.settings(scratch)
+    if not options.is_local:
+        return [str(spark_home() / "bin" / "spark-submit"), *_arguments(settings)]
     jvm_options = split_java_options(settings.pop("spark.driver.extraJavaOptions"))
     made = cds_archive.archive_path(options.archives, java)
     if options.training is not None:
         jvm_options += cds_archive.training_options(options.training)
     elif made is not None:
         jvm_options += cds_archive.jvm_options(made)
-    arguments = [part for setting in settings.items() for part in ("--conf", "=".join(setting))]
     return [
         str(java / "bin" / "java"),
         *("-cp", f"{spark_home()}/jars/*"),
@@ -89,15 +91,20 @@ def command(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> lis
         *jvm_options,
         *MODULES,
         "org.apache.spark.deploy.SparkSubmit",
-        *arguments,
-        "pyspark-shell",
+        *_arguments(settings),
     ]
+
+
+def _arguments(settings: Mapping[str, str]) -> list[str]:
+    each = [part for setting in settings.items() for part in ("--conf", "=".join(setting))]
+    return [*each, "pyspark-shell"]
 
 
 def launch(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> Popen[bytes]:
     """The JVM; it writes where it listens to the file `CONNECTION`, and ends with this process."""
-    ours = environment(options, java, scratch)
+    ours = environment(options, java)
     ours["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(scratch.directory / CONNECTION)
+    ours["TMPDIR"] = str(scratch.directory)  # not in ours: what asks for it meanwhile keeps it
     with options.log.open("wb") as output:
         # Not in our process group: a signal to that would end Spark before what waits for it.
         return spawn_bound(

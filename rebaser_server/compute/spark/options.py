@@ -1,6 +1,7 @@
 """The Spark settings of a session, and why each is what it is."""
 
 import os
+import pwd
 import re
 import shlex
 from collections.abc import Iterable, Mapping
@@ -102,6 +103,18 @@ def hadoop_uri(path: Path) -> str:
     return f"file://{path}"
 
 
+def has_name() -> bool:
+    """Whether the system knows this process's user by a name: Java and Hadoop take that for sure.
+
+    In a container that was given any number to run under, it does not.
+    """
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
+
+
 def _common(options: SparkOptions, scratch: ScratchDirectory) -> dict[str, str]:
     return {
         "spark.app.name": "rebaser",
@@ -144,6 +157,7 @@ def _java_options(options: SparkOptions, scratch: ScratchDirectory) -> list[str]
         f"-Dlog4j2.configurationFile={log4j}",
         f"-Djava.io.tmpdir={temporary}",
         "-XX:-UsePerfData",  # which lies in /tmp
+        *([] if has_name() else ["-Duser.name=rebaser", f"-Duser.home={options.state_directory}"]),
     ]
     # A local JVM mostly hands bytes on: what starts fastest and needs least suits it.
     return [*always, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if options.is_local else always

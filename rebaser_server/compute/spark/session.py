@@ -13,6 +13,7 @@ from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.launch import launch
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.scratch import ScratchDirectory
+from rebaser_server.runtime.failures import EvaluatorAway
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +39,10 @@ class SessionHolder:
         self._is_closed = False
 
     @contextmanager
-    def job(self, run: str) -> Iterator["SparkSession"]:
+    def job(self, run: str, about: str) -> Iterator["SparkSession"]:
         """The session, for this thread to run something in that is of this run.
+
+        `about`: what Spark's own pages call the run.
 
         The first takes seconds, in which the session starts.
 
@@ -47,14 +50,14 @@ class SessionHolder:
             SessionFailed: it cannot be started now, the next call tries again; or it is closed.
         """
         spark: Any  # Connect's session has the same methods as the other, and no common type
-        with self._get().job(run) as spark:
+        with self._get().job(run, about) as spark:
             yield spark
 
     def _get(self) -> "Running":
         with self._lock:
             if self._is_closed:
                 raise SessionFailed("the session is closed")
-            if self._running is not None and not self._running.is_usable():
+            if self._running is not None and self._running.end_reason() is not None:
                 self._stop()
             if self._running is None:
                 # On the main thread, Spark would take Ctrl-C over.
@@ -62,7 +65,9 @@ class SessionHolder:
                     starting = thread.submit(_start, self._options, self._on_launched)
                     try:
                         self._running = starting.result()
-                    except (OSError, ImportError) as error:  # no place to write, or half installed
+                    except EvaluatorAway:
+                        raise
+                    except Exception as error:  # no place to write, or half installed
                         reason = f"Spark did not start: {error}"
                         raise breakdown(SessionFailed, reason) from error
                 self._starting = None
@@ -83,7 +88,7 @@ class SessionHolder:
         if self._is_closed:
             return "its session was closed"
         running = self._running
-        return None if running is None or running.is_usable() else "its JVM ended"
+        return None if running is None else running.end_reason()
 
     def cancel(self, run: str) -> None:
         """End the jobs of this run, those that have not begun yet included.
@@ -104,9 +109,9 @@ class SessionHolder:
             self._stop()
 
     def _stop(self) -> None:
-        if self._running is not None:
-            self._running.stop()
-            self._running = None
+        running, self._running = self._running, None  # first: whatever becomes of it, it is gone
+        if running is not None:
+            running.stop()
 
 
 def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Running":
@@ -121,9 +126,8 @@ def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Run
     with suppress(FileNotFoundError):
         options.log.replace(options.log.with_suffix(".log.1"))  # says why the last one ended
     scratch = ScratchDirectory(options.state_directory / "scratch")
-    process = launch(options, java, scratch) if options.is_local else None
-    if process is not None:
-        begun(process)
+    process = launch(options, java, scratch)
+    begun(process)
     from rebaser_server.compute.spark import jvm
 
     return jvm.start(options, java, scratch, process)

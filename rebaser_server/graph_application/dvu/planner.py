@@ -11,6 +11,8 @@ from blake3 import blake3
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.content import Content
+from rebaser_server.compute.errors import RunFailed, Stalled
+from rebaser_server.compute.evaluate.call_watchdog import KILL_FACTOR
 from rebaser_server.compute.plan.admission import UnitLimits
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.plan import Plan
@@ -93,7 +95,12 @@ class DvuJob:
 
     async def run(self, *, is_suspect: bool, on_progress: OnProgress) -> DvuResult:
         self.services.stats.set_sketch(self.change_set, self.planned.preview)
-        outcomes = await self._evaluate(is_suspect=is_suspect, on_progress=on_progress)
+        try:
+            outcomes = await self._evaluate(is_suspect=is_suspect, on_progress=on_progress)
+        except Stalled as error:
+            if self._is_no_functions_fault():
+                raise RunFailed(f"{error}, and no function may take that long") from error
+            raise
         result = await asyncio.to_thread(collect, outcomes, self.target)
         self.services.costs.learn(result.costs)
         return result
@@ -123,6 +130,11 @@ class DvuJob:
                 on_progress=record,
                 on_step=deadline.extend,
             )
+
+    def _is_no_functions_fault(self) -> bool:
+        """Whether a call that takes as long as the deadline would have been ended before."""
+        longest = KILL_FACTOR * self.services.limits.calls.seconds + 1
+        return 1 < longest < self.services.deadline.total_seconds()
 
     async def give_up(self, message: str) -> DvuResult:
         units, slots = self.planned.units, self.services.slots

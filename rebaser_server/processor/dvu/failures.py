@@ -4,7 +4,7 @@ from typing import Final
 
 from rebaser_core.jetstream.backoff import Backoff
 from rebaser_server.errors import RunEnded
-from rebaser_server.runtime.failures import JobFailed
+from rebaser_server.runtime.failures import EvaluatorAway, JobFailed
 from rebaser_server.runtime.transient_errors import is_transient
 
 FIRST_DELAY: Final = 1.0  # seconds until a failed update is tried again, doubled up to
@@ -24,7 +24,7 @@ def ends_the_run(error: Exception) -> bool:
 
 def failure_reason(error: Exception) -> str:
     """Return the reason that users see."""
-    name = "" if isinstance(error, JobFailed) else type(error).__name__
+    name = "" if isinstance(error, JobFailed | EvaluatorAway) else type(error).__name__
     return ": ".join(filter(None, (name, str(error))))[:MAX_REASON]
 
 

@@ -27,7 +27,7 @@ from rebaser_server.processor.dvu.failures import (
 )
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.runtime.background import Wakeup, background
-from rebaser_server.runtime.failures import JobFailed
+from rebaser_server.runtime.failures import EvaluatorAway, JobFailed
 from rebaser_server.runtime.transient_errors import is_transient
 
 log: Final = structlog.get_logger()
@@ -59,6 +59,8 @@ class DvuScheduler:
         self._cancels = run.slot.cancel_dvu
         self._may_crash = ownership.state.control.dvu_failures > 0
         """Whether an evaluator ended in the last attempt, or it is not known why that failed."""
+        self._postponed = 0
+        """Attempts in a row that came to nothing because the evaluator was away, or ended."""
         self.wakeup = Wakeup()
         """Set when an update may be due, which `run` sees to."""
         self._backoff_skipped = asyncio.Event()
@@ -156,6 +158,7 @@ class DvuScheduler:
         if not await self._committer.commit(claim, update.base, result):
             await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=affected)
             return
+        self._may_crash, self._postponed = False, 0
         await self._publish(
             ActivityKind.DVU_FINISHED,
             claim,
@@ -168,10 +171,9 @@ class DvuScheduler:
     async def _run(self, job: Job, claim: DvuClaim) -> JobResult:
         """Run the job, and tell watchers how far it is."""
         progress: list[tuple[int, int]] = []
-        is_suspect = self._may_crash and self._ownership.state.control.dvu_failures > 0
         async with background(self._report(progress, claim)):
             return await job.run(
-                is_suspect=is_suspect,
+                is_suspect=self._may_crash,
                 on_progress=lambda done, in_all: progress.append((done, in_all)),
             )
 
@@ -184,9 +186,15 @@ class DvuScheduler:
                 await self._publish(ActivityKind.DVU_PROGRESS, claim, done=done, of=in_all)
 
     async def _on_failure(self, update: ClaimedUpdate, error: Exception) -> None:
-        """Count the failure and wait; after too many failures give the update up (D6)."""
+        """Count the failure and wait; after too many failures give the update up (D6).
+
+        What is no fault of the values is waited for, and counts nothing.
+        """
         reason = failure_reason(error)
-        if is_transient(error):  # the store is away or full, which is no fault of the values
+        if isinstance(error, EvaluatorAway):
+            await self._postpone(update.claim, error, reason)
+            return
+        if is_transient(error):  # the store is away or full
             log.warning("dvu postponed", reason=reason)
             await self._backoff(STORE_DELAY)
             return
@@ -202,6 +210,15 @@ class DvuScheduler:
         async with self._ownership.lock:
             await self._ownership.write(dvu_failures=failures)
         await self._backoff(retry_delay(failures))
+
+    async def _postpone(self, claim: DvuClaim, error: EvaluatorAway, reason: str) -> None:
+        """Wait, longer each time, for what computes; the update fails no value for that (D6)."""
+        self._postponed += 1
+        self._may_crash = self._may_crash or error.crashed
+        failures = self._ownership.state.control.dvu_failures
+        log.error("dvu postponed", reason=reason, attempts=self._postponed)
+        await self._publish(ActivityKind.DVU_FAILED, claim, reason=reason, failures=failures)
+        await self._backoff(retry_delay(self._postponed))
 
     async def _give_up(self, update: ClaimedUpdate, reason: str) -> bool:
         """Fail the values that were not computed; if not even that works, the update stays due."""

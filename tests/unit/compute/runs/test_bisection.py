@@ -1,19 +1,22 @@
 """A value that ends its evaluator, or never returns, fails alone; all others are computed."""
 
+import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.errors import EvaluationFailed, RunFailed
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.bisection import run_isolated
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.compute.units.unit_result import ValueResult
-from tests.helpers.graph_builder import Builder, install
+from tests.helpers.graph_builder import Builder, children, eventually, install
 
 FUNCTIONS = """
-import os
+import os, time
 
 def crash_at(values, bad):
     if sum(values) == bad: os.abort()
@@ -28,6 +31,11 @@ def stuck_at(values, bad):
     return sum(values)
 
 def crash(values): os.abort()
+
+def noted(values, path):
+    with open(path, "a") as file: file.write("\\n")
+    time.sleep(0.5)
+    return sum(values)
 """
 MESSAGES = {
     "crash_at": "computing it ended the evaluator: killed by SIGABRT",
@@ -40,7 +48,7 @@ MESSAGES = {
 async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ChildProcessExecutor]:
-    names = (*MESSAGES, "crash")
+    names = (*MESSAGES, "crash", "noted")
     install(tmp_path, "deadly", FUNCTIONS, {name: f"deadly:{name}" for name in names})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     executor = ChildProcessExecutor()
@@ -90,5 +98,31 @@ async def test_where_every_value_breaks_it_the_run_fails(executor: ChildProcessE
     for n in range(20):
         build.dependent(f"v{n}", "crash", {"values": ["one"]}, "python")
 
-    with pytest.raises(RunFailed):
+    with pytest.raises(EvaluationFailed):
         await run_isolated(executor, plan(build.graph, slots=1).units, limit=10)
+
+
+def kill_evaluator() -> None:
+    for child in children(os.getpid()):
+        if b"local_worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+            os.kill(child, signal.SIGKILL)
+
+
+async def test_a_value_is_not_blamed_for_an_evaluator_that_is_killed(
+    executor: ChildProcessExecutor, tmp_path: Path
+) -> None:
+    """As often as it takes to find a value, and then no more."""
+    path, build = tmp_path / "begun", Builder()
+    build.source("one", 1)
+    build.source("path", str(path))
+    for n in range(2):
+        build.dependent(f"v{n}", "noted", {"values": ["one"], "path": "path"}, "python")
+    running = asyncio.create_task(
+        run_isolated(executor, plan(build.graph, slots=1).units, limit=10)
+    )
+    for killed in range(3):  # the guarded run, the unit by itself, its first half
+        await eventually(lambda n=killed: path.exists() and path.stat().st_size > n)
+        kill_evaluator()
+
+    with pytest.raises(RunFailed):
+        await running

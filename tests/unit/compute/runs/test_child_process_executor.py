@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.errors import EvaluationFailed, RunFailed
 from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
@@ -88,7 +88,7 @@ async def test_a_crash_fails_its_run_and_not_the_next(executor: ChildProcessExec
 
 
 async def test_a_broken_blob_fails_its_run_and_not_the_next(executor: ChildProcessExecutor) -> None:
-    with pytest.raises(RunFailed, match="not sections"):
+    with pytest.raises(EvaluationFailed, match="not sections"):
         await executor.run([WorkUnit().encode() + b"more"])
 
     (outcome,) = await executor.run(units("identity", "builtin", value=1))

@@ -2,7 +2,12 @@
 
 import pytest
 
-from rebaser_server.compute.spark.error_text import last_log_line, root_cause
+from rebaser_server.compute.spark.error_text import (
+    last_log_line,
+    python_error_name,
+    root_cause,
+    with_remedy,
+)
 
 ABORTED = """\
 An error occurred while calling o88.getResult.
@@ -51,9 +56,42 @@ org.apache.spark.SparkException: EOFException occurred while reading the port nu
 """
 
 
+RPC = """\
+<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.UNAVAILABLE
+\tdetails = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: \
+Failed to connect to remote host: connect: Connection refused (111)"
+\tdebug_error_string = "UNKNOWN:Error received from peer  {grpc_status:14}"
+>"""
+RPC_WITHOUT_DETAILS = """\
+<_InactiveRpcError of RPC that terminated with:
+\tstatus = StatusCode.DEADLINE_EXCEEDED
+\tdetails = ""
+>"""
+FROM_WORKER = """\
+An error occurred while calling o75.getResult.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 \
+times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (localhost executor driver): \
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "spark_job.py", line 42, in _execute_batches
+    rows = [execute(task.as_py(), store, run)]
+rebaser_server.runtime.failures.StoreFailed: the bucket does not answer
+
+\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:600)
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
+        (
+            RPC,
+            (
+                "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: "
+                "Failed to connect to remote host: connect: Connection refused (111) (UNAVAILABLE)"
+            ),
+        ),
+        (RPC_WITHOUT_DETAILS, "DEADLINE_EXCEEDED"),
         (ABORTED, "Python worker exited unexpectedly (crashed)."),
         (
             REFUSED,
@@ -68,7 +106,17 @@ org.apache.spark.SparkException: EOFException occurred while reading the port nu
         ("short", "short"),
         ("", "RuntimeError"),
     ],
-    ids=["task failed", "job refused", "Python", "no Python", "Java", "one line", "nothing"],
+    ids=[
+        "RPC",
+        "RPC without details",
+        "task failed",
+        "job refused",
+        "Python",
+        "no Python",
+        "Java",
+        "one line",
+        "nothing",
+    ],
 )
 def test_the_cause_of_an_error_is_found(text: str, cause: str) -> None:
     assert root_cause(RuntimeError(text)) == cause
@@ -93,3 +141,36 @@ def test_the_cause_of_an_error_is_found(text: str, cause: str) -> None:
 )
 def test_the_last_words_of_a_jvm(log: str, said: str) -> None:
     assert last_log_line(log) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (FROM_PYTHON, "ValueError"),
+        (FROM_WORKER, "rebaser_server.runtime.failures.StoreFailed"),
+        (ABORTED, None),
+        (NO_WORKER, None),
+        (FROM_JAVA, None),
+    ],
+    ids=["Python", "worker", "crash", "no worker", "Java"],
+)
+def test_what_the_code_of_a_worker_raised_is_told_from_the_end_of_a_worker(
+    text: str, name: str | None
+) -> None:
+    assert python_error_name(RuntimeError(text)) == name
+
+
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [
+        ("Invalid maximum heap size: -Xmxmuch", "REBASER_SPARK__DRIVER_MEMORY"),
+        ("Cannot assign requested address: Service 'sparkDriver' failed after 16 retries", "port"),
+        ("All masters are unresponsive! Giving up.", "REBASER_SPARK__MASTER"),
+    ],
+)
+def test_the_cause_of_a_jvm_that_does_not_start_comes_with_what_to_do(
+    cause: str, remedy: str
+) -> None:
+    assert with_remedy(cause).startswith(f"{cause}; ")
+    assert remedy in with_remedy(cause)
+    assert with_remedy("java.lang.Odd") == "java.lang.Odd"
