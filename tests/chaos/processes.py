@@ -8,8 +8,9 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rebaser_core.subjects import Subjects
 from tests.chaos.clock import Clock, library
@@ -20,7 +21,19 @@ from tests.chaos.task_words import TaskWords
 from tests.helpers.deployment import REBASER, SCALED, Daemon
 from tests.helpers.eventually import eventually
 from tests.helpers.fork_server import preload
+from tests.helpers.graph_builder import children
 from tests.helpers.nats_process import NatsServer
+from tests.spark.servers import (
+    Cluster,
+    Jvm,
+    cluster,
+    connect_server,
+    connect_url,
+    driver_settings,
+    listening,
+)
+
+Place = Literal["daemon", "standalone", "connect"]
 
 RESTART_AFTER = 0.5  # seconds until a daemon that ended by itself is started again
 _LOOK = 0.1  # seconds between looks at a process
@@ -136,7 +149,7 @@ class Seat:
         """Kill those whose command line has the name in it; whether there was one."""
         found = False
         with contextlib.suppress(OSError):
-            for pid in _children(self.pid):
+            for pid in children(self.pid):
                 if named in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
                     found = True
@@ -199,18 +212,49 @@ class Seat:
         self._history.add(Kind.DAEMON, name=self.instance, what=what, **details)
 
 
-def _children(pid: int) -> list[int]:
-    """Of all its threads."""
-    by_thread = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for children in by_thread for child in children.read_text().split()]
-
-
 def delivery_in(entry: dict[str, Any]) -> dict[str, Any]:
     """Which delivery of which task the logged event is about."""
     return {
         "change_set": f"{entry['workspace']}.{entry['change_set']}",
         "delivery": [entry["task"], entry["delivery"]],
     }
+
+
+@dataclass(slots=True)
+class SparkElsewhere:
+    """The Spark of a round that is in no daemon, if any, and how daemons find it."""
+
+    variables: dict[str, str] = field(default_factory=lambda: {"SPARK__MASTER": "local[2]"})
+    cluster: Cluster | None = None
+    server: Jvm | None = None
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whatever is done to it: one thing at a time."""
+
+    def parts(self) -> list[tuple[str, Jvm]]:
+        """By what they are called."""
+        connect = [] if self.server is None else [("connect server", self.server)]
+        return [*connect, *([] if self.cluster is None else self.cluster.parts())]
+
+
+@asynccontextmanager
+async def spark_elsewhere(
+    place: Place, directory: Path, tools: Path | None = None
+) -> AsyncIterator[SparkElsewhere]:
+    """Start it; it ends with the body."""
+    port = _free_ports(1)[0]
+    spark = SparkElsewhere()
+    with contextlib.ExitStack() as stack:
+        with _environment(PYTHONPATH=str(install(tools or directory))):
+            if place == "standalone":
+                spark.cluster = stack.enter_context(cluster(directory, port, workers=2))
+                conf = json.dumps(driver_settings() | {"spark.cores.max": "1"})
+                spark.variables = {"SPARK__MASTER": spark.cluster.url, "SPARK__CONF": conf}
+            elif place == "connect":
+                spark.server = stack.enter_context(connect_server(directory, port))
+                spark.variables = {"SPARK__REMOTE": connect_url(port)}
+        if spark.parts():
+            await listening(port)
+        yield spark
 
 
 def _is_whole(line: str) -> bool:

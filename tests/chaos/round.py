@@ -27,7 +27,7 @@ from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream
 from tests.chaos.crowd import Crowd
 from tests.chaos.faults import Target, drawn, rolls
 from tests.chaos.history import History, Kind
-from tests.chaos.processes import nats_servers, seats
+from tests.chaos.processes import Place, nats_servers, seats, spark_elsewhere
 from tests.chaos.quiescence import Resting
 from tests.chaos.recorder import recording
 from tests.chaos.vandal import Vandal, vandal
@@ -72,6 +72,8 @@ class Size:
     """Clients and daemons log in as `deploy/nats/accounts.conf` has it."""
     spark: bool = False
     """Every update runs on Spark."""
+    spark_place: Place = "daemon"
+    """Where that is: in the daemons, on a standalone cluster, or on a Connect server."""
     slots: int | None = None
     """Change sets that a daemon works on at a time; None: as many as by default."""
     queue: int | None = None
@@ -108,7 +110,7 @@ class Size:
             "NATS__REPLICAS": str(self.replicas),
         }
         if self.spark:
-            variables |= {"SPARK__MIN_AFFECTED": "0", "SPARK__MASTER": "local[2]"}
+            variables |= {"SPARK__MIN_AFFECTED": "0"}
         if self.slots is not None:
             variables["CONCURRENCY"] = str(self.slots)
         if self.queue is not None:
@@ -155,7 +157,7 @@ class _Round:
         for seat in self.target.seats:
             seat.older = self.size.older
             seat.is_older = self.legs % 2 == 1
-            seat.start(self.size.own_variables(self.rng))
+            seat.start(self.size.own_variables(self.rng) | self.target.spark.variables)
         for seat in self.target.seats:
             if seat.daemon is not None:
                 await seat.daemon.ready(within=120)
@@ -195,7 +197,11 @@ class _Round:
             seats=size.daemons,
             lease=self.target.lease,
             kinds=size.kinds,
-            lacking=["a plan", *(n for n in ("spark", "cluster") if not getattr(size, n))],
+            lacking=[
+                "a plan",
+                *(n for n in ("spark", "cluster") if not getattr(size, n)),
+                *(place for place in ("standalone", "connect") if size.spark_place != place),
+            ],
         )
         faults += rolls(self.legs, window=size.window, seats=size.daemons)
         asking = [asyncio.create_task(client.ask(over)) for client in self.clients]
@@ -296,9 +302,11 @@ async def run_round(
             await stack.enter_async_context(chaos_client(seed, n, urls, history, change_sets, size))
             for n in range(size.clients)
         ]
+        spark = await stack.enter_async_context(spark_elsewhere(size.spark_place, directory, tools))
         target = Target(
             servers,
             places,
+            spark,
             asyncio.Lock(),
             min(size.lease, PRESUMED_DEAD),
             deployment.js,
