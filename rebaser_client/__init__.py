@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rebaser_client.drafts.named_change_set import EditedDraft, NamedChangeSet
     from rebaser_client.drafts.named_workspace import NamedBranch, NamedWorkspace
     from rebaser_client.drafts.plan import LoadPlan
-    from rebaser_client.drafts.rows import read_csv
+    from rebaser_client.drafts.row_files import read_csv
     from rebaser_client.errors import (
         AlreadyRegistered,
         ClientClosed,
@@ -58,7 +58,7 @@ _MODULE_OF = {
     "NamedBranch": "rebaser_client.drafts.named_workspace",
     "NamedWorkspace": "rebaser_client.drafts.named_workspace",
     "LoadPlan": "rebaser_client.drafts.plan",
-    "read_csv": "rebaser_client.drafts.rows",
+    "read_csv": "rebaser_client.drafts.row_files",
     "AlreadyRegistered": "rebaser_client.errors",
     "ClientClosed": "rebaser_client.errors",
     "ClientError": "rebaser_client.errors",

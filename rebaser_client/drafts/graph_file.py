@@ -1,21 +1,25 @@
 """Graphs in files: YAML, JSON or TOML, with tables in files beside them."""
 
-import json
-import tomllib
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rebaser_client.drafts.documents import MAX_SIZE, read_document, too_large
 from rebaser_client.drafts.draft import Draft
 from rebaser_client.drafts.functions import BUILTIN_PARAMETERS, Function, builtin, cel, python
-from rebaser_client.drafts.rows import Row, read_rows
+from rebaser_client.drafts.row_files import read_rows, row_size
+from rebaser_client.drafts.rows import Row
 from rebaser_client.errors import InvalidDraft
 from rebaser_core.similar_names import offer
 from rebaser_core.wire_model import first_error
 
-SUFFIXES: Final = (".yaml", ".yml", ".json", ".toml")
+_EMPTY: Final = (
+    "it is empty. A file that says that there are no values at all, and with --prune removes them, "
+    "holds `{}`, in TOML `sources = {}`"
+)
 
 
 class _Part(BaseModel):
@@ -49,6 +53,10 @@ class TableEntry(_Part):
     sources: dict[str, str | None] = Field(default_factory=dict)
     """Pattern of a name → column; null: the whole row."""
     values: dict[str, ComputedEntry] = Field(default_factory=dict)
+
+    def files(self) -> list[str]:
+        """The files, each once or more."""
+        return [self.file] if isinstance(self.file, str) else self.file
 
 
 class GraphFile(_Part):
@@ -102,38 +110,11 @@ def _mistake(error: ValidationError) -> str:
 
 
 def _parse(path: Path) -> Any:
-    try:
-        text = path.read_text("utf-8")
-        match path.suffix.lower():
-            case ".json":
-                return json.loads(text)
-            case ".toml":
-                return tomllib.loads(text)
-            case ".yaml" | ".yml":
-                return _parse_yaml(text)
-            case other:
-                known = ", ".join(SUFFIXES)
-                raise InvalidDraft(
-                    f"{other or 'no suffix'!r} is no format of graphs; use {known}. Tables of "
-                    "values are .csv, .parquet or .jsonl"
-                )
-    except UnicodeDecodeError as error:
-        raise InvalidDraft(f"not UTF-8 (byte {error.start})") from error
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidDraft(f"not {path.suffix[1:].upper()}: {error}") from error
-
-
-def _parse_yaml(text: str) -> Any:
-    try:
-        import yaml
-    except ModuleNotFoundError as error:
-        raise InvalidDraft(
-            "YAML needs PyYAML: pip install 'rebaser[yaml]'; JSON and TOML need nothing"
-        ) from error
-    try:
-        return yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise InvalidDraft(f"not YAML: {' '.join(str(error).split())}") from error
+    data = read_document(path)
+    is_toml = path.suffix.lower() == ".toml"  # there, no key at all may be a comment alone
+    if data is None or data == [] or (is_toml and not data):
+        raise InvalidDraft(_EMPTY)
+    return data
 
 
 def _draft(graph: GraphFile, directory: Path) -> Draft:
@@ -144,8 +125,13 @@ def _draft(graph: GraphFile, directory: Path) -> Draft:
     for name, entry in graph.values.items():
         ordered, named = _inputs(entry)
         draft.value(name, _named(functions, name, entry), *ordered, **named)
+    size = 0
     for table in graph.tables:
-        rows = _rows(table, directory)
+        tables = [_table(directory, file, table.text) for file in table.files()]
+        size += _size(tables) * max(1, len(table.sources) + len(table.values))
+        if size > MAX_SIZE:
+            raise too_large(f"{', '.join(table.files())[:200]}, with what is made of each row,")
+        rows = _combined(table.files(), tables)
         for pattern, column in table.sources.items():
             draft.sources(pattern, rows, column)
         for pattern, entry in table.values.items():
@@ -184,7 +170,29 @@ def _inputs(entry: ComputedEntry) -> tuple[list[str], dict[str, str | list[str]]
     return (given, {}) if isinstance(given, list) else ([], given)
 
 
-def _rows(table: TableEntry, directory: Path) -> list[Row]:
-    files = [table.file] if isinstance(table.file, str) else table.file
-    tables = [read_rows(directory / file, text=table.text) for file in files]
+def _table(directory: Path, file: str, text: list[str]) -> list[Row]:
+    try:
+        return list[Row](read_rows(directory / file, text=text))
+    except ValueError as error:  # a path with the character NUL
+        raise InvalidDraft(f"{file!r:.200} is no path: {error}") from error
+
+
+def _size(tables: list[list[Row]]) -> int:
+    """What all combinations of their rows count, of `MAX_SIZE`."""
+    combinations = prod(map(len, tables))
+    return sum(
+        combinations // len(rows) * sum(map(row_size, rows)) for rows in tables if combinations
+    )
+
+
+def _combined(files: list[str], tables: list[list[Row]]) -> list[Row]:
+    """Each combination of the tables' rows, as one row."""
+    places: dict[str, int] = {}
+    for place, rows in enumerate(tables):
+        for column in dict.fromkeys(column for row in rows for column in row):
+            if (first := places.setdefault(column, place)) != place:
+                raise InvalidDraft(
+                    f"{files[first]} and {files[place]} both have a column {column!r:.80}; rename "
+                    "one of them"
+                )
     return [{k: v for row in rows for k, v in row.items()} for rows in product(*tables)]

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from rebaser_client.drafts.draft import Draft
 from rebaser_client.drafts.functions import BUILTIN_PARAMETERS, builtin
-from rebaser_client.drafts.rows import Row, read_rows
+from rebaser_client.drafts.row_files import read_rows
+from rebaser_client.drafts.rows import Row
 from rebaser_client.errors import InvalidDraft
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage

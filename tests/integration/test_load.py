@@ -135,9 +135,9 @@ async def test_a_file_with_a_cycle_is_refused_whole(commands: Commands, tmp_path
 async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Path) -> None:
     """With the place and the remedy, before anything is sent."""
     files = {
-        "a.json": ("{", "a.json: not JSON: Expecting property name"),
+        "a.json": ("{", "a.json: line 1, column 2: not JSON: Expecting property name"),
         "b.toml": ("x = ", "b.toml: not TOML: "),
-        "c.yaml": ("a: [", "c.yaml: not YAML: "),
+        "c.yaml": ("a: [", "c.yaml: line 1, column 5: not YAML: "),
         "d.txt": ("", "d.txt: '.txt' is no format of graphs; use .yaml, .yml, .json, .toml"),
         "e.json": ('{"source": {}}', "e.json: source: no such key; there is 'sources'"),
         "f.json": (
@@ -150,6 +150,8 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
             "'x' is computed from 'y', and no value is called so",
         ),
         "i.json": (json.dumps({"tables": [{"file": "no.csv"}]}), "no.csv"),
+        "k.yaml": ("# soon\n", "k.yaml: it is empty. A file that says that there are no values"),
+        "l.yaml": ("sources: {a: 1}\nsources: {b: 2}\n", "l.yaml: line 2, column 1: the key 'so"),
         "j.csv": ("sku,value\na,1\n", "j.csv: it has no column 'name'; it has 'sku', 'value'"),
     }
     for name, (text, message) in files.items():

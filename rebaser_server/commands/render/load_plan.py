@@ -49,6 +49,15 @@ def _plain(change: PlannedChange) -> dict[str, Any]:
 
 
 def _text(side: Any) -> str | None:
-    if side is None or isinstance(side, str):
+    """A side as people read it: text in quotes where it would read like another value."""
+    if side is None or (isinstance(side, str) and not _reads_like_json(side)):
         return side
     return json.dumps(side, ensure_ascii=False)
+
+
+def _reads_like_json(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return text in ("", "null", "true", "false") or text[:1] in ('"', "[", "{")
+    return True

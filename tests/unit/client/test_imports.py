@@ -8,7 +8,7 @@ import pytest
 
 import rebaser_client
 
-HEAVY = ("pandas", "pyarrow", "yaml", "numpy", "polars", "rebaser_server", "rich", "blockbuster")
+HEAVY = ("pandas", "pyarrow", "ruamel", "numpy", "polars", "rebaser_server", "rich", "blockbuster")
 TO_CONNECT = ("nats", "ssl", "rebaser_core.jetstream")
 TO_READ = (
     *("rebaser_client.drafts", "rebaser_client.value_reader", "rebaser_client.log_reader"),

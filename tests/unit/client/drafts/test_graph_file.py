@@ -89,7 +89,7 @@ def test_yaml_without_its_package_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other formats need nothing."""
-    monkeypatch.setitem(sys.modules, "yaml", None)
+    monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
     (tmp_path / "graph.yml").write_text("{}")
 
     with pytest.raises(InvalidDraft, match=r"pip install 'rebaser\[yaml\]'"):
@@ -127,4 +127,62 @@ def test_a_mistake_is_named_in_the_words_of_the_file(
     (tmp_path / "graph.json").write_text(text)
 
     with pytest.raises(InvalidDraft, match=re.escape(f"graph.json: {message}")):
+        read_graph_file(tmp_path / "graph.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.yaml", ""),
+        ("a.yaml", "# soon\n"),
+        ("a.yaml", "null"),
+        ("a.json", "null"),
+        ("a.json", "[]"),
+        ("a.json", " \n"),
+        ("a.toml", "# soon\n"),
+    ],
+)
+def test_a_file_that_says_nothing_is_no_order_to_remove_all(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    """Which an explicit `{}` is."""
+    (tmp_path / name).write_text(text)
+    (tmp_path / "none.json").write_text("{}")
+    (tmp_path / "none.toml").write_text("sources = {}")
+
+    with pytest.raises(
+        InvalidDraft, match=f"{name}: it is empty. A file that says .* holds `{{}}`"
+    ):
+        read_graph_file(tmp_path / name)
+    assert read_graph_file(tmp_path / "none.json").definitions == {}
+    assert read_graph_file(tmp_path / "none.toml").definitions == {}
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.toml", "a.yaml"])
+def test_a_byte_order_mark_is_taken_in_each_format(name: str, tmp_path: Path) -> None:
+    text = "[sources]\na = 1" if name == "a.toml" else '{"sources": {"a": 1}}'
+    (tmp_path / name).write_text(text, "utf-8-sig")
+
+    assert [*read_graph_file(tmp_path / name).definitions] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"file": ["c.csv", "c.csv"]}, "c.csv and c.csv both have a column 'sku'"),
+        ({"file": ["a.csv", "b.csv"], "sources": {"{sku}/{b}": None}}, "with what is made of each"),
+        ({"file": "\0.csv"}, "is no path"),
+    ],
+)
+def test_tables_that_cannot_be_combined_are_refused(
+    table: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    """A column in both, or more combinations of rows than any change set has values."""
+    for column, name in {"sku": "a.csv", "b": "b.csv"}.items():
+        rows = "".join(f"{i}\n" for i in range(3000))
+        (tmp_path / name).write_text(f"{column}\n{rows}")
+    (tmp_path / "c.csv").write_text("sku\n1\n")
+    (tmp_path / "graph.json").write_text(json.dumps({"tables": [table]}))
+
+    with pytest.raises(InvalidDraft, match=message):
         read_graph_file(tmp_path / "graph.json")
