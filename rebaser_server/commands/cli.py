@@ -1,7 +1,10 @@
 """`rebaser`: from arguments to a command, and from how the command ends to an exit code."""
 
+import argparse
+import os
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Final
 
 from rebaser_server.commands import (
@@ -66,7 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.handler is None:
             arguments.parser.print_help()
             return Exit.OK
-        problem = too_many_addresses(arguments) or arguments.validate(arguments)
+        problem = (
+            _foreign(arguments) or too_many_addresses(arguments) or arguments.validate(arguments)
+        )
         if problem is not None:
             arguments.parser.error(problem)
         # NATS, pydantic and the settings take a second to import; what ended above needs none.
@@ -78,6 +83,61 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.OK
     except KeyboardInterrupt:  # during an import
         return Exit.INTERRUPTED
+    except ModuleNotFoundError:  # an extra is missing: see `__main__`
+        raise
+    except Exception as error:  # noqa: BLE001 — a fault of ours; no command shows a traceback
+        _report(error)
+        return Exit.FAILED
+
+
+def _foreign(arguments: argparse.Namespace) -> str | None:
+    """What is wrong with an argument that is no UTF-8; the path of a file may be anything."""
+    for given in vars(arguments).values():
+        for word in given if isinstance(given, list | tuple) else [given]:
+            try:
+                str(word if isinstance(word, str) else "").encode()
+            except UnicodeEncodeError:
+                return f"{word!a} is not UTF-8"
+    return None
+
+
+def _report(error: Exception) -> None:
+    """Say what went wrong on one line, and where the traceback is. Raises nothing."""
+    try:
+        import traceback
+
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"at {Path(last.filename).name}:{last.lineno} in {last.name}"
+        details = _written("".join(traceback.format_exception(error)))
+        lines.complain(
+            f"rebaser: a fault of Rebaser's own: {type(error).__name__}: {error!s:.300} ({place}). "
+            f"{details}; please report it with that and the output of `rebaser --version`"
+        )
+    except Exception:  # noqa: BLE001 — stderr is gone, say
+        lines.close()
+
+
+def _written(details: str) -> str:
+    """Where the details are: in the user's directory of states, or one for temporary files."""
+    import hashlib
+    import tempfile
+
+    name = f"error-{hashlib.sha256(details.encode(errors='replace')).hexdigest()[:12]}.txt"
+    try:
+        state = os.environ.get("XDG_STATE_HOME", "")
+        base = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
+        file = base / "rebaser" / name  # the same fault has the same file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except (OSError, RuntimeError, ValueError):  # no home, no room
+        try:
+            descriptor, path = tempfile.mkstemp(prefix="rebaser-", suffix=f"-{name}")
+        except OSError:
+            return "No directory takes the details"
+        file = Path(path)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as opened:
+        opened.write(details)
+    return f"The details are in {file}"
 
 
 def build_parser() -> Parser:

@@ -1,7 +1,6 @@
 """`rebaser enqueue`: send a file of updates, and wait for the outcome."""
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,15 +66,17 @@ def add(commands: Any) -> None:
 def _read(arguments: argparse.Namespace) -> list[Any]:
     """The updates in the file."""
     from rebaser_client.batches import validate
+    from rebaser_client.drafts.documents import parse_json
+    from rebaser_client.errors import InvalidDraft
     from rebaser_core.errors import MalformedMessage
 
     file: Path = arguments.file
     text = read_text(file)
     try:
-        updates = json.loads(text)
-    except ValueError as error:
+        updates = parse_json(text)
+    except InvalidDraft as error:
         hint = _TABLE if file.suffix.lower() in (".csv", ".tsv") else ""
-        raise UnusableInput(f"{file} is not JSON ({error}); {_BATCH}{hint}") from error
+        raise UnusableInput(f"{file}: {error}; {_BATCH}{hint}") from error
     if not isinstance(updates, list):
         raise UnusableInput(f"{file}: not a JSON array of updates; {_BATCH}")
     try:

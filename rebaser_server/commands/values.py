@@ -1,7 +1,6 @@
 """`rebaser values`: show the values of a change set, as a list or as a tree, and set one."""
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,12 +98,15 @@ async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> int:
 
 
 def _read_value(arguments: argparse.Namespace) -> Any:
+    from rebaser_client.drafts.documents import parse_json
+    from rebaser_client.errors import InvalidDraft
+
     text = arguments.value if arguments.value != STDIN else read_text(Path(STDIN))
     try:
-        return text if arguments.text else json.loads(text)
-    except ValueError as error:
+        return text if arguments.text else parse_json(text)
+    except InvalidDraft as error:
         raise UnusableInput(
-            f"{text[:80]!r} is not JSON: {error}; --text takes it as text"
+            f"{text[:80]!r} is not JSON as it is sent: {error}; --text takes it as text"
         ) from error
 
 

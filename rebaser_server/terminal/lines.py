@@ -30,6 +30,9 @@ def _visible(character: str) -> str:
 
 def prepare() -> None:
     r"""Let stdout accept every character: one that its encoding lacks becomes `\u2026`."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed before Python started
+            setattr(sys, name, io.StringIO())
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)  # a test's replacement has none
         if reconfigure is not None:
@@ -70,4 +73,7 @@ def ask(question: str) -> str:
     """The line of stdin that answers the question on stderr. Blocks."""
     sys.stderr.write(f"{visible(question)} ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip()
+    try:
+        return "" if sys.stdin is None else sys.stdin.readline().strip()
+    except UnicodeDecodeError:
+        return ""

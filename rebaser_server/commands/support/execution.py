@@ -72,11 +72,23 @@ def _settings() -> Settings:
             *(f"rebaser: no such setting: {_with_similar(name)}" for name in unknown),
             "  `rebaser settings` lists them all",
         )
+    foreign = [name for name in os.environ if name.startswith("REBASER_") and not _is_text(name)]
+    if foreign:
+        raise _BadSettings(*(f"rebaser: {name!a}: not UTF-8" for name in foreign))
     try:
         return Settings()
     except ValidationError as error:
         problems = [f"  {_describe(problem)}" for problem in error.errors(include_url=False)]
         raise _BadSettings("rebaser: bad settings", *problems) from error
+
+
+def _is_text(name: str) -> bool:
+    """Whether a variable and its value are UTF-8."""
+    try:
+        f"{name}{os.environ[name]}".encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _describe(problem: Any) -> str:

@@ -40,15 +40,20 @@ def with_input(read: Callable[[argparse.Namespace], Any]) -> Callable[[Handler],
 
 
 def read_text(file: Path) -> str:
-    """The text of the file, or of stdin.
+    """The text of the file, or of stdin, without a byte order mark.
 
     Raises:
-        UnusableInput: it is not UTF-8.
+        UnusableInput: it is not UTF-8, or too large.
         OSError: it cannot be read.
     """
-    if str(file) == STDIN:
-        return sys.stdin.read()
+    from rebaser_client.drafts import documents
+    from rebaser_client.errors import InvalidDraft
+
     try:
-        return file.read_text("utf-8")
-    except UnicodeDecodeError as error:
-        raise UnusableInput(f"{file}: not UTF-8 (byte {error.start})") from error
+        if str(file) != STDIN:
+            return documents.read_text(file)
+        if (octets := getattr(sys.stdin, "buffer", None)) is None:  # closed, or text in a test
+            return "" if sys.stdin is None else sys.stdin.read()
+        return documents.decode(octets.read())
+    except InvalidDraft as error:
+        raise UnusableInput(f"{file}: {error}") from error

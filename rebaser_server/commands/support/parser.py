@@ -4,6 +4,7 @@ Nothing here imports NATS, pydantic or the settings: `rebaser --help` does witho
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Never
@@ -13,12 +14,19 @@ from rebaser_server.terminal.lines import say_script, visible
 
 _HELP: Final = ("-h", "--help")
 
+_NEGATIVE: Final = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
+"""A number, which is no option; argparse's own pattern has no exponents."""
+
 
 class Parser(argparse.ArgumentParser):
     """Takes options anywhere among the arguments; a group of commands may have a default one."""
 
     default_command: str | None = None
     """The command of the group that runs if the first argument names none, or there is none."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._negative_number_matcher = _NEGATIVE
 
     def error(self, message: str) -> Never:
         super().error(visible(message))
@@ -29,7 +37,10 @@ class Parser(argparse.ArgumentParser):
         if not options:
             self.error(f"too many arguments: {' '.join(unknown)}")
         near = offer(options[0], self._option_string_actions)
-        self.error(f"there is no option {options[0]!r}{near}; `{self.prog} --help` lists all")
+        self.error(
+            f"there is no option {options[0]!r}{near}; `{self.prog} --help` lists all. "
+            "Behind -- no word is an option"
+        )
 
     def command_of(self, words: Sequence[str]) -> tuple["Parser", list[str]]:
         """The parser of the command that a line of words names, and its arguments so far."""

@@ -202,3 +202,30 @@ def test_an_installed_command_is_listed(
     main([])
 
     assert re.search(r"greet +greet the world", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("home", ["sound", "none"])
+def test_a_fault_of_our_own_is_one_line_and_a_file(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a traceback; where the user has no directory, among the temporary files."""
+    source = (
+        "def add(commands):\n"
+        "    parser = commands.add_parser('greet', help='greet')\n"
+        "    parser.set_defaults(handler=1, validate=greet)\n"
+        "def greet(arguments): raise LookupError('no\\nworld')\n"
+    )
+    install(tmp_path, "faulty", source, {"greet": "faulty:add"}, group="rebaser.commands")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ("state" if home == "sound" else "file")))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    code = main(["greet"])
+
+    [line] = capsys.readouterr().err.splitlines()
+    assert code == 1
+    assert r"a fault of Rebaser's own: LookupError: no\nworld (at faulty.py:4 in greet)" in line
+    [file] = re.findall(r"The details are in (\S+);", line)
+    assert "Traceback" in Path(file).read_text()
+    assert Path(file).parent == (tmp_path / "state" / "rebaser" if home == "sound" else tmp_path)

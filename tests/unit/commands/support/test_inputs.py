@@ -103,7 +103,7 @@ def test_a_wrong_value_is_complained_of_without_nats(
     done = give("values", "set", "shop", "net", value)
 
     assert done.code == 1
-    assert "is not JSON" in done.err
+    assert "not JSON: Expecting" in done.err
     assert "--text takes it as text" in done.err
 
 
@@ -113,3 +113,52 @@ def test_what_is_right_is_followed_by_the_connection(tmp_path: Path) -> None:
     file.write_text("{}")
 
     assert give("plan", "shop", file).code == 69
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (b'[{"a": 1, "a": 2}]', "the key 'a' stands here twice"),
+        (b"[" * 5000, "nested deeper than 80"),
+        (b"[NaN]", "NaN is no number of JSON"),
+        (b"[" + b"9" * 5000 + b"]", "an integer beyond 64 bits"),
+    ],
+)
+def test_json_is_read_strictly_from_files_and_arguments(
+    text: bytes, fault: str, tmp_path: Path
+) -> None:
+    """By `enqueue` and `values set`, with a line and a column."""
+    (tmp_path / "updates.json").write_bytes(b"\xef\xbb\xbf" + text)
+
+    done = [
+        give("enqueue", "shop", tmp_path / "updates.json"),
+        give("values", "set", "shop", "net", text.decode()),
+    ]
+
+    assert [each.code for each in done] == [1, 1]
+    assert all("line 1, column " in each.err and fault in each.err for each in done)
+
+
+@pytest.mark.parametrize("number", ["-1e5", "-1", "-.5", "-1.5E-3"])
+def test_a_negative_number_is_a_value(number: str) -> None:
+    """And no option: the command comes as far as NATS. What is neither is told of `--`."""
+    text = "--text" if number == "-.5" else "--wait"
+
+    assert give("values", "set", "shop", "tax", number, text).code == 69
+    assert "Behind -- no word is an option" in give("values", "set", "shop", "tax", "-x").err
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "complaint"),
+    [
+        (["values", "sh\udcffop"], {}, r"'sh\udcffop' is not UTF-8"),
+        (["values", "shop"], {"REBASER_AUTHOR": "\udcff"}, "REBASER_AUTHOR': not UTF-8"),
+    ],
+)
+def test_nonsense_in_arguments_and_settings_is_refused(
+    words: list[str], variables: dict[str, str], complaint: str
+) -> None:
+    """As what it is, with the exit code of bad arguments."""
+    done = run_command(words, NOWHERE | variables)
+
+    assert (done.code, complaint in done.err) == (2, True), done.err
