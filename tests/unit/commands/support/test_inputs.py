@@ -152,6 +152,7 @@ def test_a_negative_number_is_a_value(number: str) -> None:
     ("words", "variables", "complaint"),
     [
         (["values", "sh\udcffop"], {}, r"'sh\udcffop' is not UTF-8"),
+        (["plan", "shop", "--", "--"], {}, "the following arguments are required: file"),
         (["values", "shop"], {"REBASER_AUTHOR": "\udcff"}, "REBASER_AUTHOR': not UTF-8"),
     ],
 )
