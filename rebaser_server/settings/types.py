@@ -14,7 +14,7 @@ def _seconds(value: Any) -> Any:
     """Plain seconds beside ISO 8601, which pydantic reads itself."""
     try:
         return timedelta(seconds=float(value)) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, OverflowError):
         return value
 
 

@@ -154,6 +154,10 @@ def test_a_negative_number_is_a_value(number: str) -> None:
         (["values", "sh\udcffop"], {}, r"'sh\udcffop' is not UTF-8"),
         (["plan", "shop", "--", "--"], {}, "the following arguments are required: file"),
         (["values", "shop"], {"REBASER_AUTHOR": "\udcff"}, "REBASER_AUTHOR': not UTF-8"),
+        (["values", "shop"], {"REBASER_SPARK__CONF": "{"}, "bad settings"),
+        (["values", "shop"], {"REBASER_SPARK": "{"}, "bad settings"),
+        (["values", "shop"], {"REBASER_ACK_WAIT": "1e999"}, "REBASER_ACK_WAIT: not a duration"),
+        (["values", "shop"], {"REBASER_ACK_WAIT": "9" * 5000}, "REBASER_ACK_WAIT: not a duration"),
     ],
 )
 def test_nonsense_in_arguments_and_settings_is_refused(
