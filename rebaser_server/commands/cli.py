@@ -83,9 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.OK
     except KeyboardInterrupt:  # during an import
         return Exit.INTERRUPTED
-    except ModuleNotFoundError:  # an extra is missing: see `__main__`
+    except (SystemExit, ModuleNotFoundError):  # argparse's; an extra is missing: see `__main__`
         raise
-    except Exception as error:  # noqa: BLE001 — a fault of ours; no command shows a traceback
+    except BaseException as error:  # noqa: BLE001 - a fault of ours, or a library's panic
         _report(error)
         return Exit.FAILED
 
@@ -101,7 +101,7 @@ def _foreign(arguments: argparse.Namespace) -> str | None:
     return None
 
 
-def _report(error: Exception) -> None:
+def _report(error: BaseException) -> None:
     """Say what went wrong on one line, and where the traceback is. Raises nothing."""
     try:
         import traceback

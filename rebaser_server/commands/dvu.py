@@ -74,7 +74,9 @@ def add(commands: Any) -> None:
         ),
     )
     add_address_and_names(
-        run, about="names or ids of computed values, or of functions: all that they compute"
+        run,
+        about="names or ids of computed values, or of functions for all that they compute "
+        "(default: none)",
     )
     run.add_argument("--failed", action="store_true", help="compute all values that failed")
     add_wait(run, "wait until they are computed")

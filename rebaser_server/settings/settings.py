@@ -1,10 +1,11 @@
 """Everything that can be set from outside: read once, checked before anything starts."""
 
 import getpass
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Self, get_origin
 
 from annotated_types import Ge, Gt
 from pydantic import BaseModel, Field, model_validator
@@ -213,3 +214,28 @@ def unknown_variables(environment: dict[str, str]) -> list[str]:
         for name in environment
         if name.upper().startswith(_PREFIX) and name.upper().split("__")[0] not in known
     )
+
+
+def malformed_objects(environment: Mapping[str, str]) -> list[str]:
+    """Variables whose settings are objects, and whose text is no JSON."""
+    objects = set()
+    for name, field in Settings.model_fields.items():
+        group = field.annotation
+        if isinstance(group, type) and issubclass(group, BaseModel):
+            objects.add(f"{_PREFIX}{name}".upper())
+            objects.update(
+                f"{_PREFIX}{name}__{inner}".upper()
+                for inner, of_group in group.model_fields.items()
+                if get_origin(of_group.annotation) is dict
+            )
+    return sorted(
+        name for name, text in environment.items() if name.upper() in objects and not _is_json(text)
+    )
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

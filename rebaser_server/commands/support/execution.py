@@ -6,6 +6,7 @@ import os
 from typing import Any, Final
 
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import JetStreamError, NatsUnreachable
@@ -14,7 +15,12 @@ from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.hints import hint_for
 from rebaser_server.commands.support.waiting import NotInTime, limited
 from rebaser_server.settings.renamed_variables import BothNamesGiven, rename_variables
-from rebaser_server.settings.settings import Settings, setting_names, unknown_variables
+from rebaser_server.settings.settings import (
+    Settings,
+    malformed_objects,
+    setting_names,
+    unknown_variables,
+)
 from rebaser_server.telemetry import tracing
 from rebaser_server.terminal.lines import complain
 
@@ -80,6 +86,11 @@ def _settings() -> Settings:
     except ValidationError as error:
         problems = [f"  {_describe(problem)}" for problem in error.errors(include_url=False)]
         raise _BadSettings("rebaser: bad settings", *problems) from error
+    except SettingsError as error:
+        raise _BadSettings(
+            "rebaser: bad settings",
+            *(f"  {name}: an object of JSON is expected" for name in malformed_objects(os.environ)),
+        ) from error
 
 
 def _is_text(name: str) -> bool:

@@ -135,7 +135,7 @@ import asyncio, sys
 sys.modules["pyarrow"] = None
 from rebaser_client import MissingPackage, RebaserClient
 try:
-    asyncio.run(RebaserClient.enqueue_table(None, None, None, []))
+    asyncio.run(RebaserClient.enqueue_table(None, "0" * 26, "0" * 26, []))
 except MissingPackage as error:
     print(error)
 """
