@@ -51,6 +51,9 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
             "`rebaser doctor` tells whether NATS has room."
         ),
     ),
+    (client.ClientClosed, "Connect again, and close the client after its last use."),
+    (client.ClientForked, "Connect in the forked process, too."),
+    (client.WrongEventLoop, "Connect in each event loop, or use `rebaser_client.sync`."),
     (client.Unreachable, "Does a Rebaser run? `rebaser serve` starts one."),
     (
         client.NoSuchChangeSet,
