@@ -361,6 +361,12 @@ class _YamlReader:
         if tag is not None:
             value = _tagged(event, tag, text)
         elif event.style is None and event.implicit[0]:
+            if text.endswith(
+                ":"
+            ):  # in [a:], to which ruamel.yaml is blind, the colon is none of it
+                raise _at(
+                    event, "a colon ends this text; put the text in quotes, or a blank behind"
+                )
             value = _plain(event, text)
         else:
             value = text

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
 
@@ -11,8 +11,10 @@ from rebaser_client.drafts.rows import Row, Table, name_in, rows_of
 from rebaser_client.errors import InvalidDraft
 from rebaser_client.plain_values import plain
 from rebaser_core.plain_json import json_equal
-from rebaser_core.updates import PutValue
+from rebaser_core.updates import Inputs, PutValue
 from rebaser_core.wire_model import first_error
+
+_ANY_ID: Final = "0" * 26
 
 AnyFunction: TypeAlias = Function | Callable[..., Any]
 """One of `builtin`, `cel` or `python`, or a Python function."""
@@ -134,8 +136,7 @@ class Draft:
             raise InvalidDraft("a value's name is a text that is not empty")
         if name in self.removed:
             raise InvalidDraft(f"{name!r} is removed, and cannot be defined, too")
-        if isinstance(definition, Source):
-            _require_json(name, definition.value)
+        _require_fits(name, definition)
         known = self.definitions.setdefault(name, definition)
         if not _same(known, definition):
             raise InvalidDraft(f"two values are called {name!r}; each name stands for one value")
@@ -148,11 +149,18 @@ def _same(one: Definition, other: Definition) -> bool:
     return one == other
 
 
-def _require_json(name: str, value: Any) -> None:
+def _require_fits(name: str, definition: Definition) -> None:
+    """Raise `InvalidDraft` for what no update says: a name too long, a value that is no JSON."""
     try:
-        PutValue(value_id="0" * 26, name=name, value=value)
+        if isinstance(definition, Source):
+            PutValue(value_id=_ANY_ID, name=name, value=definition.value)
+        else:
+            inputs: Inputs = dict.fromkeys(definition.inputs, _ANY_ID)
+            PutValue(value_id=_ANY_ID, name=name, func_id=_ANY_ID, inputs=inputs)
     except ValidationError as error:
-        raise InvalidDraft(f"source {name!r}: {first_error(error)}; give it plain JSON") from error
+        kind = "source" if isinstance(definition, Source) else "value"
+        remedy = "; give it plain JSON" if error.errors()[0]["loc"][0] == "value" else ""
+        raise InvalidDraft(f"{kind} {name!r:.80}: {first_error(error)}{remedy}") from error
 
 
 def _each(

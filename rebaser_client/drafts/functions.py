@@ -95,9 +95,9 @@ def cel_mistake(expression: str, variables: Iterable[str]) -> str | None:
         engine.NewEnv(variables=types).compile(expression)
     except Exception as error:  # noqa: BLE001 - the binding has no class of its own for what it refuses
         found = _CEL_PLACE.search(str(error).split("\n", 1)[0])
-        return (
-            f"line {found[1]}, column {found[2]}: {found[3]:.120}" if found else f"{error!s:.200}"
-        )
+        if found is None:
+            return " ".join(str(error).split())[:200]
+        return f"line {found[1]}, column {found[2]}: {found[3]:.120}"
     return None
 
 

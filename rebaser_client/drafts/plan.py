@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, Final, Literal
 
 from blake3 import blake3
+from pydantic import ValidationError
 
 from rebaser_client.batches import INLINE_UPDATES
 from rebaser_client.display.html import html_table
@@ -16,6 +17,7 @@ from rebaser_core.ids import FuncId, RequestId, ValueId
 from rebaser_core.plain_json import json_equal
 from rebaser_core.queries.value_query import ValueSnapshot
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, RemoveValue, SetInputs, SetValue
+from rebaser_core.wire_model import first_error
 
 Change = Literal["added", "changed", "removed"]
 
@@ -116,6 +118,13 @@ def new_value_id(name: str, taken: Collection[str] = ()) -> ValueId:
 def function_id(function: Function) -> FuncId:
     """A function's id follows from all that it is, so its presence shows what it is."""
     return derived_id("function", function.runtime, function.code, function.name)
+
+
+def _defined(function: Function, func_id: FuncId) -> AnyUpdate:
+    try:
+        return function.update(func_id)
+    except ValidationError as error:
+        raise InvalidDraft(f"function {function.name!r:.80}: {first_error(error)}") from error
 
 
 def build_plan(
@@ -249,7 +258,7 @@ class _Comparison:
                 func_id = function_id(definition.function)
                 if func_id not in self._functions:
                     functions[func_id] = definition.function
-        defined = [function.update(func_id) for func_id, function in functions.items()]
+        defined = [_defined(function, func_id) for func_id, function in functions.items()]
         unchanged = len(self._draft.definitions) - len(puts)
         return LoadPlan(tuple(changes), (*updates, *defined, *puts), unchanged)
 

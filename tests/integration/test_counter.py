@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from examples.counter import CounterApplication, total_of
+from examples.counter import PREFIX, CounterApplication, total_of
 from rebaser_client.errors import RequestRefused
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import ErrorStatus
@@ -19,7 +20,8 @@ from rebaser_server.runtime.background import background
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service.composition import serve
 from tests.helpers.batches import new_id, put
-from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.deployment import Deployment, deployed, new_change_sets
+from tests.helpers.nats_process import NatsServer
 from tests.helpers.paths import ROOT
 
 SCALED_TIMES = {
@@ -60,8 +62,10 @@ class Counting:
 
 
 @pytest.fixture
-def counting(deployment: Deployment) -> Counting:
-    return Counting(deployment)
+async def counting(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Counting]:
+    """On streams with the prefix that the example has."""
+    async with deployed(nats_server, tmp_path, PREFIX) as deployment:
+        yield Counting(deployment)
 
 
 async def test_each_update_counts_once_across_restarts_and_checkpoints(counting: Counting) -> None:

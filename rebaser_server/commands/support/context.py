@@ -83,7 +83,12 @@ def _read() -> dict[str, str]:
 
 def _deployment(settings: Settings) -> str:
     """What tells this deployment from others: its NATS and prefix, without user and password."""
-    hosts = [
-        urlsplit(url.strip()).netloc.rpartition("@")[2] for url in settings.nats.url.split(",")
-    ]
+    hosts = [_host(url.strip()) for url in settings.nats.url.split(",")]
     return " ".join(filter(None, (",".join(hosts), settings.nats.prefix)))
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).netloc.rpartition("@")[2]
+    except ValueError:  # no address; what connects says so
+        return url.rpartition("@")[2]

@@ -1,6 +1,7 @@
 """What a plan changes: only what differs, and nothing if nothing does."""
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -226,3 +227,27 @@ def test_an_input_that_a_function_needs_is_asked_for(code, inputs, message: str)
 
     with pytest.raises(InvalidDraft, match=message):
         g.value("x", builtin(code), *inputs)
+
+
+@pytest.mark.parametrize(
+    ("define", "message"),
+    [
+        (lambda draft: draft.source("n" * 513, 1), "name: String should have at most 512"),
+        (
+            lambda draft: draft.value("n" * 513, builtin("sum"), []),
+            "name: String should have at most",
+        ),
+        (lambda draft: draft.value("v", cel("1" + " " * 70_000)), "code: String should have at"),
+        (lambda draft: draft.value("v", cel("1", name="n" * 513)), "name: String should have at"),
+    ],
+)
+def test_what_no_update_can_say_is_refused(define: Callable[[Draft], object], message: str) -> None:
+    """As all that makes no draft, by the one error that tells of it."""
+
+    def plan() -> None:
+        draft = Draft()
+        define(draft)
+        build_plan(draft, {})
+
+    with pytest.raises(InvalidDraft, match=message):
+        plan()
