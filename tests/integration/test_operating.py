@@ -77,9 +77,9 @@ async def test_a_file_of_updates_is_enqueued_and_seen_through(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("{", "is not JSON ("),
+        ("{", "not JSON: Expecting"),
         ("", "a batch is a JSON array of updates"),
-        ("sku,net\na,1\n", "is not JSON ("),
+        ("sku,net\na,1\n", "not JSON: Expecting"),
         ("{}", "not a JSON array"),
         ('[{"setValue": {}}]', "valueId"),
         ('[{"setValue": {"valueId": "abc", "value": 1}}]', "0.valueId: Input should be a ULID"),

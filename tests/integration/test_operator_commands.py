@@ -143,7 +143,7 @@ async def test_failed_values_are_listed_and_recomputed_on_request(
     nobody = await operator.tell("dvu", "run", *change_set, "nobody", code=1)
     source = await operator.tell("dvu", "run", *change_set, gate.source, code=1)
 
-    assert "there is no value 'nobody'" in nobody
+    assert "no value is called 'nobody'" in nobody
     assert "is not computed; set it instead" in source
     assert (found["failed"], found["blocked"], found["updates"]) == (1, 1, [])
     assert [value["name"] for value in found["values"]] == ["gated"]
