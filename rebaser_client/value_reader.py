@@ -25,7 +25,14 @@ from rebaser_core.queries.provenance_query import (
     ProvenanceReply,
 )
 from rebaser_core.queries.revert_query import RevertQuery, RevertQueryV1, RevertReply
-from rebaser_core.queries.value_query import ValueSnapshot, ValuesQuery, ValuesQueryV1, ValuesReply
+from rebaser_core.queries.value_query import (
+    FunctionSnapshot,
+    ValueSnapshot,
+    ValuesQuery,
+    ValuesQueryV2,
+    ValuesReply,
+    ValuesReplyV3,
+)
 from rebaser_core.subjects import Subjects
 
 _SHOWN: Final = 5
@@ -119,14 +126,31 @@ class ChangeSetReader:
             ReadRefused: one did, and said why not: the past is not kept so long, or it
                 is too much for an answer: fewer at a time, or from the store.
         """
-        query = ValuesQueryV1(
+        replies = await self._ask_values(
+            which=[*names], inputs=inputs, dependents=dependents, at=at
+        )
+        values = [value for reply in replies for value in reply.values]
+        last = replies[-1]
+        return ValueSet(last.commit, values, last.missing, may_be_stale=last.due)
+
+    async def functions(self, *names: str) -> list[FunctionSnapshot]:
+        """The functions of these names or ids that there are, or all, as of the last commit.
+
+        Several may have one name.
+
+        Raises:
+            Unreachable, TooLarge: as `values`.
+            ReadRefused: the Rebaser is of an older release, or they are too much for an answer.
+        """
+        replies = await self._ask_values(which=[*names], functions=True)
+        return [function for reply in replies for function in reply.functions or ()]
+
+    async def _ask_values(self, **fields: Any) -> list[ValuesReplyV3]:
+        query = ValuesQueryV2(
             id=RequestId(),
             workspace_id=self._change_set.workspace_id,
             change_set_id=self._change_set.change_set_id,
-            which=list(names),
-            inputs=inputs,
-            dependents=dependents,
-            at=at,
+            **fields,
         )
         sender = QuerySender(
             self._js,
@@ -136,10 +160,7 @@ class ChangeSetReader:
             lambda reply: reply.error,
             lambda reply: reply.more,
         )
-        replies = await sender.ask(self._subjects.values(self._change_set), query)
-        values = [value for reply in replies for value in reply.values]
-        last = replies[-1]
-        return ValueSet(last.commit, values, last.missing, may_be_stale=last.due)
+        return await sender.ask(self._subjects.values(self._change_set), query)
 
     async def log(self, *, after: int = 0, last: int | None = None) -> list[LogEntry]:
         """The requests settled behind commit `after`, or the `last` so many, oldest first."""

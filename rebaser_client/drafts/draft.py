@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
 
-from rebaser_client.drafts.functions import Function, as_function
+from rebaser_client.drafts.functions import Function, FunctionName, as_function
 from rebaser_client.drafts.rows import Row, Table, name_in, rows_of
 from rebaser_client.errors import InvalidDraft
 from rebaser_client.plain_values import plain
@@ -16,8 +16,8 @@ from rebaser_core.wire_model import first_error
 
 _ANY_ID: Final = "0" * 26
 
-AnyFunction: TypeAlias = Function | Callable[..., Any]
-"""One of `builtin`, `cel` or `python`, or a Python function."""
+AnyFunction: TypeAlias = Function | FunctionName | Callable[..., Any]
+"""One of `builtin`, `cel` or `python`, a Python function, or one that the change set has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,25 @@ class Computed:
             yield from _as_list(given)
 
 
-Definition: TypeAlias = Source | Computed
+@dataclass(frozen=True, slots=True)
+class ComputedByName:
+    """What a value shall be computed by, if that is known by name alone."""
+
+    function: FunctionName
+    ordered: list[str | list[str]]
+    named: Mapping[str, str | list[str]]
+
+    def input_names(self) -> Iterator[str]:
+        """The names of its inputs, as often as they occur."""
+        for given in (*self.ordered, *self.named.values()):
+            yield from _as_list(given)
+
+    def computed(self, name: str, function: Function) -> Computed:
+        """What the value of that name is, once the function is known."""
+        return Computed(function, _bind(name, function, self.ordered, self.named))
+
+
+Definition: TypeAlias = Source | Computed | ComputedByName
 
 
 class Draft:
@@ -92,9 +110,8 @@ class Draft:
         self, name: str, function: AnyFunction, /, *inputs: Input, **named: Input
     ) -> ValueRef:
         """Define a value that `function` computes from its inputs, given in order or by name."""
-        known = as_function(function)
-        taken = _bind(name, known, [*map(_listed, inputs)], _each(named, _listed))
-        return self._define(name, Computed(known, taken))
+        ordered = [*map(_listed, inputs)]
+        return self._define(name, _computed(name, function, ordered, _each(named, _listed)))
 
     def sources(self, pattern: str, table: Table, column: str | None = None) -> Family:
         """Define a source for each row: the cell in `column`, or the whole row as an object.
@@ -115,13 +132,13 @@ class Draft:
         self, pattern: str, function: AnyFunction, table: Table, /, *inputs: Input, **named: Input
     ) -> Family:
         """Define a computed value for each row, whose inputs are those of the row."""
-        known, names = as_function(function), []
+        known = function if isinstance(function, FunctionName) else as_function(function)
+        names = []
         for row in rows_of(table):
             name = name_in(pattern, row)
             ordered = [_of_row(each, row) for each in inputs]
             by_name = {argument: _of_row(each, row) for argument, each in named.items()}
-            taken = _bind(name, known, ordered, by_name)
-            names.append(self._define(name, Computed(known, taken)).name)
+            names.append(self._define(name, _computed(name, known, ordered, by_name)).name)
         return Family(pattern, tuple(dict.fromkeys(names)))
 
     def remove(self, *names: str) -> None:
@@ -143,6 +160,18 @@ class Draft:
         return ValueRef(name)
 
 
+def _computed(
+    name: str,
+    function: AnyFunction,
+    ordered: list[str | list[str]],
+    named: Mapping[str, str | list[str]],
+) -> Computed | ComputedByName:
+    if isinstance(function, FunctionName):
+        return ComputedByName(function, ordered, named)
+    known = as_function(function)
+    return Computed(known, _bind(name, known, ordered, named))
+
+
 def _same(one: Definition, other: Definition) -> bool:
     if isinstance(one, Source) and isinstance(other, Source):
         return json_equal(one.value, other.value)
@@ -155,7 +184,10 @@ def _require_fits(name: str, definition: Definition) -> None:
         if isinstance(definition, Source):
             PutValue(value_id=_ANY_ID, name=name, value=definition.value)
         else:
-            inputs: Inputs = dict.fromkeys(definition.inputs, _ANY_ID)
+            given = (
+                definition.named if isinstance(definition, ComputedByName) else definition.inputs
+            )
+            inputs: Inputs = dict.fromkeys(given, _ANY_ID)
             PutValue(value_id=_ANY_ID, name=name, func_id=_ANY_ID, inputs=inputs)
     except ValidationError as error:
         kind = "source" if isinstance(definition, Source) else "value"

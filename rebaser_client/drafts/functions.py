@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Final, Literal, TypeVar, overload
+from typing import Any, Final, Literal, TypeVar, cast, overload
 
 from rebaser_client.errors import InvalidDraft
+from rebaser_core.queries.value_query import FunctionSnapshot
 from rebaser_core.updates import PutFunc
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,10 +59,21 @@ class Function:
     """Names of its inputs in order; None: any, and only by name."""
     needed: frozenset[str] = field(default=frozenset(), compare=False)
     """Those of its inputs that no value may leave out."""
+    func_id: str | None = field(default=None, compare=False)
+    """Its id, if it is in the change set."""
 
     def update(self, func_id: str) -> PutFunc:
         """The update that defines it."""
         return PutFunc(func_id=func_id, name=self.name, runtime=self.runtime, code=self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionName:
+    """A function of the change set, known by its name until the draft is compared with that."""
+
+    name: str
+    similar: tuple[str, ...] = field(default=(), compare=False)
+    """Names of functions that a file defines, which a mistyped one may mean."""
 
 
 def builtin(code: str, *, name: str | None = None) -> Function:
@@ -155,6 +167,19 @@ def as_function(given: Function | Callable[..., Any]) -> Function:
 def python(code: str, *, name: str | None = None) -> Function:
     """The Python function that is installed where Rebaser runs, by its entry point's name."""
     return Function(name or code, "python", code)
+
+
+def function_of(there: FunctionSnapshot) -> Function:
+    """A function of the change set."""
+    parameters = BUILTIN_PARAMETERS.get(there.code) if there.runtime == "builtin" else None
+    return Function(
+        there.name,
+        cast("Any", there.runtime),
+        there.code,
+        parameters,
+        frozenset(parameters or ()) - _OPTIONAL,
+        there.id,
+    )
 
 
 def _require_importable(given: Callable[..., Any]) -> None:

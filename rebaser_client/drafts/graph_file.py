@@ -9,7 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rebaser_client.drafts.documents import MAX_SIZE, read_document, too_large
 from rebaser_client.drafts.draft import Draft
-from rebaser_client.drafts.functions import BUILTIN_PARAMETERS, Function, builtin, cel, python
+from rebaser_client.drafts.functions import (
+    BUILTIN_PARAMETERS,
+    Function,
+    FunctionName,
+    builtin,
+    cel,
+    python,
+)
 from rebaser_client.drafts.row_files import read_rows, row_size
 from rebaser_client.drafts.rows import Row
 from rebaser_client.errors import InvalidDraft
@@ -38,7 +45,7 @@ class ComputedEntry(_Part):
     """What a value is computed by and from."""
 
     function: str
-    """A name in `functions`, or of a builtin."""
+    """A name in `functions`, of a builtin, or of a function that the change set has."""
     inputs: dict[str, str | list[str]] | list[str] = Field(default_factory=list)
     """Names of values, by argument or in order."""
 
@@ -124,7 +131,7 @@ def _draft(graph: GraphFile, directory: Path) -> Draft:
         draft.source(name, value)
     for name, entry in graph.values.items():
         ordered, named = _inputs(entry)
-        draft.value(name, _named(functions, name, entry), *ordered, **named)
+        draft.value(name, _named(functions, entry), *ordered, **named)
     size = 0
     for table in graph.tables:
         tables = [_table(directory, file, table.text) for file in table.files()]
@@ -136,7 +143,7 @@ def _draft(graph: GraphFile, directory: Path) -> Draft:
             draft.sources(pattern, rows, column)
         for pattern, entry in table.values.items():
             ordered, named = _inputs(entry)
-            draft.values(pattern, _named(functions, pattern, entry), rows, *ordered, **named)
+            draft.values(pattern, _named(functions, entry), rows, *ordered, **named)
     draft.remove(*graph.remove)
     return draft
 
@@ -152,17 +159,12 @@ def _function(name: str, entry: FunctionEntry) -> Function:
     raise InvalidDraft(f"function {name!r} is one of builtin, cel or python")
 
 
-def _named(functions: dict[str, Function], name: str, entry: ComputedEntry) -> Function:
+def _named(functions: dict[str, Function], entry: ComputedEntry) -> Function | FunctionName:
     if entry.function in functions:
         return functions[entry.function]
     if entry.function in BUILTIN_PARAMETERS:
         return builtin(entry.function)
-    known = ", ".join(functions) or "none"
-    near = offer(entry.function, [*functions, *BUILTIN_PARAMETERS])
-    raise InvalidDraft(
-        f"{name!r}: no function is called {entry.function!r}{near}; `functions` has {known}, "
-        "and docs/functions.md lists the builtin ones"
-    )
+    return FunctionName(entry.function, (*functions,))
 
 
 def _inputs(entry: ComputedEntry) -> tuple[list[str], dict[str, str | list[str]]]:

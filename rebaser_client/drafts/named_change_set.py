@@ -7,7 +7,7 @@ from typing import Final
 
 from rebaser_client.address_book import AddressBook
 from rebaser_client.batch_enqueuer import BatchEnqueuer, Wait
-from rebaser_client.drafts.draft import Computed, Draft
+from rebaser_client.drafts.draft import ComputedByName, Draft, Source
 from rebaser_client.drafts.plan import LoadPlan, build_plan, derived_id, input_ids, is_rewired
 from rebaser_client.errors import InvalidDraft, NoSuchValue, ReadRefused
 from rebaser_client.outcomes.batch_outcome import BatchOutcome
@@ -18,7 +18,7 @@ from rebaser_client.queries.revert_plan import RevertPlan
 from rebaser_client.value_reader import ValueSet
 from rebaser_client.workspaces import Workspaces
 from rebaser_core.ids import ChangeSet
-from rebaser_core.queries.value_query import ValueSnapshot
+from rebaser_core.queries.value_query import FunctionSnapshot, ValueSnapshot
 from rebaser_core.records.comment_record import CommentRecordV1
 from rebaser_core.similar_names import offer
 
@@ -139,18 +139,22 @@ class NamedChangeSet:
         in `draft.removed`.
 
         Raises:
-            InvalidDraft: an input is neither in the draft nor in the change set; values would be
-                computed from themselves; CEL text is wrong, where its engine is installed.
+            InvalidDraft: an input is neither in the draft nor in the change set; nor is a
+                function, or there are several of its name; values would be computed from
+                themselves; CEL text is wrong, where its engine is installed.
         """
+        functions = await self._functions(draft)
         if prune:
             every = (await self.values()).values()
             known = {value.name: value for value in every if value.name is not None}
-            return build_plan(draft, known, {value.id for value in every}, prune=True, behind=every)
+            taken = {value.id for value in every}
+            return build_plan(draft, known, taken, prune=True, behind=every, functions=functions)
         existing = await self._by_name(_names_in(draft))
         new = [name for name in draft.definitions if name not in existing]
-        taken = await self._read(derived_id("value", name) for name in new)
+        clashing = await self._read(derived_id("value", name) for name in new)
         behind = await self._behind(draft, existing) if is_rewired(draft, existing) else []
-        return build_plan(draft, existing, {value.id for value in taken}, behind=behind)
+        taken = {value.id for value in clashing}
+        return build_plan(draft, existing, taken, behind=behind, functions=functions)
 
     async def load(
         self, draft: Draft | LoadPlan, *, prune: bool = False, wait: Wait = "computed"
@@ -212,6 +216,28 @@ class NamedChangeSet:
             found += level
         return found
 
+    async def _functions(self, draft: Draft) -> list[FunctionSnapshot]:
+        """Those of the change set that the draft knows by name; more if one of them is missing."""
+        definitions = draft.definitions.values()
+        names = {each.function.name for each in definitions if isinstance(each, ComputedByName)}
+        if not names:
+            return []
+        reader = self._enqueuer.reader(*await self.ids())
+        left, found = iter(sorted(names)), list[FunctionSnapshot]()
+        try:
+            while some := tuple(islice(left, NAMES_AT_ONCE)):
+                found += await reader.functions(*some)
+        except ReadRefused as error:
+            raise InvalidDraft(
+                f"{min(names)!r} is no function that the draft defines, and Rebaser does not tell "
+                f"what the change set has of that name ({error}): define it in `functions` of a "
+                "graph file, or update Rebaser"
+            ) from error
+        if names - {each.name for each in found}:
+            with suppress(ReadRefused):  # too many for one answer: none of them is offered
+                found = await reader.functions()
+        return found
+
     async def _by_name(self, names: Iterable[str]) -> dict[str, ValueSnapshot]:
         values = await self._read(names)
         return {value.name: value for value in values if value.name is not None}
@@ -229,6 +255,6 @@ def _names_in(draft: Draft) -> dict[str, None]:
     """All names that the draft defines, removes, or takes as inputs, each once."""
     names = dict.fromkeys([*draft.definitions, *draft.removed])
     for definition in draft.definitions.values():
-        if isinstance(definition, Computed):
+        if not isinstance(definition, Source):
             names |= dict.fromkeys(definition.input_names())
     return names

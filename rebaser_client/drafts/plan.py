@@ -1,5 +1,6 @@
 """A plan: what has to change in a change set so that it is as a draft says."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -10,12 +11,19 @@ from pydantic import ValidationError
 
 from rebaser_client.batches import INLINE_UPDATES
 from rebaser_client.display.html import html_table
-from rebaser_client.drafts.draft import Computed, Definition, Draft, Source
-from rebaser_client.drafts.functions import Function, cel_mistake
+from rebaser_client.drafts.draft import Computed, ComputedByName, Definition, Draft, Source
+from rebaser_client.drafts.functions import (
+    BUILTIN_PARAMETERS,
+    Function,
+    FunctionName,
+    cel_mistake,
+    function_of,
+)
 from rebaser_client.errors import InvalidDraft
 from rebaser_core.ids import FuncId, RequestId, ValueId
 from rebaser_core.plain_json import json_equal
-from rebaser_core.queries.value_query import ValueSnapshot
+from rebaser_core.queries.value_query import FunctionSnapshot, ValueSnapshot
+from rebaser_core.similar_names import offer
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, RemoveValue, SetInputs, SetValue
 from rebaser_core.wire_model import first_error
 
@@ -116,8 +124,10 @@ def new_value_id(name: str, taken: Collection[str] = ()) -> ValueId:
 
 
 def function_id(function: Function) -> FuncId:
-    """A function's id follows from all that it is, so its presence shows what it is."""
-    return derived_id("function", function.runtime, function.code, function.name)
+    """A new function's id follows from all that it is, so its presence shows what it is."""
+    return function.func_id or derived_id(
+        "function", function.runtime, function.code, function.name
+    )
 
 
 def _defined(function: Function, func_id: FuncId) -> AnyUpdate:
@@ -134,6 +144,7 @@ def build_plan(
     *,
     prune: bool = False,
     behind: Iterable[ValueSnapshot] = (),
+    functions: Iterable[FunctionSnapshot] = (),
 ) -> LoadPlan:
     """Compare the draft with what there is, and check it whole.
 
@@ -143,11 +154,15 @@ def build_plan(
         taken: ids that other values have.
         prune: remove all other values in `existing`.
         behind: values that those in `existing` are computed from, directly or not.
+        functions: the change set's functions of the names by which the draft knows some; others
+            are offered in place of one that there is not.
 
     Raises:
-        InvalidDraft: an input is neither defined nor there, or is removed; values are computed
-            from themselves, directly or not; CEL text cannot be compiled.
+        InvalidDraft: a function is known by name, and there is none or more than one; an input is
+            neither defined nor there, or is removed; values are computed from themselves, directly
+            or not; CEL text cannot be compiled.
     """
+    draft = _with_functions(draft, existing, [*functions])
     warnings = _check_cel(draft)
     removed = [name for name in draft.removed if name in existing]
     if prune:
@@ -170,12 +185,61 @@ def input_ids(value: ValueSnapshot) -> list[ValueId]:
 def is_rewired(draft: Draft, existing: Mapping[str, ValueSnapshot]) -> bool:
     """Whether a value that is there gets an input that it has not: only that closes a cycle."""
     for name, definition in draft.definitions.items():
-        if isinstance(definition, Computed) and name in existing:
+        if not isinstance(definition, Source) and name in existing:
             before = set(input_ids(existing[name]))
             for given in definition.input_names():
                 if given not in existing or existing[given].id not in before:
                     return True
     return False
+
+
+def _with_functions(
+    draft: Draft, existing: Mapping[str, ValueSnapshot], there: Sequence[FunctionSnapshot]
+) -> Draft:
+    """The draft with each function of the change set in place of its name."""
+    defined = [name for name in draft.definitions if name in existing]
+    here = Counter(existing[name].func_id for name in defined)
+    found, known = dict[str, Function](), Draft()
+    known.removed = draft.removed
+    for name, definition in draft.definitions.items():
+        if isinstance(definition, ComputedByName):
+            wanted = definition.function
+            if wanted.name not in found:
+                found[wanted.name] = _function_called(name, wanted, there, here)
+            known.definitions[name] = definition.computed(name, found[wanted.name])
+        else:
+            known.definitions[name] = definition
+    return known
+
+
+def _function_called(
+    value: str,
+    wanted: FunctionName,
+    there: Sequence[FunctionSnapshot],
+    here: Mapping[str | None, int],
+) -> Function:
+    """The one that computes other values than the draft's; else one that computes any; else any.
+
+    A function whose text was changed is another one, and the former stays without values.
+    `here`: how many values that the draft defines each function computes by now.
+    """
+    called = [each for each in there if each.name == wanted.name]
+    elsewhere = [each for each in called if each.users > here.get(each.id, 0)]
+    candidates = elsewhere or [each for each in called if each.users] or called
+    if not candidates:
+        known = [*wanted.similar, *BUILTIN_PARAMETERS, *(each.name for each in there)]
+        raise InvalidDraft(
+            f"{value!r}: no function is called {wanted.name!r}{offer(wanted.name, known)}; neither "
+            "file nor change set has one, and docs/functions.md lists the builtin ones: define it "
+            "in `functions` of a graph file"
+        )
+    if len(candidates) > 1:
+        codes = "; ".join(f"{each.runtime} {each.code!r:.80}" for each in candidates[:_SHOWN])
+        raise InvalidDraft(
+            f"{value!r}: the change set has {len(candidates)} functions called {wanted.name!r} "
+            f"({codes}): define the one that is meant in `functions` of a graph file"
+        )
+    return function_of(candidates[0])
 
 
 def _check_cel(draft: Draft) -> tuple[str, ...]:
@@ -256,7 +320,7 @@ class _Comparison:
                 puts.append(update)
             if isinstance(definition, Computed):
                 func_id = function_id(definition.function)
-                if func_id not in self._functions:
+                if func_id not in self._functions and definition.function.func_id is None:
                     functions[func_id] = definition.function
         defined = [_defined(function, func_id) for func_id, function in functions.items()]
         unchanged = len(self._draft.definitions) - len(puts)
@@ -268,7 +332,7 @@ class _Comparison:
         before = self._existing.get(name)
         if isinstance(definition, Source):
             yield from self._source_difference(name, definition, before)
-        else:
+        elif isinstance(definition, Computed):
             yield from self._computed_difference(name, definition, before)
 
     def _source_difference(

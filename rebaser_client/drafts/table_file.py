@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rebaser_client.drafts.draft import Draft
-from rebaser_client.drafts.functions import BUILTIN_PARAMETERS, builtin
+from rebaser_client.drafts.functions import BUILTIN_PARAMETERS, FunctionName, builtin
 from rebaser_client.drafts.row_files import read_rows
 from rebaser_client.drafts.rows import Row
 from rebaser_client.errors import InvalidDraft
@@ -107,13 +107,9 @@ class _Rows:
             return
         if value is not None:
             raise InvalidDraft(f"{name!r} has a value and a function: leave one of them empty")
-        function = self._functions.get(code) if isinstance(code, str) else None
-        if function is None:
-            raise _InCell(
-                "function",
-                f"no builtin function is called {code!r:.80}; docs/functions.md lists them, and a "
-                "graph file with this table in `tables` defines others (docs/graph-files.md)",
-            )
+        if not isinstance(code, str):
+            raise _InCell("function", f"{code!r:.80} names no function; a name is a text")
+        function = self._functions.get(code) or FunctionName(code)
         given = {} if inputs is None else _inputs(inputs)
         if isinstance(given, list):
             draft.value(name, function, *given)

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.queries.value_query import ValuesQueryV1
+from rebaser_core.queries.value_query import ValuesQueryV2
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.graph.readable_graph import ReadableGraph
 from rebaser_server.values.graph.value import ValuesById
@@ -38,7 +38,7 @@ def named_values(graph: Graph, which: Sequence[str]) -> NamedValues:
     return NamedValues(list(ids), missing)
 
 
-def select(graph: ReadableGraph, query: ValuesQueryV1, named: Sequence[str]) -> list[str]:
+def select(graph: ReadableGraph, query: ValuesQueryV2, named: Sequence[str]) -> list[str]:
     """Ids of the values that `query`, which names some, means: these first, then by levels.
 
     Raises:

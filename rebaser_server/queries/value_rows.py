@@ -1,15 +1,15 @@
 """Rows of the answer to a question about values, copied from where the values are."""
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from rebaser_core.queries.value_query import ValueSnapshot
+from rebaser_core.queries.value_query import FunctionSnapshot, ValueSnapshot
 from rebaser_core.updates import Inputs
 from rebaser_server.queries.selection import TooManyValues
 from rebaser_server.store.stored_values import StoredValue
 from rebaser_server.values.canonical_json import loads
-from rebaser_server.values.graph import ids_in
+from rebaser_server.values.graph import Func, Graph, ids_in
 from rebaser_server.values.graph.readable_graph import ReadableGraph
 from rebaser_server.values.graph.value import ValuesById
 
@@ -42,12 +42,26 @@ class ValueRow(NamedTuple):
         )
 
 
+class FunctionRow(NamedTuple):
+    """A function's row of a reply."""
+
+    function: FunctionSnapshot
+    octets: int
+
+    def read(self) -> FunctionSnapshot:
+        return self.function
+
+
+Row: TypeAlias = ValueRow | FunctionRow
+RowT = TypeVar("RowT", ValueRow, FunctionRow)
+
+
 class ValuesFound(NamedTuple):
     """All that answers a question, as of one commit."""
 
     commit: int
     due: bool | None
-    rows: list[ValueRow]
+    rows: Sequence[Row]
     missing: list[str]
 
 
@@ -82,7 +96,29 @@ def row_of_stored(value: StoredValue) -> ValueRow:
     )
 
 
-def within(rows: Iterable[ValueRow], max_bytes: int) -> Iterator[ValueRow]:
+def function_rows(graph: Graph, which: Sequence[str]) -> tuple[Iterator[FunctionRow], list[str]]:
+    """The functions of these names or ids, or all; and what of `which` there is none of."""
+    wanted = set(which)
+    found = [
+        func
+        for func in graph.funcs.values()
+        if not wanted or func.id in wanted or func.name in wanted
+    ]
+    known = {func.id for func in found} | {func.name for func in found}
+    rows = (_function_row(func, graph.user_count(func.id)) for func in found)
+    return rows, [name for name in which if name not in known]
+
+
+def _function_row(func: Func, users: int) -> FunctionRow:
+    return FunctionRow(
+        FunctionSnapshot(
+            id=func.id, name=func.name, runtime=func.runtime, code=func.code, users=users
+        ),
+        _octets(0, func.name, func.code),
+    )
+
+
+def within(rows: Iterable[RowT], max_bytes: int) -> Iterator[RowT]:
     """Yield the rows; raise `TooManyValues` once they have more octets."""
     octets = 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""Answer which values a change set has, as of one commit, from the log and the store."""
+"""Answer which values or functions a change set has, as of one commit, from log and store."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -6,8 +6,15 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
+from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
+from rebaser_core.queries.value_query import (
+    FunctionSnapshot,
+    ValueSnapshot,
+    ValuesQueryV2,
+    ValuesReplyV3,
+)
+from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
@@ -16,7 +23,7 @@ from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.selection import NamedValues, named_values, select
 from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.queries.table_lookup import TableLookup
-from rebaser_server.queries.value_rows import ValueRow, ValuesFound, row_of, within
+from rebaser_server.queries.value_rows import Row, ValuesFound, function_rows, row_of, within
 from rebaser_server.values.graph.readable_graph import GraphSnapshot, ReadableGraph
 
 PART_BYTES: Final = 256 * 1024
@@ -24,6 +31,9 @@ PART_BYTES: Final = 256 * 1024
 
 FEW: Final = 1_000
 """Values that are read without a snapshot of the graph."""
+
+_TELLS_FUNCTIONS: Final = 3
+"""The first version of the answer that has functions."""
 
 
 class ValueService:
@@ -47,25 +57,34 @@ class ValueService:
         """A large value takes many times its octets while it is made: one at a time."""
 
     async def replies(
-        self, query: ValuesQueryV1, version: int
-    ) -> AsyncGenerator[ValuesReplyV2, None]:
+        self, query: ValuesQueryV2, version: int
+    ) -> AsyncGenerator[ValuesReplyV3, None]:
         """The answer in one reply or more; none holds much but that of one large value."""
+        if query.functions and version < _TELLS_FUNCTIONS:
+            raise MalformedMessage(
+                f"functions are in version {_TELLS_FUNCTIONS} of the answer: ask with the header "
+                f"{REPLY_VERSION}: {_TELLS_FUNCTIONS}"
+            )
         found = await self._find(query)
         due = found.due if version > 1 else None
         parts = list(_parts(found.rows)) or [[]]
         for number, part in enumerate(parts, 1):
             large = sum(row.octets for row in part) > PART_BYTES
             async with self._large if large else nullcontext():
-                yield ValuesReplyV2(
+                read = await asyncio.to_thread(_read, part)
+                yield ValuesReplyV3(
                     id=query.id,
                     commit=found.commit,
                     due=due,
-                    values=await asyncio.to_thread(_read, part),
+                    values=[each for each in read if isinstance(each, ValueSnapshot)],
                     missing=found.missing if number == len(parts) else [],
                     more=number < len(parts),
+                    functions=[each for each in read if isinstance(each, FunctionSnapshot)]
+                    if query.functions
+                    else None,
                 )
 
-    async def _find(self, query: ValuesQueryV1) -> ValuesFound:
+    async def _find(self, query: ValuesQueryV2) -> ValuesFound:
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         look = partial(prepare_find, query, self._max_bytes)
         find: Callable[[], ValuesFound] | None = None
@@ -85,22 +104,27 @@ class ValueService:
         return await asyncio.to_thread(find)
 
 
-def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
+def refusal(query_id: RequestId, why: str) -> ValuesReplyV3:
     """The reply that says why there is no answer."""
-    return ValuesReplyV2(id=query_id, commit=0, values=[], error=why)
+    return ValuesReplyV3(id=query_id, commit=0, values=[], error=why)
 
 
-def _names_few(query: ValuesQueryV1) -> bool:
+def _names_few(query: ValuesQueryV2) -> bool:
     """Whether it means a few values, as is known without a look at the graph."""
-    return 0 < len(query.which) <= FEW and not query.inputs and not query.dependents
+    around = query.inputs or query.dependents
+    return 0 < len(query.which) <= FEW and not around and not query.functions
 
 
-def prepare_find(query: ValuesQueryV1, max_bytes: int, state: State) -> Callable[[], ValuesFound]:
+def prepare_find(query: ValuesQueryV2, max_bytes: int, state: State) -> Callable[[], ValuesFound]:
     """Take from a state, for which others wait, what finding the values needs.
 
     What it returns finds them; it raises `TooManyValues`.
     """
     graph = graph_of(state)
+    if query.functions:
+        rows, missing = function_rows(graph, query.which)
+        functions = list(within(rows, max_bytes))
+        return partial(_same, ValuesFound(state.commit, state.control.dvu_due, functions, missing))
     named = named_values(graph, query.which)
     is_small = _names_few(query) or len(graph.values) <= FEW
     find = partial(
@@ -119,7 +143,7 @@ def _same(found: ValuesFound) -> ValuesFound:
 
 
 def _find_values(
-    query: ValuesQueryV1,
+    query: ValuesQueryV2,
     max_bytes: int,
     named: NamedValues,
     graph: ReadableGraph,
@@ -127,16 +151,15 @@ def _find_values(
 ) -> ValuesFound:
     """Raise `TooManyValues` if the rows have more octets than a reply may have."""
     rows = (row_of(graph, value_id) for value_id in select(graph, query, named.ids))
-    found.rows.extend(within(rows, max_bytes))
-    return found
+    return found._replace(rows=list(within(rows, max_bytes)))
 
 
-def _read(rows: list[ValueRow]) -> list[ValueSnapshot]:
+def _read(rows: list[Row]) -> list[ValueSnapshot | FunctionSnapshot]:
     return [row.read() for row in rows]
 
 
-def _parts(rows: Iterable[ValueRow]) -> Iterator[list[ValueRow]]:
-    part: list[ValueRow] = []
+def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    part: list[Row] = []
     size = 0
     for row in rows:
         if part and size + row.octets > PART_BYTES:

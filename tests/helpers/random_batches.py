@@ -154,4 +154,5 @@ def require_consistent(graph: Graph) -> None:
             users.setdefault(value.func_id, set()).add(value.id)
     for func_id in {*FUNCS, *users}:
         assert graph.users_of(func_id) == users.get(func_id, set())
+        assert graph.user_count(func_id) == len(users.get(func_id, ()))
     assert graph.roots.keys() <= values.keys()

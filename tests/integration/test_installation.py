@@ -153,6 +153,7 @@ async def test_commands_ask_a_deployment(
         "log shop",
         "queue",
         "dvu status shop",
+        "dvu run shop sum --wait",
         "pause shop",
         "pauses",
         "resume shop",

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -142,7 +143,7 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
         "e.json": ('{"source": {}}', "e.json: source: no such key; there is 'sources'"),
         "f.json": (
             json.dumps({"values": {"x": {"function": "summ"}}}),
-            "f.json: 'x': no function is called 'summ'; there is 'sum'; ",
+            "'x': no function is called 'summ'; there is 'sum'; ",
         ),
         "g.json": (json.dumps({"functions": {"x": {}}}), "function 'x' is one of builtin, cel"),
         "h.json": (
@@ -163,8 +164,51 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
     assert "'sku' is no COLUMN=MEANING" in await commands.tell(*mapped, "sku", code=2)
 
 
+async def test_a_function_of_one_file_computes_values_of_the_next(
+    commands: Commands, deployment: Deployment, tmp_path: Path
+) -> None:
+    """By its name, in graph files and tables; the one of the file itself comes first."""
+    one, two, own = tmp_path / "one.yaml", tmp_path / "two.yaml", tmp_path / "own.yaml"
+    table, typo = tmp_path / "table.csv", tmp_path / "typo.yaml"
+    functions = 'functions: {gross: {cel: "net * 2"}, most: {builtin: max}}\n'
+    one.write_text(
+        functions + "sources: {x: 3}\nvalues:\n  a: {function: gross, inputs: {net: x}}\n"
+        "  m: {function: most, inputs: [x, a]}\n"
+    )
+    two.write_text(
+        "values:\n  b: {function: gross, inputs: {net: a}}\n  n: {function: most, inputs: [a, b]}\n"
+    )
+    table.write_text('name,function,inputs\nc,gross,"{""net"": ""b""}"\n')
+    typo.write_text("values: {d: {function: gros, inputs: {net: x}}}\n")
+    own.write_text(
+        'functions: {gross: {cel: "net * 10"}}\nvalues: {e: {function: gross, inputs: {net: x}}}\n'
+    )
+    await commands.tell("load", "shop", one, "--yes", "--wait")
+
+    await commands.tell("load", "shop", two, "--yes", "--wait")
+    again = await commands.tell("load", "shop", two, "--yes")
+    mistyped = await commands.give("load", "shop", typo, "--yes")
+    one.write_text(one.read_text().replace("net * 2", "net * 3"))
+    await commands.tell("load", "shop", one, "--yes", "--wait")
+    replanned = await commands.read("plan", "shop", two)
+    for file in (two, table, own):
+        await commands.tell("load", "shop", file, "--yes", "--wait")
+    typo.write_text(typo.read_text().replace("gros", "gross"))
+    ambiguous = await commands.give("plan", "shop", typo)
+
+    values = await deployment.client.workspace("shop").values()
+    shown = {value.name: value.value for value in values.values()}
+    assert shown == {"x": 3, "a": 9, "m": 9, "b": 27, "n": 27, "c": 81, "e": 30}
+    assert "nothing differs" in again
+    assert mistyped.code == 1
+    assert "'d': no function is called 'gros'; there is 'gross'" in mistyped.err
+    assert [(each["name"], each["part"]) for each in replanned["changes"]] == [("b", "function")]
+    assert ambiguous.code == 1
+    assert "'d': the change set has 2 functions called 'gross' (cel " in ambiguous.err
+
+
 async def test_values_of_a_function_are_computed_again_by_its_name(
-    commands: Commands, tmp_path: Path
+    commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that is neither a value's nor a function's is refused before anything is sent."""
     graph = tmp_path / "graph.yaml"
@@ -176,8 +220,11 @@ async def test_values_of_a_function_are_computed_again_by_its_name(
 
     ran = await commands.tell("dvu", "run", "shop", "double", "--wait")
     refused = await commands.give("dvu", "run", "shop", "doubel")
+    monkeypatch.setitem(sys.modules, "deltalake", None)  # as in an installation without the store
+    asked = await commands.tell("dvu", "run", "shop", "double", "--wait")
 
     assert "the values are computed" in ran
+    assert "the values are computed" in asked
     assert refused.code != 0
     assert "no value is called 'doubel', and no function" in refused.err
     assert "there is 'double'" in refused.err

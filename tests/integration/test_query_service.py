@@ -23,7 +23,7 @@ from rebaser_core.queries.outcome_query import (
     RequestState,
 )
 from rebaser_core.queries.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
-from rebaser_core.queries.value_query import ValuesQuery, ValuesQueryV1, ValuesReply
+from rebaser_core.queries.value_query import ValuesQuery, ValuesQueryV2, ValuesReply
 from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.queries.bounds import QueryBounds
@@ -42,7 +42,7 @@ async def committed(deployment: Deployment, change_set: ChangeSet, batch: Any) -
 
 
 def values_question(change_set: ChangeSet, **more: Any) -> tuple[dict[str, str], bytes]:
-    query = ValuesQueryV1(
+    query = ValuesQueryV2(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
@@ -136,7 +136,7 @@ async def test_questions_about_nothing_leave_nothing_behind(deployment: Deployme
             [reply] = [
                 reply
                 async for reply in served.values.replies(
-                    ValuesQueryV1(
+                    ValuesQueryV2(
                         id=RequestId(),
                         workspace_id=change_set.workspace_id,
                         change_set_id=change_set.change_set_id,

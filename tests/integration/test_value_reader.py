@@ -3,20 +3,30 @@
 import asyncio
 import itertools
 import os
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import ReadRefused, Unreachable
+from rebaser_client.drafts.draft import Draft
+from rebaser_client.drafts.functions import FunctionName
+from rebaser_client.errors import InvalidDraft, ReadRefused, Unreachable
 from rebaser_client.value_reader import ValueSet
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.value_query import ValuesQuery, ValuesQueryV1
-from rebaser_core.versioning import MESSAGE_VERSION
+from rebaser_core.queries.value_query import (
+    ValuesQuery,
+    ValuesQueryV1,
+    ValuesQueryV2,
+    ValuesReply,
+    ValuesReplyV1,
+    ValuesReplyV2,
+)
+from rebaser_core.versioning import MESSAGE_VERSION, MessageType, downgrade_to
 from rebaser_server.queries import selection
 from rebaser_server.queries.bounds import QueryBounds
-from rebaser_server.queries.intake import QUEUE
+from rebaser_server.queries.intake import QUEUE, Intake, QueryKind
 from tests.helpers.batches import Batch, ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.command_line import Commands
@@ -86,7 +96,7 @@ async def test_a_reader_learns_whether_computed_values_are_up_to_date(
 
 def asked_by_version_1(change_set: ChangeSet) -> tuple[dict[str, str], bytes]:
     """As a client asks that knows of no other version of the answer."""
-    query = ValuesQueryV1(
+    query = ValuesQueryV2(
         id=RequestId(), workspace_id=change_set.workspace_id, change_set_id=change_set.change_set_id
     )
     return ValuesQuery.encode(query)
@@ -194,6 +204,67 @@ async def test_change_sets_asked_for_long_ago_are_forgotten(
             assert [len(answer) for answer in answers] == [8] * 4
         assert len(served.values.cache) <= 3
         assert served.values.cache.total <= bounds.kept_bytes
+
+
+async def test_functions_are_read_by_name_or_id_with_how_many_values_each_computes(
+    deployment: Deployment,
+) -> None:
+    """Also those that compute none; an asker that does not read version 3 is refused."""
+    [change_set], graph, idle = new_change_sets(1), ExampleGraph(), new_id()
+    await deployment.start()
+    unused = {"putFunc": {"funcId": idle, "name": "idle", "runtime": "cel", "code": "x * 2"}}
+    await commit_of(deployment, change_set, [*graph.define(), unused])
+    reader = deployment.client.reader(*change_set)
+
+    every = await reader.functions()
+    some = await reader.functions("idle", every[0].id, "nobody")
+
+    assert sorted((each.name, each.runtime, each.users) for each in every) == [
+        ("idle", "cel", 0),
+        ("sum", "builtin", 1),
+    ]
+    assert [each.id for each in some] == [each.id for each in every]
+    assert await reader.functions("nobody") == []
+    headers, question = ValuesQuery.encode(
+        ValuesQueryV2(
+            id=RequestId(),
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+            functions=True,
+        )
+    )
+    where = deployment.subjects.values(change_set)
+    refused = await deployment.nc.request(where, question, timeout=10, headers=headers)
+    assert "X-Reply-Version: 3" in (ValuesReply.decode(refused.headers, refused.data).error or "")
+
+
+async def test_an_older_rebaser_does_not_tell_functions_and_the_client_says_so(
+    deployment: Deployment,
+) -> None:
+    """What it knows, values, it goes on telling."""
+    service = deployment.answering(QueryBounds()).values
+
+    async def replies(query: ValuesQueryV1, version: int) -> AsyncGenerator[ValuesReplyV2, None]:
+        async for reply in service.replies(query.upgrade(), min(version, 2)):
+            yield downgrade_to(reply, ValuesReplyV2)
+
+    older = QueryKind(
+        "values",
+        MessageType("ValuesQuery", current=ValuesQueryV1, from_clients=True),
+        MessageType("ValuesReply", ValuesReplyV1, current=ValuesReplyV2),
+        replies,
+        lambda query_id, why: ValuesReplyV2(id=query_id, commit=0, values=[], error=why),
+    )
+    shop = await deployment.client.workspace("shop").create()
+    draft = Draft()
+    draft.value("b", FunctionName("gross"), net=draft.source("net", 1))
+
+    async with Intake(deployment.nc, deployment.subjects, older, QueryBounds()).open():
+        assert len(await shop.values()) == 0
+        with pytest.raises(
+            InvalidDraft, match=r"'gross' is no function.*reads up to 1.*update Reb"
+        ):
+            await shop.plan(draft)
 
 
 async def test_a_question_that_went_to_one_who_died_is_asked_again(deployment: Deployment) -> None:

@@ -79,12 +79,15 @@ from rebaser_core.queries.revert_query import (
     RevertReplyV1,
 )
 from rebaser_core.queries.value_query import (
+    FunctionSnapshot,
     ValueSnapshot,
     ValuesQuery,
     ValuesQueryV1,
+    ValuesQueryV2,
     ValuesReply,
     ValuesReplyV1,
     ValuesReplyV2,
+    ValuesReplyV3,
 )
 from rebaser_core.records.comment_record import CommentRecord, CommentRecordV1
 from rebaser_core.records.pause_record import PauseRecord, PauseRecordV1
@@ -552,17 +555,52 @@ SAMPLES: Final = (
         "ValuesQuery",
         "v1",
         ValuesQueryV1(id=REQUEST, **WHERE, which=["net", SUM], inputs=3, dependents=1, at=17),
+        ValuesQueryV2(id=REQUEST, **WHERE, which=["net", SUM], inputs=3, dependents=1, at=17),
     ),
-    _sample("ValuesQuery", "v1-all", ValuesQueryV1(id=REQUEST, **WHERE)),
-    _sample("ValuesReply", "v1", ValuesReplyV1(**VALUES_READ), ValuesReplyV2(**VALUES_READ)),
+    _sample(
+        "ValuesQuery",
+        "v1-all",
+        ValuesQueryV1(id=REQUEST, **WHERE),
+        ValuesQueryV2(id=REQUEST, **WHERE),
+    ),
+    _sample(
+        "ValuesQuery",
+        "v2",
+        ValuesQueryV2(id=REQUEST, **WHERE, which=["gross", FUNC], at=17, functions=True),
+    ),
+    _sample("ValuesReply", "v1", ValuesReplyV1(**VALUES_READ), ValuesReplyV3(**VALUES_READ)),
     _sample(
         "ValuesReply",
         "v1-error",
         ValuesReplyV1(id=REQUEST, commit=0, values=[], error="no"),
-        ValuesReplyV2(id=REQUEST, commit=0, values=[], error="no"),
+        ValuesReplyV3(id=REQUEST, commit=0, values=[], error="no"),
     ),
-    _sample("ValuesReply", "v2", ValuesReplyV2(**VALUES_READ, due=True)),
-    _sample("ValuesReply", "v2-current", ValuesReplyV2(**VALUES_READ, due=False)),
+    _sample(
+        "ValuesReply",
+        "v2",
+        ValuesReplyV2(**VALUES_READ, due=True),
+        ValuesReplyV3(**VALUES_READ, due=True),
+    ),
+    _sample(
+        "ValuesReply",
+        "v2-current",
+        ValuesReplyV2(**VALUES_READ, due=False),
+        ValuesReplyV3(**VALUES_READ, due=False),
+    ),
+    _sample(
+        "ValuesReply",
+        "v3",
+        ValuesReplyV3(
+            id=REQUEST,
+            commit=17,
+            values=[],
+            missing=["nobody"],
+            due=False,
+            functions=[
+                FunctionSnapshot(id=FUNC, name="gross", runtime="cel", code="net * 1.19", users=2)
+            ],
+        ),
+    ),
     _sample("DifferenceQuery", "v1", DifferenceQueryV1(id=REQUEST, **WHERE, computed=True)),
     _sample("DifferenceQuery", "v1-edits", DifferenceQueryV1(id=REQUEST, **WHERE)),
     _sample("DifferenceReply", "v1", DIFFERENCE, DIFFERENCE.upgrade()),

@@ -55,7 +55,12 @@ from rebaser_core.queries.provenance_query import (
     ProvenanceReplyV1,
 )
 from rebaser_core.queries.revert_query import RevertQueryV1, RevertReplyV1
-from rebaser_core.queries.value_query import ValueSnapshot, ValuesQueryV1, ValuesReplyV2
+from rebaser_core.queries.value_query import (
+    FunctionSnapshot,
+    ValueSnapshot,
+    ValuesQueryV2,
+    ValuesReplyV3,
+)
 from rebaser_core.records.comment_record import CommentRecordV1
 from rebaser_core.records.pause_record import PauseRecordV1
 from rebaser_core.records.registry_records import (
@@ -365,15 +370,16 @@ messages = {
         is_missing=st.booleans(),
     ),
     "ValuesQuery": _made(
-        ValuesQueryV1,
+        ValuesQueryV2,
         **_where,
         which=st.lists(_text, max_size=3),
         inputs=st.integers(0, 1_000_000),
         dependents=st.integers(0, 1_000_000),
         at=_maybe(_counts),
+        functions=st.booleans(),
     ),
     "ValuesReply": _made(
-        ValuesReplyV2,
+        ValuesReplyV3,
         id=request_ids,
         commit=_counts,
         values=st.lists(
@@ -393,6 +399,19 @@ messages = {
         more=st.booleans(),
         error=_maybe(_text),
         due=_maybe(st.booleans()),
+        functions=_maybe(
+            st.lists(
+                _made(
+                    FunctionSnapshot,
+                    id=ids,
+                    name=_text,
+                    runtime=st.sampled_from(["builtin", "cel", "python"]),
+                    code=_text,
+                    users=_counts,
+                ),
+                max_size=3,
+            )
+        ),
     ),
     "OutcomeQuery": _made(OutcomeQueryV1, **_where),
     "OutcomeReply": _made(

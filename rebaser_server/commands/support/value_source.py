@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from rebaser_client.errors import Unreachable
+from rebaser_client.errors import ReadRefused, Unreachable
 from rebaser_client.value_reader import ChangeSetReader, ValueSet
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
@@ -84,7 +84,11 @@ async def read_values(
         return await _load_values(loader, commit)
 
     async def from_rebaser(reader: ChangeSetReader) -> ReadValues:
-        return _answered(await reader.values(at=commit))
+        answer = await reader.values(at=commit)
+        names: dict[str, str] = {}
+        with suppress(ReadRefused):  # a Rebaser of an older release, or too many for an answer
+            names = {each.id: each.name for each in await reader.functions()}
+        return _answered(answer, names)
 
     return await _read(deployment, change_set, from_store, from_rebaser)
 
@@ -162,10 +166,12 @@ async def _load_values(loader: "StateLoader", commit: int | None) -> ReadValues:
     return ReadValues(graph.values, graph.names, function_name, state.control.dvu_due)
 
 
-def _answered(answer: ValueSet) -> ReadValues:
+def _answered(answer: ValueSet, functions: Mapping[str, str]) -> ReadValues:
     values = {str(each.id): _AnsweredValue(each) for each in answer.values()}
     names = {each.name: key for key, each in values.items() if each.name is not None}
-    return ReadValues(values, names, str, bool(answer.may_be_stale))
+    return ReadValues(
+        values, names, lambda func_id: functions.get(func_id, func_id), bool(answer.may_be_stale)
+    )
 
 
 class _AnsweredValue:

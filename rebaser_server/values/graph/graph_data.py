@@ -101,6 +101,11 @@ class GraphData(ReadableGraph):
         """The values that a function computes."""
         return {self.id_at(index) for index in self._users_of(func_id).tolist()}
 
+    def user_count(self, func_id: str) -> int:
+        """How many values a function computes."""
+        func_index = self._func_indices.get(func_id)
+        return 0 if func_index is None else int(self._users[func_index])
+
     def compact(self) -> None:
         """Free what edits left behind. Nothing that can be seen changes."""
         if self.adjacency.delta_ratio > _MAX_DELTA_RATIO:

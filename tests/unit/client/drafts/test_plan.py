@@ -6,10 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from rebaser_client import Draft, InvalidDraft, LoadPlan, builtin, cel
+from rebaser_client.drafts.functions import FunctionName
 from rebaser_client.drafts.plan import build_plan, new_value_id
-from rebaser_core.queries.value_query import ValueSnapshot
+from rebaser_core.queries.value_query import FunctionSnapshot, ValueSnapshot
 from rebaser_core.table_updates import TableUpdates
-from rebaser_server.queries.value_rows import row_of
+from rebaser_core.updates import PutValue
+from rebaser_server.queries.value_rows import function_rows, row_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
 
@@ -35,6 +37,10 @@ class Shop:
         graph = self.graph
         values = [row_of(graph, value_id).read() for value_id in graph.values]
         return {value.name: value for value in values if value.name is not None}
+
+    def functions(self) -> list[FunctionSnapshot]:
+        rows, _ = function_rows(self.graph, [])
+        return [row.read() for row in rows]
 
     def load(self, draft: Draft, *, prune: bool = False) -> LoadPlan:
         taken = list(self.graph.values)
@@ -129,6 +135,53 @@ def test_an_input_may_be_there_already() -> None:
     gone.value("due", cel("gross * 2"), gross="gross")
     with pytest.raises(InvalidDraft, match="from 'gross', which is removed"):
         there.load(gone, prune=True)
+
+
+def test_a_function_of_the_change_set_is_known_by_its_name() -> None:
+    """Inputs in order as for one of the draft; its id stays, and it is not defined again."""
+    there, g = Shop(), Draft()
+    there.load(shop())
+    g.value("more", FunctionName("add"), "gross", "tax")
+
+    plan = build_plan(g, there.values(), functions=there.functions())
+
+    [put] = plan.updates
+    assert isinstance(put, PutValue)
+    gross, tax = (there.values()[name] for name in ("gross", "tax"))
+    assert (put.func_id, put.inputs) == (gross.func_id, {"values": [gross.id, tax.id]})
+    g.value("wrong", FunctionName("add"), addends="tax")
+    with pytest.raises(InvalidDraft, match="'wrong': input 'addends' is unknown; add takes val"):
+        build_plan(g, there.values(), functions=there.functions())
+
+
+def test_of_functions_of_one_name_the_one_that_computes_other_values_is_meant() -> None:
+    """Not one that was replaced; of several that are in use, none is taken."""
+    there, more = Shop(), Draft()
+    there.load(shop())
+    more.value("more", FunctionName("add"), "gross")
+    replaced = build_plan(more, there.values(), functions=there.functions())
+    rebase(there.graph, 9, replaced.batch())
+    there.load(shop(function=builtin("max", name="add")))
+
+    plan = build_plan(more, there.values(), functions=there.functions())
+    assert str(plan).startswith("changed more  function: another function -> add")
+    assert plan.updates[0].func_id == there.values()["gross"].func_id
+
+    other = Draft()
+    other.value("other", FunctionName("add"), "gross")
+    with pytest.raises(InvalidDraft, match=r"2 functions called 'add' \(builtin 'sum'; buil"):
+        build_plan(other, there.values(), functions=there.functions())
+
+
+def test_a_function_that_is_nowhere_is_refused_with_similar_names() -> None:
+    """Of the file, of the change set, and of the builtin ones."""
+    there = Shop()
+    there.load(shop())
+    for name, known in (("ad", "add"), ("prices", "price"), ("summ", "sum")):
+        g = Draft()
+        g.value("x", FunctionName(name, ("price",)), "net")
+        with pytest.raises(InvalidDraft, match=f"'x': no .*'{name}'; there is '{known}'"):
+            build_plan(g, there.values(), functions=there.functions())
 
 
 def test_ids_follow_from_names_and_give_way_to_values_that_were_renamed() -> None:
