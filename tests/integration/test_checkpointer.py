@@ -159,3 +159,19 @@ async def test_a_checkpoint_asked_for_twice_is_not_the_one_before_itself(
     assert contents(graph_of((await owner.archive.load()).state)) == contents(
         graph_of(owner.own.state)
     )
+
+
+@pytest.mark.parametrize("is_due", [False, True])
+async def test_who_makes_room_writes_a_checkpoint_only_if_the_log_is_long(
+    deployment: Deployment, *, is_due: bool
+) -> None:
+    """W10d: else a change set that never rests would have none, and its log no end."""
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set)
+    await owner.commit([put(new_id(), 1)])
+    if is_due:
+        owner.checkpointing.requested.set()
+
+    await owner.checkpointing.on_end(is_preempted=True)
+
+    assert owner.own.checkpoint_commit == (owner.own.state.commit if is_due else 0)

@@ -59,6 +59,18 @@ async def test_looks_go_on_where_the_last_one_ended_and_round_and_round(
     assert all(len(look) <= 3 for look in looks)  # what it was cut off from is looked at again
 
 
+async def test_looks_share_a_round_without_a_gap_or_a_line_twice(deployment: Deployment) -> None:
+    """X2: each reads as many lines as it may, from the one behind the last look's."""
+    change_sets = new_change_sets(12)
+    for change_set in change_sets:
+        await write(deployment, change_set, DUE)
+
+    looks = await found(deployment, 3, 4)
+
+    assert [len(look) for look in looks] == [3, 3, 3, 3]
+    assert set[str]().union(*looks) == {deployment.subjects.commits(each) for each in change_sets}
+
+
 async def test_only_what_is_due_by_now_and_has_no_task_gets_one(
     deployment: Deployment, logs: Sequence[ChangeSet]
 ) -> None:

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rebaser_core.commits import CommitV1, ControlState
+from rebaser_core.activities import Activity, ActivityKind
+from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
     ApiError,
@@ -24,9 +26,11 @@ from rebaser_server.commit_log import group_commit
 from rebaser_server.commit_log.group_commit import MAX_COMMITS, NEVER, GroupCommit
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import AppendRefused, Fenced
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.chaos.processes import nats_servers
+from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
@@ -225,3 +229,47 @@ async def _prepared(js: JetStream, settings: Settings) -> bool:
     except (ApiError, NatsUnreachable):
         return False
     return True
+
+
+async def test_in_a_group_each_request_ends_as_it_would_alone(deployment: Deployment) -> None:
+    """W5, W7, W8: settled before, applied, corrected, refused or dead, in their order."""
+    [change_set], values = new_change_sets(1), ExampleGraph()
+    unknown, long = {"removeValue": {"valueId": new_id()}}, [put(new_id(), "x" * 200)]
+    sent: list[tuple[str, RequestOutcome, int]] = []
+
+    async def send(batch: Any, outcome: RequestOutcome, corrections: int = 0) -> None:
+        request = await deployment.client.enqueue_updates(*change_set, batch)
+        sent.append((str(request), outcome, corrections))
+
+    own = await acquire_ownership(deployment.archive(change_set), "former")
+    for number in range(1, 9):
+        await send([put(new_id(), 0)], RequestOutcome.REFUSED)
+        refused = SettledRequest(
+            id=RequestId.from_str(sent[-1][0]), sequence=number, outcome=RequestOutcome.REFUSED
+        )
+        await own.write(refused, last_sequence=number)
+    await own.release()
+    await send(values.define(), RequestOutcome.APPLIED)
+    for number in range(1, 21):
+        await send([set_to(values.net, number)], RequestOutcome.APPLIED)
+        await send([unknown], RequestOutcome.APPLIED, 1)
+        await send(long, RequestOutcome.REFUSED)
+    heard: list[str] = []
+
+    async def hear(message: Any) -> None:
+        told = Activity.decode(message.headers, message.data)
+        if told.kind in (ActivityKind.REQUEST_APPLIED, ActivityKind.REQUEST_REFUSED):
+            heard.append(str(told.request_id))
+
+    await deployment.nc.subscribe(deployment.subjects.activities(change_set), cb=hear)
+    async with recording(deployment) as recorder:
+        await deployment.start(LIMITS__VALUE_BYTES="100")
+        await deployment.at_rest()
+        await eventually(lambda: len(recorder.handled(change_set)) == len(sent))
+
+    settled = [line.handled for line in recorder.lines[change_set] if line.handled is not None]
+    clients = [each for each in settled if each.covers is None]
+    assert [(str(each.id), each.outcome, len(each.corrections)) for each in clients] == sent
+    assert heard == [request for request, _, _ in sent]
+    graph = await deployment.graph(change_set)
+    assert graph.values[values.gross].value == 20 + graph.values[values.tax].value

@@ -77,6 +77,22 @@ async def test_a_member_that_falls_silent_and_is_connected_is_not(
         assert one.suspected() == set()
 
 
+async def test_a_member_that_is_refused_while_its_heartbeats_come_is_not(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6: a server that forgot its subscription may still hear it. Here nothing is overdue."""
+    monkeypatch.setattr(membership, "PRESUMED_DEAD", 1e6)
+    monkeypatch.setattr(membership, "OVERDUE", 1e6)
+    async with member(nats_server, "a/1") as (one, nc):
+        await eventually(lambda: one.is_known(one.instance))
+        await Connection.of(nc).publish("rebaser.members.b/2-p", b"0")
+
+        await eventually(lambda: one._checks.is_absent("b/2-p"))
+
+        assert one.is_known("b/2-p")
+        assert one.suspected() == set()
+
+
 async def test_a_check_that_a_member_died_at_delays_no_other(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,22 +11,17 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import KeyValue, PullConsumer
 from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.pauses import PauseMonitor, PauseStore
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.runtime.concurrency import Shutdown
-from rebaser_server.service.composition import provisioner_of
-from rebaser_server.service.shared_services import build_services
-from rebaser_server.service.value_graph import ValueGraph
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
+from tests.helpers.services import services_of
 
 
 @pytest.fixture
@@ -162,16 +157,9 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
 ) -> None:
     """P2, step by step: known as paused here, resumed by its operator, set aside, poked for."""
     [change_set] = new_change_sets(1)
-    js, subjects, settings = deployment.js, deployment.subjects, deployment.settings
+    js, subjects, services = deployment.js, deployment.subjects, services_of(deployment)
     slots = SlotPool(js, subjects.tasks_stream, 1, Fairness())
     late = PauseMonitor(js, subjects)
-    services = build_services(
-        deployment.nc,
-        provisioner_of(js, settings),
-        settings,
-        ValueGraph(settings, ChildProcessExecutor(), 1, CostModel()),
-        Membership(deployment.nc, subjects, "late"),
-    )
     runner = TaskRunner(services, LeaseTerms(LeaseSettings(2, 0.4)), Shutdown(), slots, late)
     await book.pause(PauseScope(*change_set))
     await late.refresh()

@@ -1,9 +1,10 @@
 """Rules of the protocol that show in what is asked of NATS and in what the log says."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, nullcontext
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
@@ -12,14 +13,14 @@ from rebaser_client.errors import NotConfirmed
 from rebaser_client.request_publisher import ensure_task, publish_request
 from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import PullConsumer
+from rebaser_core.jetstream import Delivery, JetStream, PullConsumer
 from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms, ack_and_delete, lease
-from rebaser_server.errors import Fenced, Interrupted, RetryLater
+from rebaser_server.errors import Fenced, Interrupted, LeaseLost, RetryLater
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
@@ -157,6 +158,21 @@ async def test_a_resume_makes_a_task_for_what_waits(deployment: Deployment) -> N
     assert await pauses.resume(scope) == 1
 
     assert list(await js.stream_subjects(subjects.tasks_stream)) == [subjects.task(change_set)]
+
+
+async def test_a_resume_removes_the_pause_before_it_makes_tasks(deployment: Deployment) -> None:
+    """P5: a Rebaser that takes the task while there is a pause would set it aside."""
+    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
+    pauses, scope = PauseStore(js, subjects), PauseScope(*change_set)
+    await pauses.pause(scope)
+    await deployment.client.enqueue_updates(*change_set, [])
+    await js.purge(subjects.tasks_stream)
+
+    async with overheard(deployment, ">") as heard:
+        await pauses.resume(scope)
+
+    pause, task = f"$KV.{subjects.pauses_bucket}.{scope.key}", subjects.task(change_set)
+    assert [subject for subject in heard if subject in (pause, task)] == [pause, task]
 
 
 async def test_a_run_that_was_overtaken_learns_it_when_it_writes(deployment: Deployment) -> None:
@@ -336,3 +352,52 @@ async def test_a_task_is_settled_by_how_its_run_ends(
 
     assert said == words
     assert len(await js.stream_subjects(stream)) == (0 if error is None else 1)
+
+
+async def _hold(
+    js: JetStream, task: Delivery, settings: LeaseSettings, body: Awaitable[Any]
+) -> None:
+    async with lease(js, task, LeaseTerms(settings)):
+        await body
+
+
+async def _end(error: Exception | None) -> None:
+    if error is not None:
+        raise error
+
+
+@pytest.mark.parametrize("error", [None, RetryLater("not now"), Interrupted()], ids=str)
+async def test_a_task_is_left_alone_once_its_lease_is_over(
+    deployment: Deployment, error: Exception | None
+) -> None:
+    """W15: it may be another's by now, however the run ends. This lease is over as it begins."""
+    [change_set], js = new_change_sets(1), deployment.js
+    stream, over = deployment.subjects.tasks_stream, LeaseSettings(ack_wait=0, renew_every=20)
+    await ensure_task(js, deployment.subjects, change_set)
+    async with (
+        overheard(deployment, f"$JS.ACK.{stream}.>") as said,
+        PullConsumer(js, stream, TASKS_CONSUMER) as tasks,
+    ):
+        task = await tasks.take(1)
+        with pytest.raises(LeaseLost if error is None else type(error)):
+            await _hold(js, task, over, _end(error))
+
+    assert said == []
+    assert len(await js.stream_subjects(stream)) == 1
+
+
+async def test_a_run_ends_once_no_report_was_confirmed_for_a_whole_lease(
+    deployment: Deployment,
+) -> None:
+    """W15: that a report was sent shows nothing."""
+    [change_set], js = new_change_sets(1), deployment.js
+    short = LeaseSettings(ack_wait=0.4, renew_every=0.1)
+    await ensure_task(js, deployment.subjects, change_set)
+    async with PullConsumer(js, deployment.subjects.tasks_stream, TASKS_CONSUMER) as tasks:
+        task = await tasks.take(1)
+        deployment.nats.freeze()
+        try:
+            with pytest.raises(LeaseLost):
+                await asyncio.wait_for(_hold(js, task, short, asyncio.Event().wait()), 20)
+        finally:
+            deployment.nats.thaw()

@@ -21,12 +21,13 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     Inline,
     InlineBatch,
+    UpdatesAddress,
 )
 from rebaser_core.updates import SetComputed
 from rebaser_server.commit_log.content import Content
 from rebaser_server.processor.application import Job, JobResult
 from rebaser_server.processor.dvu.claim import claim_update
-from rebaser_server.processor.dvu.committer import DvuCommitter
+from rebaser_server.processor.dvu.committer import DvuCommitter, ResultNotCommitted
 from rebaser_server.runtime.failures import JobFailed
 from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.blocking_function import Gate
@@ -199,6 +200,36 @@ async def test_an_update_that_succeeds_ends_the_count_of_failures(deployment: De
 
     control = own.state.control
     assert (control.dvu_failures, control.claim, control.clean_sequence) == (0, None, 1)
+
+
+class _Unfoldable(_Unchanged):
+    """One that no state can take."""
+
+    batch = None
+
+    def __len__(self) -> int:
+        return 1
+
+    async def store(self, *_: object) -> UpdatesAddress:
+        return Inline(inline=InlineBatch(updates=[]))
+
+
+async def test_an_update_that_can_never_be_committed_is_dropped(deployment: Deployment) -> None:
+    """D6: else the change set would never rest."""
+    [change_set] = new_change_sets(1)
+    claim = DvuClaim(id=RequestId(), covers=1)
+    for failures in (3, 4):
+        own = (await Owner.of(deployment, change_set)).own
+        base = await own.write(dirty_sequence=1, claim=claim, dvu_failures=failures)
+        committer = DvuCommitter(own, 4, lambda _: None)
+
+        with pytest.raises(ResultNotCommitted):
+            await committer.commit(claim, base, cast("JobResult", _Unfoldable()))
+
+        control = own.state.control
+        assert control.claim is None
+        assert control.dvu_due == (failures < 4)
+        assert control.dvu_failures == (4 if failures < 4 else 0)
 
 
 async def test_an_update_in_hand_outlasts_the_turn(deployment: Deployment, gate: Gate) -> None:

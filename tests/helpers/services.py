@@ -1,0 +1,24 @@
+"""What the runs of a daemon share, in the process of a test."""
+
+from datetime import timedelta
+
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.compute.plan.cost_model import CostModel
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.processor.context import Services
+from rebaser_server.service.composition import provisioner_of
+from rebaser_server.service.shared_services import build_services
+from rebaser_server.service.value_graph import ValueGraph
+from tests.helpers.deployment import Deployment
+
+
+def services_of(deployment: Deployment, instance: str = "in-test") -> Services:
+    quiet_period = timedelta(seconds=0.2)
+    settings = deployment.settings.model_copy(update={"quiet_period": quiet_period})
+    return build_services(
+        deployment.nc,
+        provisioner_of(deployment.js, settings),
+        settings,
+        ValueGraph(settings, ChildProcessExecutor(), 1, CostModel()),
+        Membership(deployment.nc, deployment.subjects, instance),
+    )
