@@ -5,7 +5,6 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Never, cast
 
@@ -24,16 +23,21 @@ from rebaser_core.messages import (
     UpdatesAddress,
 )
 from rebaser_core.updates import SetComputed
+from rebaser_server.cluster.slots.fairness import Fairness
+from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.commit_log.content import Content
 from rebaser_server.processor.application import Job, JobResult
 from rebaser_server.processor.dvu.claim import claim_update
 from rebaser_server.processor.dvu.committer import DvuCommitter, ResultNotCommitted
+from rebaser_server.processor.processor import process
+from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.runtime.failures import JobFailed
 from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.blocking_function import Gate
-from tests.helpers.deployment import Deployment, Recorder, new_change_sets, recording
+from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import Owner
+from tests.helpers.services import services_of
 from tests.integration.test_queue_limits import limit
 
 
@@ -234,26 +238,26 @@ async def test_an_update_that_can_never_be_committed_is_dropped(deployment: Depl
 
 async def test_an_update_in_hand_outlasts_the_turn(deployment: Deployment, gate: Gate) -> None:
     """W10c: it would begin again and again while others wait and requests keep coming."""
-    [busy, other], values = new_change_sets(2), ExampleGraph()
+    [change_set], services, burst = new_change_sets(1), services_of(deployment), 50
+    slots = SlotPool(deployment.js, deployment.subjects.tasks_stream, 1, Fairness())
+    slot = slots.acquire(change_set)
+    assert slot is not None
     gate.close()
-    await deployment.start(CONCURRENCY="1", FAIRNESS__MAX_HOLD="0.2")
+    await deployment.client.enqueue_updates(*change_set, gate.define(41))
     async with recording(deployment) as recorder:
-        await deployment.client.enqueue_updates(*busy, gate.define(41))
+        running = asyncio.create_task(process(services, change_set, Shutdown(), slot))
         await eventually(gate.seen, within=30)
-        await deployment.client.enqueue_updates(*other, values.define())
+        slot.expired = True
         batch = [set_to(new_id(), 1)]
-        for burst in range(1, 9):  # in each of them its turn may be over
-            sending = (deployment.client.enqueue_updates(*busy, batch) for _ in range(50))
-            await asyncio.gather(*sending)
-            await eventually(partial(_are_handled, recorder, busy, 1 + 50 * burst), within=30)
+        await asyncio.gather(
+            *(deployment.client.enqueue_updates(*change_set, batch) for _ in range(burst))
+        )
+
+        await eventually(lambda: len(recorder.handled(change_set)) == 1 + burst, within=30)
+        assert not running.done()
         gate.open()
-        await deployment.at_rest()
+        await asyncio.wait_for(running, 60)
 
-    claims = {line.control.claim.id for line in recorder.lines[busy] if line.control.claim}
+    claims = {line.control.claim.id for line in recorder.lines[change_set] if line.control.claim}
     assert len(claims) == 1
-    assert (await deployment.graph(busy)).values[gate.value].value == 41
-    assert (await deployment.graph(other)).values[values.gross].value == 3
-
-
-def _are_handled(recorder: Recorder, change_set: ChangeSet, count: int) -> bool:
-    return len(recorder.handled(change_set)) == count
+    assert (await deployment.graph(change_set)).values[gate.value].value == 41
