@@ -215,6 +215,16 @@ async def test_pulls_end_in_time_for_others_that_keep_the_pin(js: JetStream) -> 
     assert ["id" in pull for pull in pulls] == [False, True, True, True]
 
 
+async def test_pulls_by_name_end_in_time_for_others_that_keep_the_pin(js: JetStream) -> None:
+    """Who names a consumer learns from the server what it has."""
+    await two_clients(js, priority_timeout=TIMEOUT)
+    async with spied(js, PULLS) as pulls, PullConsumer(js, "S", "d", group=JOBS) as tasks:
+        await js.publish("s.a", b"0")
+        await tasks.take()
+
+    assert {pull["expires"] for pull in pulls} == {0.5e9}
+
+
 async def test_a_pinned_client_is_so_after_a_reconnect(js: JetStream, server: NatsServer) -> None:
     """If that takes less than the timeout, which is two minutes by default."""
     _, other = await two_clients(js)
