@@ -232,7 +232,7 @@ async def _prepared(js: JetStream, settings: Settings) -> bool:
 
 
 async def test_in_a_group_each_request_ends_as_it_would_alone(deployment: Deployment) -> None:
-    """W5, W7, W8: settled before, applied, corrected, refused or dead, in their order."""
+    """W5, W7, W8: settled before, applied, corrected or refused, in their order."""
     [change_set], values = new_change_sets(1), ExampleGraph()
     unknown, long = {"removeValue": {"valueId": new_id()}}, [put(new_id(), "x" * 200)]
     sent: list[tuple[str, RequestOutcome, int]] = []
