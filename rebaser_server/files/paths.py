@@ -6,7 +6,6 @@
 | `deployment.json` | the id of the deployment that the store belongs to |
 | `stream_ends.json` | how far the streams of NATS had come when that was last looked at |
 | `losses/<stream>-<end>-<end>.json` | what NATS lost, until a person has read of it |
-| `probes/<instance>` | an empty file: a Rebaser looked whether the store takes files |
 | `results/<key>.batch` | a batch of updates |
 | `results/<run>/` | what the runs of one dependent values update leave, see `RunStore` |
 | `results/<run>/<key>.batch` | the batch that names the results beside it |

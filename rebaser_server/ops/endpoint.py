@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Final
@@ -13,7 +13,7 @@ from aiohttp import web
 
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.errors import OpsNotStarted
-from rebaser_server.ops.auth import Handler, tls_of
+from rebaser_server.ops.auth import Guard, tls_of
 from rebaser_server.ops.change_set_page import change_set_asked
 from rebaser_server.ops.cluster_status import Peers
 from rebaser_server.ops.context import OpsContext
@@ -53,32 +53,36 @@ _HEADERS: Final = {
 
 
 @asynccontextmanager
-async def waiting_endpoint(settings: Settings) -> AsyncIterator[None]:
-    """Answer probes while the daemon waits for NATS: it is alive, and not ready.
+async def starting_endpoint(settings: Settings) -> AsyncIterator[None]:
+    """Answer probes while the daemon starts, which waits for NATS: it is alive, and not ready.
+
+    On the address that probes know, and no other: without it if that is taken by default.
 
     Raises:
         OpsNotStarted: the port is taken, or the certificate cannot be read.
     """
-    if not settings.ops.enabled:
+    ops = settings.ops
+    if not ops.enabled or ops.port == 0:
         yield
         return
 
     async def alive(_: web.Request) -> web.Response:
-        return _verdict(Health(ok=True, reasons={"nats": "awaited"}))
+        return _verdict(Health(ok=True, reasons={"start": "not over yet"}))
 
     async def ready(_: web.Request) -> web.Response:
-        return _verdict(Health(ok=False, reasons={"nats": "no connection yet: see the log"}))
+        reason = "waits for NATS and its JetStream; the log says why"
+        return _verdict(Health(ok=False, reasons={"start": reason}))
 
-    app = web.Application()
+    app = _application(Guard(ops, settings.author or "local"))
     app.router.add_get("/healthz", alive)
     app.router.add_get("/readyz", ready)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        await _listening(runner, settings.ops)
+    async with _running(app) as runner:
+        try:
+            await _listening(runner, ops, [ops.port or DEFAULT_PORT])
+        except OpsNotStarted:
+            if ops.port is not None:
+                raise
         yield
-    finally:
-        await runner.cleanup()
 
 
 class Endpoint:
@@ -98,7 +102,7 @@ class Endpoint:
         Raises:
             OpsNotStarted: the port is taken, or the certificate cannot be read.
         """
-        app = web.Application(middlewares=[self._with_headers, self._guard.middleware()])
+        app = _application(self._guard)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
@@ -115,20 +119,11 @@ class Endpoint:
             app.router.add_get(path, self._static)
         if self._guard.is_open:
             log.warning("ops endpoint unprotected", host=self._settings.ops.host, remedy=_REMEDY)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-        await runner.setup()
-        try:
-            async with self._peers.serving():
-                yield await _listening(runner, self._settings.ops)
-        finally:
-            await runner.cleanup()
-
-    @web.middleware
-    async def _with_headers(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        response = await handler(request)
-        if not response.prepared:
-            response.headers.update(_HEADERS)
-        return response
+        ops = self._settings.ops
+        async with _running(app) as runner, self._peers.serving():
+            yield await _listening(
+                runner, ops, [DEFAULT_PORT, 0] if ops.port is None else [ops.port]
+            )
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return _verdict(self._context.health.alive())
@@ -166,9 +161,7 @@ class Endpoint:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: the status, once a second, until the browser disconnects."""
-        response = web.StreamResponse(
-            headers={**_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"}
-        )
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         with suppress(ConnectionError):  # the browser disconnected
             while not self._context.shutdown.is_set:
@@ -183,10 +176,30 @@ class Endpoint:
         return web.Response(text=text, content_type=_TYPES[name.rpartition(".")[2]])
 
 
-async def _listening(runner: web.AppRunner, ops: OpsSettings) -> str:
-    """Listen on the configured port; by default on 7380 or, if that is taken, any free one."""
+def _application(guard: Guard) -> web.Application:
+    """An application that answers whom `guard` admits, with the headers of all our answers."""
+    app = web.Application(middlewares=[guard.middleware()])
+
+    async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(_HEADERS)
+
+    app.on_response_prepare.append(add_headers)
+    return app
+
+
+@asynccontextmanager
+async def _running(app: web.Application) -> AsyncIterator[web.AppRunner]:
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        yield runner
+    finally:
+        await runner.cleanup()
+
+
+async def _listening(runner: web.AppRunner, ops: OpsSettings, ports: Sequence[int]) -> str:
+    """Listen on the first of these ports that is free; 0 is any. Return the URL."""
     tls = tls_of(ops)
-    ports = [DEFAULT_PORT, 0] if ops.port is None else [ops.port]
     for port in ports:
         try:
             await web.TCPSite(runner, ops.host, port, ssl_context=tls).start()

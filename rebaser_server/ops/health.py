@@ -5,11 +5,12 @@ import os
 import time
 from dataclasses import dataclass
 from typing import Final, Never
+from uuid import uuid4
 
 from nats.aio.client import Client
 
 from rebaser_core.jetstream.connection.connection import Connection
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files.shared_files import TEMP_DIR, SharedFiles
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.settings.redaction import redact_url
 from rebaser_server.telemetry import metrics
@@ -20,8 +21,8 @@ ROUND_TRIP_TIMEOUT: Final = 2.0  # seconds, for the round trip to NATS
 STORE_TIMEOUT: Final = 3.0  # seconds
 STORE_INTERVAL: Final = 30.0
 """Seconds for which a store that took a file is not asked again."""
-PROBES: Final = "probes"
-"""Directory of the store with a file of each Rebaser that looked whether it can write there."""
+_TRIAL: Final = bytes(4096)
+"""What is written to see whether the store takes files: a full disk still takes empty ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,12 @@ class HealthMonitor:
     """Measures the lag of the event loop, and checks NATS and the store on request."""
 
     def __init__(
-        self, nc: Client, shutdown: Shutdown, store: SharedFiles, instance: str, stats: WorkStats
+        self, nc: Client, shutdown: Shutdown, store: SharedFiles, stats: WorkStats
     ) -> None:
         self._nc = nc
         self._shutdown = shutdown
         self._stats = stats
         self._store = store
-        self._probe = f"{PROBES}/{instance.replace('/', '-')}"
         self._writing: asyncio.Task[None] | None = None
         self._written = -STORE_INTERVAL
         self.lag = 0.0
@@ -94,19 +94,25 @@ class HealthMonitor:
         """Why the store takes no file; None if it took one lately."""
         if time.monotonic() < self._written + STORE_INTERVAL:
             return None
-        if self._writing is None:  # one at a time: a thread in a dead file system stays there
-            self._writing = asyncio.create_task(asyncio.to_thread(self._write), name="store probe")
-        done, _ = await asyncio.wait([self._writing], timeout=STORE_TIMEOUT)
+        # one at a time for all that ask: a thread in a dead file system stays there
+        writing = self._writing
+        if writing is None or writing.done():
+            writing = asyncio.create_task(asyncio.to_thread(self._write), name="store probe")
+            self._writing = writing
+        done, _ = await asyncio.wait([writing], timeout=STORE_TIMEOUT)
         if not done:
             return f"{self._where}: no answer within {STORE_TIMEOUT:g} s"
-        error, self._writing = self._writing.exception(), None
+        error = writing.exception()
         if error is not None:
             return f"{self._where} cannot be written by uid {os.getuid()}: {error}"
         self._written = time.monotonic()
         return None
 
     def _write(self) -> None:
-        self._store.put(self._probe, b"", durable=False)
+        # where garbage collection looks, should this process be killed in between
+        trial = f"{TEMP_DIR}/{uuid4().hex}"
+        self._store.put(trial, _TRIAL, durable=False)
+        self._store.delete(trial)
 
     @property
     def _where(self) -> str:

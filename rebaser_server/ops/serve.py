@@ -50,7 +50,7 @@ async def ops_endpoint(
         return
     nc, stats = services.js.nc, services.notifier.stats
     store = open_shared_files(settings.store)
-    health = HealthMonitor(nc, shutdown, store, settings.instance_id, stats)
+    health = HealthMonitor(nc, shutdown, store, stats)
     queues = QueueWatch(services.js, services.subjects)
     guard = Guard(settings.ops, settings.author or "local")
     registry = Registry(services.js, services.subjects)

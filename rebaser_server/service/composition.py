@@ -45,7 +45,7 @@ from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.cluster.unsaved import UnsavedChangeSets
 from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.errors import Interrupted
-from rebaser_server.ops.endpoint import waiting_endpoint
+from rebaser_server.ops.endpoint import starting_endpoint
 from rebaser_server.ops.serve import ops_endpoint
 from rebaser_server.runtime.background import background
 from rebaser_server.runtime.concurrency import Shutdown
@@ -87,18 +87,18 @@ async def serve(
         DeploymentInconsistent: streams are lost, or the store is another deployment's.
         GraceExceeded: the runs took longer than the grace period and were cancelled.
     """
-    options = connect_options(settings)
     # Started again under the same name, a process is not who owned its change sets before (F4).
     name, subjects = f"{settings.instance_id}/{ULID()}", Subjects(settings.nats.prefix)
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack, AsyncExitStack() as starting:
         try:
             async with shutdown.interrupts():
-                nc = await _connect_when_up(stack, options, settings)
+                # probes are answered until the endpoint is: no outage of NATS gets it restarted
+                await starting.enter_async_context(starting_endpoint(settings))
+                nc = await _connect_when_up(stack, connect_options(settings))
         except Interrupted:
             log.info("stopped")
             return
         instance = await stack.enter_async_context(present(nc, subjects, name))
-        log.info("connected", nats=options.redacted_servers)
         provisioner = provisioner_of(open_jetstream(nc, settings.nats), settings)
         try:
             async with shutdown.interrupts():
@@ -163,6 +163,7 @@ async def serve(
             settings.quiet_period.total_seconds(),
             lambda: work.free,
         )
+        await starting.aclose()
         async with (
             ops_endpoint(services, settings, work, members, queries, shutdown) as page,
             background(pauses.run(period)),
@@ -196,24 +197,20 @@ async def serve(
         log.info("stopped")
 
 
-async def _connect_when_up(
-    stack: AsyncExitStack, options: ConnectOptions, settings: Settings
-) -> Client:
-    """Connect for as long as `stack` is open; wait for NATS as long as it takes.
-
-    Probes are answered meanwhile, so that an outage of NATS gets no Rebaser restarted.
-    """
-    try:
-        return await stack.enter_async_context(connected(options))
-    except NatsUnreachable as error:
-        log.warning("waiting for nats", nats=options.redacted_servers, reason=str(error))
-    async with waiting_endpoint(settings):
-        for delay in _WAIT_FOR_NATS:
-            await asyncio.sleep(delay)
-            try:
-                return await stack.enter_async_context(connected(options))
-            except NatsUnreachable as error:
-                log.warning("waiting for nats", nats=options.redacted_servers, reason=str(error))
+async def _connect_when_up(stack: AsyncExitStack, options: ConnectOptions) -> Client:
+    """Connect for as long as `stack` is open; wait for NATS as long as it takes."""
+    reason = ""
+    for delay in _WAIT_FOR_NATS:
+        try:
+            nc = await stack.enter_async_context(connected(options))
+        except NatsUnreachable as error:
+            if str(error) != reason:
+                reason = str(error)
+                log.warning("waiting for nats", nats=options.redacted_servers, reason=reason)
+        else:
+            log.info("connected", nats=options.redacted_servers)
+            return nc
+        await asyncio.sleep(delay)
     raise AssertionError("delays have no end")
 
 

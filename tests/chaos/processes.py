@@ -163,8 +163,7 @@ class Seat:
                 code = self.daemon.process.poll()
                 if code is not None:
                     self._wanted = False
-                    ready = bool(self.daemon.said("ready"))
-                    self._tell("exited", code=code, asked=False, ready=ready)
+                    self._tell("exited", code=code, asked=False)
                     await asyncio.sleep(RESTART_AFTER)
                     async with self.turn:
                         if self.daemon.process.poll() is not None and not self._wanted:

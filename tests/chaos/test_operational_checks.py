@@ -12,9 +12,8 @@ from tests.chaos.operational_checks import RSS
 EXITED = {"name": "seat0-1", "what": "exited"}
 
 COMPLAINTS = [
-    ("EXIT", Kind.DAEMON, EXITED | {"code": 1, "asked": False, "ready": True}),
-    ("EXIT", Kind.DAEMON, EXITED | {"code": 1, "asked": False, "ready": False}),
-    ("EXIT", Kind.DAEMON, EXITED | {"code": Exit.NO_NATS, "asked": False, "ready": True}),
+    ("EXIT", Kind.DAEMON, EXITED | {"code": 1, "asked": False}),
+    ("EXIT", Kind.DAEMON, EXITED | {"code": Exit.NO_NATS, "asked": False}),
     ("EXIT", Kind.DAEMON, {"name": "seat0-1", "what": "hung"}),
     ("UNFORESEEN", Kind.UNFORESEEN, {"daemon": "d", "event": "work failed", "exception": "E"}),
     ("GROWTH", Kind.POKED, {"change_set": "w.c", "tasks": 5, "lines": 1}),
@@ -22,7 +21,6 @@ COMPLAINTS = [
 ]
 SOUND = [
     (Kind.DAEMON, EXITED | {"code": 0, "asked": True}),
-    (Kind.DAEMON, EXITED | {"code": Exit.NO_NATS, "asked": False, "ready": False}),
     (Kind.POKED, {"change_set": "w.c", "tasks": 5, "lines": 0}),
     (Kind.MEMORY, {"name": "seat0-1", "rss": RSS}),
 ]

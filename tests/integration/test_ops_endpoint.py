@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
+from rebaser_server.ops.endpoint import DEFAULT_PORT
 from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -37,6 +39,14 @@ async def get(url: str, *, trust: Path | None = None, **headers: str) -> tuple[i
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
+
+    return await asyncio.to_thread(read)
+
+
+async def headers_of(url: str) -> dict[str, str]:
+    def read() -> dict[str, str]:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return dict(response.headers)
 
     return await asyncio.to_thread(read)
 
@@ -79,28 +89,30 @@ async def test_a_store_that_takes_no_files_is_not_ready_and_says_which_and_for_w
     """A file stands where the store's directory for it would be, which refuses root as well."""
     store = tmp_path / "other store"
     store.mkdir()
-    (store / "probes").write_text("")
+    (store / "unfinished").write_text("")
     daemon = await started(deployment, STORE__ROOT=str(store))
 
-    status, said = await get(url_of(daemon) + "readyz")
+    asked = await asyncio.gather(*(get(url_of(daemon) + "readyz") for _ in range(8)))
     healthy = await get(url_of(daemon) + "healthz")
-    (store / "probes").unlink()
+    (store / "unfinished").unlink()
 
-    assert status == 503
-    assert f"{store} cannot be written by uid {os.getuid()}" in json.loads(said)["store"]
+    for status, said in asked:
+        assert status == 503
+        assert f"{store} cannot be written by uid {os.getuid()}" in json.loads(said)["store"]
     assert healthy[0] == 200
     assert (await get(url_of(daemon) + "readyz"))[0] == 200
+    assert list((store / "unfinished").iterdir()) == [], "what was written to see it is gone"
 
 
 async def test_a_daemon_waits_for_nats_alive_and_not_ready(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    """It takes tasks once NATS is there, without a restart."""
+    """It takes tasks once NATS is there, without a restart; until then it admits as later."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     await asyncio.to_thread(deployment.nats.stop)
-    starting = asyncio.create_task(deployment.start(OPS__PORT=port))
+    starting = asyncio.create_task(deployment.start(OPS__PORT=port, OPS__TOKEN="hush"))
     await eventually(lambda: bool(deployment.daemons))
     daemon = deployment.daemons[-1]
     await eventually(lambda: bool(daemon.said("waiting for nats")))
@@ -116,10 +128,39 @@ async def test_a_daemon_waits_for_nats_alive_and_not_ready(
 
     await eventually(alive)
     assert await answer("readyz") == 503
+    assert await answer("config") == 401
+    assert "Content-Security-Policy" in await headers_of(f"http://127.0.0.1:{port}/healthz")
     await asyncio.to_thread(deployment.nats.start)
     await starting
 
     assert await answer("readyz") == 200
+
+
+async def test_a_daemon_that_waits_for_nats_listens_where_probes_ask_or_nowhere(
+    deployment: Deployment,
+) -> None:
+    """Without a port in the settings it takes no free one, which no probe knows of."""
+    with socket.socket() as taken:
+        with suppress(OSError):  # another process has it, as here
+            taken.bind(("127.0.0.1", DEFAULT_PORT))
+            taken.listen()
+        await asyncio.to_thread(deployment.nats.stop)
+        starting = asyncio.create_task(deployment.start())
+        await eventually(lambda: bool(deployment.daemons))
+        daemon = deployment.daemons[-1]
+        await eventually(lambda: bool(daemon.said("waiting for nats")))
+
+        listening = await asyncio.to_thread(_listening_sockets, daemon.process.pid)
+        await asyncio.to_thread(deployment.nats.start)
+        await starting
+
+    assert listening == 0
+
+
+def _listening_sockets(pid: int) -> int:
+    inodes = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[3] == "0A" and f"socket:[{row[9]}]" in inodes for row in rows)
 
 
 async def test_what_was_done_is_counted_and_what_is_the_case_looked_up(
