@@ -29,6 +29,10 @@ RETRY_FOR: Final = 60.0
 """Seconds in which an unanswered publish is tried again: the retry horizon H."""
 
 _DIGEST_BYTES: Final = 16  # octets
+_FULL: Final = (
+    "; NATS is connected and does not confirm what it is sent: its disk may be full, which "
+    "`rebaser doctor` and the log of the Rebasers say"
+)
 
 
 async def publish_request(
@@ -96,7 +100,8 @@ async def _store(
     except JetStreamError as error:
         # Stored or not, a task harms nothing and the request may need it (C2).
         await ensure_task(js, subjects, change_set, retry_for=BACKOFF.longest)
-        raise NotConfirmed(f"request {announced_id(headers)}: {error}") from error
+        why = f"{error}{_FULL if js.connection.is_connected else ''}"
+        raise NotConfirmed(f"request {announced_id(headers)}: {why}") from error
     return ack.sequence
 
 

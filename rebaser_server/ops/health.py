@@ -72,15 +72,18 @@ class HealthMonitor:
         if self._shutdown.is_set:
             return Health(ok=False, reasons={"shutdown": "requested"})
         answers, refusal = await asyncio.gather(self._nats_answers(), self._store_refusal())
-        reasons = {
-            "nats": "answers" if answers else self._why_not(),
-            "store": refusal or "takes files",
-        }
+        unwritten = self._stats.cannot_write()
+        if answers and unwritten is not None:
+            nats = f"cannot write: {unwritten}"
+        else:
+            nats = "answers" if answers else self._why_not()
+        reasons = {"nats": nats, "store": refusal or "takes files"}
         absence = self._stats.spark_absence()
         if absence is not None:
             reasons["spark"] = str(absence)
         never_started = absence is not None and absence.is_first
-        return Health(answers and refusal is None and not never_started, reasons)
+        ok = answers and unwritten is None and refusal is None and not never_started
+        return Health(ok, reasons)
 
     def _why_not(self) -> str:
         error = None if self._nc.is_connected else self._nc.last_error

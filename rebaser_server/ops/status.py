@@ -46,6 +46,7 @@ class DeploymentStatus:
             "failures": list(self._context.stats.failures),
             "durability": self._context.stats.durability(),
             "spark": str(self._context.stats.spark_absence() or "") or None,
+            "cannotWrite": self._context.stats.cannot_write(),
         }
 
     def sketch(self, change_set: ChangeSet) -> Report | None:

@@ -31,6 +31,7 @@ from rebaser_server.cluster.loss_watch import LossWatch
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.monitor import Monitor
 from rebaser_server.cluster.nats_durability import DurabilityWatch
+from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.presence import present
 from rebaser_server.cluster.provisioning import Provisioner, report
@@ -47,6 +48,7 @@ from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.errors import Interrupted
 from rebaser_server.ops.endpoint import starting_endpoint
 from rebaser_server.ops.serve import ops_endpoint
+from rebaser_server.processor.context import Services
 from rebaser_server.runtime.background import background
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.runtime.periodic import survived
@@ -115,10 +117,7 @@ async def serve(
         with survived("pauses"):  # seen late is fine
             await pauses.refresh()
         services.notifier.stats.pauses = pauses.to_json
-        durability = DurabilityWatch(services.js, services.subjects, settings.nats.monitoring)
-        with survived("durability"):
-            await durability.refresh()
-        services.notifier.stats.durability = durability.to_json
+        durability, writes = await _nats_watches(services, settings)
         ends = StreamEnds(services.js, services.subjects, open_shared_files(settings.store))
         loss_watch = LossWatch(ends, members, durability, settings.nats.monitoring)
         with survived("losses"):
@@ -168,6 +167,7 @@ async def serve(
             ops_endpoint(services, settings, work, members, queries, shutdown) as page,
             background(pauses.run(period)),
             background(durability.run(period)),
+            background(writes.run(period)),
             background(loss_watch.run(period)),
             serve_cancellations(nc, services.subjects, pauses),
             background(reconciler.run()),
@@ -195,6 +195,19 @@ async def serve(
             runner = TaskRunner(services, lease_terms, shutdown, work, pauses)
             await take_tasks(runner, provisioner, settings.shutdown_grace.total_seconds())
         log.info("stopped")
+
+
+async def _nats_watches(
+    services: Services, settings: Settings
+) -> tuple[DurabilityWatch, WriteWatch]:
+    """What looks after NATS's disks, and what the status shows of it."""
+    js, subjects, stats = services.js, services.subjects, services.notifier.stats
+    durability = DurabilityWatch(js, subjects, settings.nats.monitoring)
+    with survived("durability"):
+        await durability.refresh()
+    writes = WriteWatch(js, subjects)
+    stats.durability, stats.cannot_write = durability.to_json, lambda: writes.problem
+    return durability, writes
 
 
 async def _connect_when_up(stack: AsyncExitStack, options: ConnectOptions) -> Client:

@@ -84,6 +84,8 @@ class WorkStats:
         """When NATS syncs, and how many replicas there are; None before that was looked up."""
         self.spark_absence: Callable[[], SparkAbsence | None] = lambda: None
         """Why there is no Spark to compute on; None if there is, or it has not been asked yet."""
+        self.cannot_write: Callable[[], str | None] = lambda: None
+        """Why NATS does not write; None while it does."""
 
     @contextmanager
     def hold(self, change_set: ChangeSet) -> Iterator[None]:

@@ -1,23 +1,33 @@
 """A command's connection to the deployment that the settings name."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Never
+
+import nats.errors
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, connected
+from rebaser_core.jetstream import JetStream, JetStreamError, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.commands.support.permissions import PermissionWatch
+from rebaser_server.runtime.background import background
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
+from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
     from rebaser_server.commit_log.batch_store import BatchStore
     from rebaser_server.commit_log.state_loader import StateLoader
+
+_STATUS: Final = "rebaser.status"
+_PATIENCE: Final = 4.0
+"""Seconds after which a command that is not done looks whether NATS writes, and between looks."""
+_STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +106,41 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
         NotPermitted: NATS refuses an operation of the body to this user.
     """
     prefix = settings.nats.prefix
-    watch = PermissionWatch(settings.nats.user)
+    subjects = Subjects(prefix)
+    watch = PermissionWatch(settings.nats.user, (subjects.join(_STATUS), "$SYS.REQ.USER.INFO"))
     async with connected(connect_options(settings), on_error=watch.on_error) as nc:
         js = open_jetstream(nc, settings.nats)
         async with RebaserClient.on(nc, js, prefix=prefix, author=settings.author) as client:
-            subjects = Subjects(prefix)
             with watch.enforced():
-                yield Deployment(js, subjects, client, settings)
+                async with background(_say_if_unwritten(js, subjects, watch)):
+                    yield Deployment(js, subjects, client, settings)
+
+
+async def _say_if_unwritten(js: JetStream, subjects: Subjects, watch: PermissionWatch) -> Never:
+    """Say on stderr, while the command waits, that NATS writes nothing, and once it does again."""
+    said = False
+    while True:
+        await asyncio.sleep(_PATIENCE)
+        if watch.lacks_optional:  # it would be refused again and again
+            await asyncio.Event().wait()
+        with suppress(JetStreamError, nats.errors.Error):
+            problem = await _why_not_written(js, subjects)
+            if problem is not None and not said:
+                from rebaser_server.cluster.nats_writes import REMEDY
+
+                complain(f"rebaser: NATS cannot write: {problem}", f"  {REMEDY}")
+            elif problem is None and said:
+                complain("rebaser: NATS writes again")
+            said = problem is not None
+
+
+async def _why_not_written(js: JetStream, subjects: Subjects) -> str | None:
+    """As the Rebasers say, or as NATS says where this user may try it."""
+    from rebaser_server.cluster.nats_writes import may_try, why_not_written
+    from rebaser_server.ops.actions.answers import all_answers
+
+    reports = await all_answers(js.nc, subjects.join(_STATUS), _STATUS_TIMEOUT)
+    for report in reports:
+        if report.get("cannotWrite"):
+            return str(report["cannotWrite"])
+    return await why_not_written(js, subjects, await may_try(js))

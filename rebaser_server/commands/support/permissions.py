@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -19,7 +19,11 @@ class NotPermitted(RebaserError):
 class PermissionWatch:
     """Receives the errors of a connection; a refusal ends the command that waits for a reply."""
 
-    def __init__(self, user: str | None) -> None:
+    def __init__(self, user: str | None, optional: Collection[str] = ()) -> None:
+        """`optional`: subjects whose refusal ends nothing."""
+        self._optional = optional
+        self.lacks_optional = False
+        """Whether NATS refused one of those."""
         self._user = f"user {user!r}" if user else "this user"
         self._task: asyncio.Task[object] | None = None
         self._refusal: str | None = None
@@ -28,6 +32,9 @@ class PermissionWatch:
         """Handle an error that the connection reports."""
         violation = _VIOLATION.search(str(error))
         if violation is None or self._refusal is not None or self._task is None:
+            return
+        if violation[2] in self._optional:
+            self.lacks_optional = True
             return
         verb = "subscribe to" if violation[1].lower().startswith("subs") else "publish to"
         self._refusal = f"NATS does not let {self._user} {verb} {violation[2]!r}"

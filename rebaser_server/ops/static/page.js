@@ -120,8 +120,10 @@ function show(status) {
   const holdings = status.rebasers.flatMap((r) => r.holdings.map((h) => ({ ...h, instance: r.instance })))
     .sort((a, b) => a.since.localeCompare(b.since) || a.changeSet.localeCompare(b.changeSet));
   const updates = holdings.filter((holding) => holding.update);
-  $("state").dataset.tone = status.problem ? "bad" : "good";
-  text("state", status.problem ?? `${status.rebasers.length} Rebaser${status.rebasers.length > 1 ? "s" : ""}, NATS answers`);
+  const unwritten = status.rebasers.map((r) => r.cannotWrite).find(Boolean);
+  const problem = status.problem ?? (unwritten ? `NATS cannot write: ${unwritten}. Make room on its disk, then restart it` : null);
+  $("state").dataset.tone = problem ? "bad" : "good";
+  text("state", problem ?? `${status.rebasers.length} Rebaser${status.rebasers.length > 1 ? "s" : ""}, NATS answers`);
   const durability = status.rebasers.find((r) => r.instance === status.answering)?.durability;
   text("durability", durability ? `NATS syncs: ${durability.sync}; ${many(durability.replicas, "replica")}` : "");
   glance(status, seconds, updates);

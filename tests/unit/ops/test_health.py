@@ -12,13 +12,14 @@ from nats.aio.client import Client
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.telemetry.work_stats import WorkStats
 
 
 def test_a_rebaser_that_is_asked_for_the_first_time_in_an_hour_is_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also in an outage of NATS, of which the time since the last question says nothing."""
-    monitor = HealthMonitor(Client(), Shutdown(), SharedFiles(str(tmp_path)))
+    monitor = HealthMonitor(Client(), Shutdown(), SharedFiles(str(tmp_path)), WorkStats())
     an_hour_later = time.monotonic() + 3600
     monkeypatch.setattr(time, "monotonic", lambda: an_hour_later)
 
