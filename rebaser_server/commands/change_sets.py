@@ -13,7 +13,11 @@ from rebaser_server.commands.support.arguments import (
 )
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.parser import Parser
-from rebaser_server.commands.support.questions import confirmed, unless_confirmed
+from rebaser_server.commands.support.questions import (
+    confirmed,
+    refused_at_terminal,
+    unless_confirmed,
+)
 from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
@@ -80,7 +84,9 @@ def add(commands: Any) -> None:
         ("abandon", "close a branch without effect on head"),
         ("delete", "close a branch, and delete its data after the retention time"),
     ):
-        _add_branch(add_command(group, name, _act, about=about))
+        closing = add_command(group, name, _act, about=about)
+        _add_branch(closing)
+        closing.add_argument("--yes", action="store_true", help=f"{name} without asking")
 
     comments = add_command(group, "comments", _comments, about="show the comments on a change set")
     add_address(comments)
@@ -151,13 +157,22 @@ async def _rename(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 
 @with_deployment
-async def _act(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+async def _act(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     """Refresh, abandon or delete: the client's method of the command's name."""
     workspaces = deployment.client.workspaces
     record = await _find(deployment, arguments, closed=arguments.action == "delete")
     change_set = record.workspace_id, record.change_set_id
+    asks = arguments.action in ("abandon", "delete")
+    if asks and await refused_at_terminal(_question(arguments.action, record), arguments):
+        complain("nothing was changed")
+        return Exit.FAILED
     await getattr(workspaces, arguments.action)(*change_set)
     await _show(deployment, arguments, await workspaces.describe(*change_set))
+    return Exit.OK
+
+
+def _question(action: str, record: "ChangeSetRecordV1") -> str:
+    return f"{action.capitalize()} {record.name or record.change_set_id}? It takes no more requests"
 
 
 @with_deployment

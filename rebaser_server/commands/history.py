@@ -38,6 +38,7 @@ def add(commands: Any) -> None:
     revert.add_argument(
         "--dry-run", action="store_true", help="show the updates without sending them"
     )
+    revert.add_argument("--yes", action="store_true", help="send them without asking")
     add_wait(revert)
 
 
@@ -59,9 +60,5 @@ async def _revert(deployment: "Deployment", arguments: argparse.Namespace) -> in
     return await show_revert(
         deployment,
         await change_set_of(deployment, arguments),
-        arguments.commit,
-        force=arguments.force,
-        dry_run=arguments.dry_run,
-        computed=arguments.wait,
-        as_json=arguments.json,
+        arguments,
     )

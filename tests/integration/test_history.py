@@ -1,17 +1,23 @@
 """`rebaser log`, `values --at` and `revert`: the past of a change set, shown and taken back."""
 
 import asyncio
+import io
 import json
+import re
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rebaser_core.ids import ChangeSet
+from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.errors import NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.revert import NotRevertible, plan_revert
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
+from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.scripted_owner import NOTHING, Owner
 from tests.integration.test_command_line import rebaser
@@ -124,3 +130,44 @@ async def test_a_large_commit_is_taken_back_and_a_later_edit_stays(deployment: D
     assert found.skipped == [ids[0]]
     assert values[ids[0]].value == "later"
     assert {values[i].value for i in ids[1:]} == {"first"}
+
+
+class Terminal(io.StringIO):
+    """What a person at a terminal types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_what_undoes_or_closes_is_asked_at_a_terminal_and_said_in_words(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--yes` and a program's empty hands are not asked; `--json` alone prints the wire's JSON."""
+    commands, graph = Commands(deployment), tmp_path / "graph.yaml"
+    await deployment.start()
+    await commands.tell("workspaces", "create", "shop")
+    graph.write_text("sources: {rate: 1}")
+    await commands.tell("load", "shop", graph, "--yes", "--wait")
+    await commands.tell("values", "set", "shop", "rate", "2", "--wait")
+    commit = (await commands.read("log", "shop"))[-1]["commit"]
+    await commands.tell("change-sets", "fork", "shop", "b")
+
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    kept = await commands.give("revert", "shop", commit)
+    monkeypatch.setattr(sys, "stdin", Terminal(""))
+    still_open = await commands.give("change-sets", "abandon", "shop/b")
+    dry = await commands.tell("revert", "shop", commit, "--dry-run")
+    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    done = await commands.give("revert", "shop", commit)
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    again = await commands.tell("revert", "shop", commit, "--yes")
+    abandoned = await commands.tell("change-sets", "abandon", "shop/b", "--yes")
+
+    assert (kept.code, still_open.code) == (Exit.FAILED, Exit.FAILED)
+    assert f"Undo commit {commit} by this? [y/N]" in kept.err
+    assert kept.out == "rate is 1 again\n"
+    assert "Abandon b? It takes no more requests [y/N]" in still_open.err
+    assert dry == "rate is 1 again\nnot sent (--dry-run)\n"
+    assert re.search(rf"request \w{{26}} undoes commit {commit} and is commit \d+", done.out)
+    assert "nothing to undo" in again
+    assert "abandoned" in abandoned

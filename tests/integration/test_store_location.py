@@ -70,7 +70,7 @@ async def test_a_command_reads_the_store_that_a_running_rebaser_has(
 
     doctor = await give(deployment, "doctor", "--all", "--deep", "--json")
     values = await give(deployment, "values", *change_set, graph.gross, "--json")
-    revert = await give(deployment, "revert", *change_set, commit, "--dry-run")
+    revert = await give(deployment, "revert", *change_set, commit, "--dry-run", "--json")
     checkpoint = await give(deployment, "checkpoint", *change_set)
 
     assert (doctor.code, problems(doctor)) == (Exit.OK, [])
@@ -137,7 +137,7 @@ async def test_a_branch_is_compared_by_a_rebaser_where_its_store_is_not_seen(
     assert (change["head"], change["branch"], change["name"]) == (1, 40, None)
     assert [each["id"] for each in shown["computed"]] in ([], [team.sum.gross])
     assert len(shown["digest"]) == 64
-    assert "removeValue" in revert.out
+    assert f"{team.sum.net} is removed" in revert.out
 
 
 async def test_the_default_directory_is_taken_if_it_has_the_deployments_id(

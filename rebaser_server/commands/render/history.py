@@ -1,25 +1,33 @@
 """The output of `rebaser log` and `rebaser revert`, and the revert itself."""
 
+import argparse
 import json
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from rebaser_client.errors import ClientError
 from rebaser_client.log_reader import LogEntry, read_log
 from rebaser_client.outcomes.failures import changed_by
 from rebaser_core.corrections import total_count
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus, SuccessStatusV2
 from rebaser_core.records.registry_records import utc_text
+from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue, SetValue
 from rebaser_server.commands.render.failures import failures
 from rebaser_server.commands.render.progress import until_computed
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.questions import refused_at_terminal
 from rebaser_server.commands.support.value_source import read_revert_plan
-from rebaser_server.terminal.lines import say, say_json
+from rebaser_server.terminal.lines import complain, say, say_json
 from rebaser_server.terminal.tables import Table
 
 if TYPE_CHECKING:
     from rebaser_client.queries.revert_plan import RevertPlan
 
+_LISTED: Final = 20
+"""Updates of a revert that are said in words at most."""
 _STANDINGS: Final = {"applying": "being applied"}
 
 
@@ -73,28 +81,32 @@ def _what(entry: LogEntry) -> str:
 async def show_revert(
     deployment: Deployment,
     change_set: ChangeSet,
-    commit: int,
-    *,
-    force: bool,
-    dry_run: bool,
-    computed: bool,
-    as_json: bool,
+    arguments: argparse.Namespace,
 ) -> Exit:
-    """Enqueue the batch that undoes `commit`, unless it is empty; print it and the reply.
+    """Enqueue the batch that undoes a commit, unless it is empty; print it and the reply.
 
-    With `computed`, wait until the values that depend on it are. Returns the exit code: whether
-    Rebaser rejected the batch, or values failed because of it.
+    A person at a terminal is shown it and asked first. With `--wait`, wait until the values that
+    depend on it are computed. Returns the exit code: whether the person or Rebaser rejected the
+    batch, or values failed because of it.
 
     Raises:
         NotRetained, NotRevertible, ReadRefused: the commit cannot be undone; nothing was enqueued.
     """
-    plan = await read_revert_plan(deployment, change_set, commit, force=force)
-    response, failed = None, None
-    if plan.updates and not dry_run:
-        _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, plan.updates)
+    as_json = arguments.json
+    plan = await read_revert_plan(deployment, change_set, arguments.commit, force=arguments.force)
+    if not as_json:
+        say(*_changes(plan, await _names(deployment, change_set, plan)))
+    request_id, response, failed = None, None, None
+    if plan.updates and not arguments.dry_run:
+        if await refused_at_terminal(f"Undo commit {plan.commit} by this?", arguments):
+            complain("nothing was sent")
+            return Exit.FAILED
+        request_id, reply = await deployment.client.enqueue_updates_with_reply(
+            *change_set, plan.updates
+        )
         response = await reply
     done = response.status if response is not None else None
-    if computed and isinstance(done, SuccessStatusV2):
+    if arguments.wait and isinstance(done, SuccessStatusV2):
         reached = done.success.commit or 0
         await until_computed(deployment, change_set, reached)
         failed = await failures(deployment, change_set, reached, changed_by(plan.updates))
@@ -102,7 +114,7 @@ async def show_revert(
         values = {} if failed is None else {"values": failed.plain()}
         say_json(_plain(plan, response) | values)
     else:
-        _print(plan, response)
+        say(_outcome(plan, request_id, response))
         say(*(failed.lines() if failed is not None else ()))
     if isinstance(done, ErrorStatus):
         return Exit.FAILED
@@ -118,16 +130,56 @@ def _plain(plan: "RevertPlan", response: EnqueueUpdatesResponseV2 | None) -> dic
     }
 
 
-def _print(plan: "RevertPlan", response: EnqueueUpdatesResponseV2 | None) -> None:
-    for update in plan.updates:
-        say(json.dumps(update.to_wire(), ensure_ascii=False))
-    for left in plan.skipped:
-        say(f"not undone, because a later commit changed it again: {left}")
+async def _names(
+    deployment: Deployment, change_set: ChangeSet, plan: "RevertPlan"
+) -> dict[str, str]:
+    """Names of the values that the plan changes, by id, as far as a Rebaser answers."""
+    ids = [str(update.value_id) for update in plan.updates[:_LISTED] if hasattr(update, "value_id")]
+    if not ids:
+        return {}
+    with suppress(ClientError):
+        found = await deployment.client.reader(*change_set).values(*ids)
+        return {each.id: each.name for each in found.values() if each.name is not None}
+    return {}
+
+
+def _changes(plan: "RevertPlan", names: Mapping[str, str]) -> list[str]:
+    """What the plan changes, in words, the first of many."""
+    lines = [_words(update, names) for update in plan.updates[:_LISTED]]
+    if len(plan.updates) > _LISTED:
+        lines.append(f"and {len(plan.updates) - _LISTED:,} more: --json lists all")
+    return lines + [
+        f"not undone, because a later commit changed it again: {left}" for left in plan.skipped
+    ]
+
+
+def _words(update: AnyUpdate, names: Mapping[str, str]) -> str:
+    """What an update changes, by the name of its value or function."""
+    match update:
+        case PutFunc():
+            return f"function {update.name} is defined as it was"
+        case RemoveFunc():
+            return f"function {update.func_id} is removed"
+        case PutValue():
+            return f"{update.name or update.value_id} is defined as it was"
+    name = names.get(str(update.value_id), str(update.value_id))
+    match update:
+        case SetValue():
+            return f"{name} is {json.dumps(update.value, ensure_ascii=False)} again"
+        case RemoveValue():
+            return f"{name} is removed"
+        case _:
+            return f"{name} has the inputs that it had"
+
+
+def _outcome(
+    plan: "RevertPlan", request_id: RequestId | None, response: EnqueueUpdatesResponseV2 | None
+) -> str:
     if not plan.updates:
-        say("nothing to undo")
-    elif response is None:
-        say("not sent (--dry-run)")
-    elif isinstance(response.status, SuccessStatusV2):
-        say(f"done by commit {response.status.success.commit}")
-    else:
-        say(f"rejected: {response.status.error.message}")
+        return "nothing to undo"
+    if response is None:
+        return "not sent (--dry-run)"
+    if isinstance(response.status, SuccessStatusV2):
+        commit = response.status.success.commit
+        return f"request {request_id} undoes commit {plan.commit} and is commit {commit}"
+    return f"rejected: {response.status.error.message}"

@@ -1,6 +1,7 @@
 """Questions that a command asks a person before it changes what cannot be changed back."""
 
 import argparse
+import sys
 
 from rebaser_server.commands.support.arguments import Validator
 from rebaser_server.terminal.lines import ask
@@ -12,6 +13,16 @@ async def confirmed(question: str) -> bool:
 
     answer = await asyncio.to_thread(ask, f"{question} [y/N]")
     return answer.lower() in ("y", "yes")
+
+
+async def refused_at_terminal(question: str, arguments: argparse.Namespace) -> bool:
+    """Whether a person at a terminal, asked what `--yes` and `--json` do not ask, says no.
+
+    Programs are not asked: what the command does can be undone.
+    """
+    if arguments.yes or arguments.json or not sys.stdin.isatty():
+        return False
+    return not await confirmed(question)
 
 
 def unless_confirmed(**options: str) -> Validator:
