@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet, QuotaExceeded
 from rebaser_core.codecs import JSON
+from rebaser_core.counts import many
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
@@ -177,7 +178,7 @@ class Registry:
         info = await self._js.create_consumer(stream, config)
         await self._js.delete_consumer(stream, info.name)
         if info.num_pending >= quota:
-            raise QuotaExceeded(f"workspace {workspace_id} has {quota} change sets already")
+            raise QuotaExceeded(f"workspace {workspace_id} has {many(quota, 'change set')} already")
 
     async def _create(self, kind: MessageType[T], key: str, record: T) -> None:
         try:

@@ -12,6 +12,7 @@ from rebaser_client.queries.branch_difference import BranchDifference
 from rebaser_client.queries.provenance import Provenance
 from rebaser_client.queries.query_sender import QuerySender
 from rebaser_client.queries.revert_plan import RevertPlan
+from rebaser_core.counts import many
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.queries.difference_query import (
@@ -73,7 +74,7 @@ class ValueSet(Mapping[str, ValueSnapshot]):
         shown = [f"{v.name or v.id}={v.value!r:.40}" for v in islice(self.values(), _SHOWN)]
         more = ["…"] if len(self) > _SHOWN else []
         listed = ", ".join([*shown, *more])
-        return f"<ValueSet of {len(self):,} values as of commit {self.commit}: {listed}>"
+        return f"<ValueSet of {many(len(self), 'value')} as of commit {self.commit}: {listed}>"
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`, a row for each value. Raises `MissingPackage` without pandas."""

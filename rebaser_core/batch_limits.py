@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import ConfigDict, Field
 from pydantic_core import to_json
 
+from rebaser_core.counts import many
 from rebaser_core.lazy_updates import LazyUpdates, SizeBounds
 from rebaser_core.plain_updates import PlainUpdates, UpdateColumns
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, SetInputs, SetValue
@@ -41,7 +42,7 @@ class BatchLimits:
     def violation(self, updates: Iterable[AnyUpdate], count: int) -> str | None:
         """What is too large about a batch of `count` updates; None if nothing is."""
         if count > self.batch_updates:
-            return f"a batch of {count} updates; at most {self.batch_updates} are allowed"
+            return f"a batch of {many(count, 'update')}; at most {self.batch_updates} are allowed"
         if not isinstance(updates, list) and self._are_known_to_fit(updates):
             return None
         for index, update in enumerate(updates):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rebaser_client.display.html import html_table
+from rebaser_core.counts import many
 from rebaser_core.queries.difference_query import (
     ChangedDefinition,
     ComputedDifference,
@@ -49,12 +50,11 @@ class BranchDifference:
         """Say how much of the computed difference is not known yet, and why; "" if all is."""
         if not self.uncomputed:
             return ""
-        count = f"{self.uncomputed:,} computed value{'' if self.uncomputed == 1 else 's'}"
+        count = many(self.uncomputed, "computed value")
         verb = "is" if self.uncomputed == 1 else "are"
         if self.behind == 0:
             return f"{count} {verb} not known yet: an update of the branch or of head is due"
-        known = self.behind is not None
-        batches = f"{self.behind:,} batch{'' if self.behind == 1 else 'es'}" if known else "batches"
+        batches = "batches" if self.behind is None else many(self.behind, "batch", "batches")
         return (
             f"{count} {verb} not known yet: head has {batches} that the branch has not followed; "
             "it does at its next request, or at a refresh"

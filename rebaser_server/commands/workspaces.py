@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from rebaser_core.counts import many
 from rebaser_server.commands.support.arguments import (
     add_command,
     add_group,
@@ -85,7 +86,7 @@ async def _delete(deployment: "Deployment", arguments: argparse.Namespace) -> in
     workspace = record.workspace_id
     if not arguments.yes:
         count = len(await workspaces.change_sets(workspace, closed=True))
-        if not await confirmed(f"Delete {record.name!r} and its {count} change sets?"):
+        if not await confirmed(f"Delete {record.name!r} and its {many(count, 'change set')}?"):
             complain("not deleted")
             return Exit.FAILED
     await workspaces.delete_workspace(workspace)

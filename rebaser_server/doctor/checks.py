@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from rebaser_core.counts import many
 from rebaser_core.errors import RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
@@ -164,7 +165,7 @@ class Examination:
                 yield Finding(
                     "garbage",
                     where,
-                    f"{count} {kind} without a reference",
+                    f"{many(count, kind[:-1])} without a reference",
                     repair=partial(collector.remove, part),
                 )
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from rebaser_core.counts import many
 from rebaser_core.errors import RebaserError
 from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.state_loader import StateLoader
@@ -32,7 +33,7 @@ async def check_histories(
         yield Finding(
             "history",
             "store and log",
-            f"{sample} of {len(loaders)} change sets checked; --all checks each",
+            f"{sample} of {many(len(loaders), 'change set')} checked; --all checks each",
             Severity.NOTE,
         )
     for loader in chosen:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from rebaser_client.request_publisher import ensure_task
+from rebaser_core.counts import many
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import NatsUnreachable, ordered_reader
@@ -68,7 +69,7 @@ async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:
         yield Finding("pauses", "deployment", what, Severity.NOTE, remedy=remedy)
     idle = tasks - requests - due
     if idle:
-        what = f"{len(idle)} tasks of change sets without work, as in the quiet period"
+        what = f"{many(len(idle), 'task')} of change sets without work, as in the quiet period"
         yield Finding("tasks", names.tasks_stream, what, Severity.NOTE)
 
 
@@ -125,7 +126,7 @@ async def strays(provisioner: Provisioner) -> AsyncIterator[Finding]:
                 yield Finding(
                     "strays",
                     stream,
-                    f"{count} messages: {error}",
+                    f"{many(count, 'message')}: {error}",
                     Severity.ERROR,
                     remedy=f"find the publisher, then `nats stream purge {stream} "
                     f"--subject '{subject}'`",
@@ -137,4 +138,4 @@ async def dead_letters(provisioner: Provisioner) -> AsyncIterator[Finding]:
     stream = provisioner.subjects.dead_letters_stream
     count = (await provisioner.js.stream_info(stream)).state.messages
     if count:
-        yield Finding("dead letters", stream, f"{count} dead letters", Severity.NOTE)
+        yield Finding("dead letters", stream, many(count, "dead letter"), Severity.NOTE)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import RequestOutcome
+from rebaser_core.counts import many
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.telemetry import metrics
 
@@ -196,7 +197,7 @@ class WorkStats:
         ]:
             self.failures.remove(row)
         if count:
-            what = f"{count:,} value{'s' if count > 1 else ''} failed"
+            what = f"{many(count, 'value')} failed"
             self.failure(change_set, what, "in its last update; `rebaser dvu status` names them")
             self.failures[-1]["values"] = count
 

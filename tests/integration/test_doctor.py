@@ -200,7 +200,7 @@ async def test_unfinished_work_is_repaired(deployment: Deployment, capsys: Any) 
     again, _ = await doctor(deployment, capsys, repair=True)
 
     assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
-    assert found[0]["what"] == "1 chunks without a reference"
+    assert found[0]["what"] == "1 chunk without a reference"
 
 
 async def test_a_wrong_clock_makes_no_work_look_old(

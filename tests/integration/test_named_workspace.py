@@ -142,7 +142,7 @@ async def test_what_a_notebook_shows_says_what_it_is(deployment: Deployment) -> 
 
     assert repr(workspace) == "<NamedWorkspace 'shop'>"
     assert repr(deployment.client).startswith("<RebaserClient of 127.0.0.1:")
-    assert repr(values) == f"<ValueSet of 1 values as of commit {values.commit}: net=100>"
+    assert repr(values) == f"<ValueSet of 1 value as of commit {values.commit}: net=100>"
     assert values.to_polars()["value"].to_list() == [100]
     assert pa.table(values)["name"].to_pylist() == ["net"]
     with pytest.raises(NoSuchValue, match="no value 'nte' in shop; there is 'net'"):

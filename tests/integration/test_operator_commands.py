@@ -164,7 +164,7 @@ async def test_a_given_up_dvu_is_recomputed_on_request(
     await deployment.start()
     await operator.tell("dvu", "run", *change_set, "--failed", "--wait")
 
-    assert "not computed, 1 updates failed" in found["values"][0]["message"]
+    assert "not computed, 1 update failed" in found["values"][0]["message"]
     assert await value_of(deployment, change_set, gate.value) == ("ok", 5)
 
 

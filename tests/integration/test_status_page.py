@@ -170,7 +170,7 @@ async def test_the_last_update_of_a_change_set_can_be_looked_at_later_and_elsewh
         region = page.get_by_role("region", name="Recomputed values")
         its_id = region.get_by_text(str(change_set.change_set_id))
         await expect(its_id).to_be_visible(timeout=PATIENCE)
-        picture = region.get_by_role("img", name="1 of 1 values")
+        picture = region.get_by_role("img", name="1 of 1 value")
         await expect(picture).to_be_visible(timeout=PATIENCE)
         await page.evaluate("new Promise((seen) => new EventSource('events').onmessage = seen)")
         await expect(button).to_be_focused()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rebaser_client.errors import ClientError
 from rebaser_client.outcomes.failures import MissingResults, Values, read_missing_results
+from rebaser_core.counts import many
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
@@ -74,18 +75,17 @@ class Failures:
         lines = _listed(missing.failed)
         if count:
             blocked = len(missing.blocked)
-            lines.insert(0, f"{_values(count)} failed by this, {blocked:,} blocked:")
+            lines.insert(0, f"{many(count, 'value')} failed by this, {blocked:,} blocked:")
         if count > _LISTED:
             lines.append(f"  and {count - _LISTED:,} more: `rebaser dvu status {self.address}`")
         standing = self._named_before
         if standing:
-            lines.append(
-                f"{_values(len(standing))} of those named had no result before, and have none:"
-            )
+            found = many(len(standing), "value")
+            lines.append(f"{found} of those named had no result before, and have none:")
             lines += _listed(standing)
         if missing.failed_before:
             others = "others" if count else "of this change set"
-            lines.append(f"{_values(len(missing.failed_before))} {others} had failed before")
+            lines.append(f"{many(len(missing.failed_before), 'value')} {others} had failed before")
         return lines + self._next_step()
 
     def _next_step(self) -> list[str]:
@@ -103,10 +103,6 @@ def _listed(values: Values) -> list[str]:
     return [
         f"  {value.name or value.id}: {value.message or value.status}" for value in values[:_LISTED]
     ]
-
-
-def _values(count: int) -> str:
-    return f"{count:,} value{'' if count == 1 else 's'}"
 
 
 async def failures(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from rebaser_core.counts import many
 from rebaser_core.messages import (
     Correction,
     EnqueueUpdatesResponseV2,
@@ -78,6 +79,6 @@ class RequestResult:
             return []
         updates = len({correction.index for correction in corrections})
         return [
-            f"{updates:,} of {self.sent:,} updates did not fit; Rebaser changed or left out:",
+            f"{updates:,} of {many(self.sent, 'update')} did not fit; Rebaser changed or left out:",
             *(f"  update {each.index}: {each.code}: {each.detail}" for each in corrections),
         ]

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from rebaser_client.outcomes.settlement import Progress
+from rebaser_core.counts import many
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.pauses import pause_text
@@ -55,5 +56,5 @@ def describe(progress: Progress) -> str:
     """What is going on, in a few words."""
     if progress.total is None:
         return "waiting for a Rebaser to begin the update"
-    text = f"computing {progress.done:,} of {progress.total:,} values"
+    text = f"computing {progress.done:,} of {many(progress.total, 'value')}"
     return text if progress.done else f"{text}; Spark may be starting"

@@ -6,7 +6,7 @@ import { showBranch } from "./branch.js";
 import { button, table } from "./cells.js";
 import { followDiscussion, showDiscussion } from "./discussion.js";
 import { isLookedAt, readData, refreshing, searched } from "./reading.js";
-import { $, clock, count, lines, text, visible } from "./texts.js";
+import { $, clock, count, lines, many, text, visible } from "./texts.js";
 
 const AGAIN = 1000; // milliseconds until it reads again while an update is due
 const asked = new URLSearchParams(location.search);
@@ -26,7 +26,7 @@ let isDue = false;
 async function values() {
   const found = await data("values", { search: $("search").value });
   isDue = found.due;
-  text("found", `${count(found.count)} of ${count(found.inAll)} values, as of commit ${found.commit}${found.due ? "; an update is due" : ""}`);
+  text("found", `${count(found.count)} of ${many(found.inAll, "value")}, as of commit ${found.commit}${found.due ? "; an update is due" : ""}`);
   table("values", found.values.map((each) => ({ key: each.id, cells: [value(each), each.text, each.status, each.func ?? ""] })),
     "No value has that name.", { inAll: found.count, hint: FEWER });
 }

@@ -1,6 +1,6 @@
 // What is drawn as SVG: two plots over the last five minutes, and part of a graph.
 
-import { count, short, visible } from "./texts.js";
+import { count, many, short, visible } from "./texts.js";
 
 const WINDOW = 300; // seconds that the plots go back
 const BOX = { width: 132, height: 24, across: 164, down: 32, top: 34, left: 4 };
@@ -95,6 +95,6 @@ export function graph(sketch) {
       svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 4 }),
       svg("text", { x: x + 7, y: y + 16 }, label));
   });
-  const label = `${count(sketch.values.length)} of ${count(sketch.sources + sketch.affected)} values, level by level`;
+  const label = `${count(sketch.values.length)} of ${many(sketch.sources + sketch.affected, "value")}, level by level`;
   return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...edges, ...boxes, ...heads);
 }

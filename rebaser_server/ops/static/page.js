@@ -38,9 +38,9 @@ function glance(status, seconds, updates) {
   text("rate", rate.toFixed(rate < 10 ? 1 : 0));
   text("latency", last ? `median ${span(last.p50)}` : "none in 5 min");
   text("held", count(sum((r) => r.slots.busy)));
-  text("slots", `${count(sum((r) => r.slots.free))} slots free`);
+  text("slots", `${many(sum((r) => r.slots.free), "slot")} free`);
   text("updates", count(updates.length));
-  text("values", updates.length ? `${count(updates.reduce((total, h) => total + h.update.affected, 0))} values` : "none");
+  text("values", updates.length ? many(updates.reduce((total, h) => total + h.update.affected, 0), "value") : "none");
 }
 
 function plots(seconds) {
@@ -90,7 +90,7 @@ async function picture(holdings, updates) {
   text("chosenid", `Change set ${called(row)} ${row.workspace} ${row.changeSet}`);
   $("chosenpage").setAttribute("href", pageOf(row));
   const update = now?.update;
-  const how = update ? `Running: ${count(update.done)} of ${count(update.affected)} values are done.` : "Its latest update has ended.";
+  const how = update ? `Running: ${count(update.done)} of ${many(update.affected, "value")} done.` : "Its latest update has ended.";
   const drawn = now?.drawn ?? chosen.drawn?.at ?? null;
   if (!same(chosen.drawn?.row, row) || (drawn && chosen.drawn.at !== drawn)) await draw(row, drawn);
   if (chosen.row === row) text("chosennote", `${how} ${chosen.drawn.note}`);
@@ -123,7 +123,7 @@ function show(status) {
   const unwritten = status.rebasers.map((r) => r.cannotWrite).find(Boolean);
   const problem = status.problem ?? (unwritten ? `NATS cannot write: ${unwritten}. Make room on its disk, then restart it` : null);
   $("state").dataset.tone = problem ? "bad" : "good";
-  text("state", problem ?? `${status.rebasers.length} Rebaser${status.rebasers.length > 1 ? "s" : ""}, NATS answers`);
+  text("state", problem ?? `${many(status.rebasers.length, "Rebaser")}, NATS answers`);
   const durability = status.rebasers.find((r) => r.instance === status.answering)?.durability;
   text("durability", durability ? `NATS syncs: ${durability.sync}; ${many(durability.replicas, "replica")}` : "");
   glance(status, seconds, updates);

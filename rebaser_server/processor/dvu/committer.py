@@ -8,6 +8,7 @@ from typing import Any, Final
 import structlog
 
 from rebaser_core.commits import NO_REQUEST, DvuClaim, RequestOutcome, SettledRequest
+from rebaser_core.counts import many
 from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_server.errors import AppendRefused, RetryLater, RunEnded
 from rebaser_server.processor.application import JobResult
@@ -141,5 +142,5 @@ def _corrections_for_log(corrections: Sequence[Correction]) -> tuple[Correction,
     """Return what the commit holds of the rejected results: so little that it surely fits."""
     if len(corrections) <= _MAX_CORRECTIONS:
         return tuple(corrections)
-    detail = f"{len(corrections)} values were defined anew, or removed, since they were computed"
+    detail = f"{many(len(corrections), 'value')} defined anew, or removed, after being computed"
     return (corrections[0].model_copy(update={"detail": detail}),)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from rebaser_core.counts import many
 from rebaser_core.jetstream.backoff import Backoff
 from rebaser_server.errors import RunEnded
 from rebaser_server.runtime.failures import EvaluatorAway, JobFailed
@@ -30,7 +31,7 @@ def failure_reason(error: Exception) -> str:
 
 def give_up_message(reason: str, failures: int) -> str:
     """Return the message of a value that was given up after so many failures."""
-    return f"{NOT_COMPUTED}, {failures} updates failed: {reason}"[:MAX_REASON]
+    return f"{NOT_COMPUTED}, {many(failures, 'update')} failed: {reason}"[:MAX_REASON]
 
 
 def retry_delay(failures: int) -> float:

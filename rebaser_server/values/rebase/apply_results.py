@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from rebaser_core.counts import many
 from rebaser_core.messages import Correction
 from rebaser_core.updates import AnyUpdate, SetComputed
 from rebaser_server.values.graph import Graph, Value, ValueStatus
@@ -46,7 +47,7 @@ def apply_result_table(graph: Graph, results: pa.Table, covers: int) -> RebaseRe
     result = RebaseResult(failed=int(np.count_nonzero(statuses[taken] == FAILED)))
     dropped = np.flatnonzero(~taken)
     if len(dropped):
-        detail = f"{len(dropped)} values were defined anew, or removed, since they were computed"
+        detail = f"{many(len(dropped), 'value')} defined anew, or removed, after being computed"
         result.corrections.append(
             Correction(index=int(dropped[0]), code="stale-result", detail=detail)
         )
