@@ -60,6 +60,7 @@ class BatchEnqueuer:
         Raises:
             NotInWorkspace, MalformedMessage, TooLarge, NotConfirmed, QueueFull: as
                 `enqueue_updates`.
+            RequestIdUsed: another batch was sent under the id before; nothing of this one was done.
             RequestRefused, RequestDead: final; nothing was done.
             OutcomeUnknown: the request was handled so long ago that no Rebaser remembers it.
             Unreachable, ReadRefused: committed and computed, but no Rebaser said what failed.

@@ -15,6 +15,7 @@ RebaserError
     ├── NotInWorkspace  nothing was sent: the change set is another workspace's, or none
     ├── NotConfirmed     the request may or may not be in the stream: ask again with the same id
     ├── RequestRefused       final: the change set takes no such request, and nothing was done
+    │   └── RequestIdUsed   its id was another request's: send it under one of its own
     ├── RequestDead   final: no Rebaser can handle the request, it is in the dead letters
     ├── TooLarge      nothing was sent: it is beyond a limit of the deployment
     ├── QuotaExceeded       nothing was done: the workspace has as many change sets as it may
@@ -121,6 +122,13 @@ class NotInWorkspace(ClientError):
 
 class RequestRefused(ClientError):
     """The change set takes no such request, for instance because it is closed. Final."""
+
+
+class RequestIdUsed(RequestRefused):
+    """The id was another request's, whose commit the message names; nothing of this one was done.
+
+    Send it under a new id. Only the very same request, sent again, has the outcome of the first.
+    """
 
 
 class RequestDead(ClientError):

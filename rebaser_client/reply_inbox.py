@@ -14,8 +14,9 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 
-_Key = tuple[ChangeSet, RequestId]
-"""Change sets may have requests of one id: it is a change set's own."""
+_Key = tuple[ChangeSet, RequestId, str]
+"""With the digest. Change sets may have requests of one id: it is a change set's own. A second
+request of one change set and id is refused, which is no answer to the first."""
 
 
 class ReplyInbox:
@@ -26,7 +27,7 @@ class ReplyInbox:
         self._pending: dict[_Key, list[asyncio.Future[EnqueueUpdatesResponseV2]]] = {}
 
     def expect(
-        self, change_set: ChangeSet, request_id: RequestId
+        self, change_set: ChangeSet, request_id: RequestId, digest: str
     ) -> asyncio.Future[EnqueueUpdatesResponseV2]:
         """Return the future response. Call it before sending the request; cancel to stop waiting.
 
@@ -34,7 +35,7 @@ class ReplyInbox:
         """
         future: asyncio.Future[EnqueueUpdatesResponseV2]
         future = asyncio.get_running_loop().create_future()
-        key = change_set, request_id
+        key = change_set, request_id, digest
         self._pending.setdefault(key, []).append(future)
         future.add_done_callback(lambda done: self._forget(key, done))
         return future
@@ -52,8 +53,8 @@ class ReplyInbox:
                 future.set_exception(ClientClosed())
                 future.exception()  # it may be awaited, and need not be
 
-    def address(self, request_id: RequestId) -> str:
-        return f"{self.inbox_root}.{request_id}"
+    def address(self, request_id: RequestId, digest: str) -> str:
+        return f"{self.inbox_root}.{request_id}-{digest}"
 
     async def receive(self, message: Msg) -> None:
         """Take a reply; an unreadable one is dropped."""
@@ -63,7 +64,8 @@ class ReplyInbox:
             if trace_context.is_on():
                 _trace_reply(headers, response)
             change_set = ChangeSet(response.workspace_id, response.change_set_id)
-            for future in self._pending.get((change_set, response.id), ()):
+            digest = message.subject.rpartition("-")[2]
+            for future in self._pending.get((change_set, response.id, digest), ()):
                 if not future.done():
                     future.set_result(response)
 

@@ -28,11 +28,15 @@ from rebaser_core.versioning import MESSAGE_ID, announced_id
 RETRY_FOR: Final = 60.0
 """Seconds in which an unanswered publish is tried again: the retry horizon H."""
 
-_DIGEST_BYTES: Final = 16  # octets
+_DIGEST_BYTES: Final = 16  # octets of the digest in a message id
 _FULL: Final = (
     "; NATS is connected and does not confirm what it is sent: its disk may be full, which "
     "`rebaser doctor` and the log of the Rebasers say"
 )
+
+DIGEST_BYTES: Final = 4
+"""Octets of a request's digest: of 4,000 million requests that have another one's id, about one
+passes for that other one."""
 
 
 async def publish_request(
@@ -77,6 +81,11 @@ def message_id(request_id: object, change_set: ChangeSet, payload: bytes) -> str
     """
     digest = blake3(f"{change_set}:".encode() + payload).hexdigest(_DIGEST_BYTES)
     return f"{request_id}.{digest}"
+
+
+def request_digest(payload: bytes) -> str:
+    """Return the digest that sets a request that is sent again apart from another of its id."""
+    return blake3(payload).hexdigest(DIGEST_BYTES)
 
 
 async def _store(

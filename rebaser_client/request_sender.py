@@ -1,15 +1,22 @@
 """Store requests and learn their outcomes: the base of the whole client."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from typing import Any, Final
 
 from rebaser_client.errors import OutcomeUnknown, ReadRefused, Unreachable
 from rebaser_client.reply_inbox import ReplyInbox
-from rebaser_client.request_publisher import TaskPublisher, ensure_task, message_id, publish_request
+from rebaser_client.request_publisher import (
+    TaskPublisher,
+    ensure_task,
+    message_id,
+    publish_request,
+    request_digest,
+)
 from rebaser_client.workspace_check import WorkspaceCheck
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError
@@ -24,7 +31,7 @@ from rebaser_core.queries.outcome_query import (
 from rebaser_core.queries.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX, REPLY_VERSION
+from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX, REPLY_VERSION, REQUEST_DIGEST
 
 Reply = Awaitable[EnqueueUpdatesResponseV2]
 
@@ -89,14 +96,15 @@ class RequestSender:
         Awaiting it raises `OutcomeUnknown` if the request was handled so long ago that no
         Rebaser remembers it.
         """
-        answer = self._replies.expect(change_set, request_id)
+        digest = request_digest(payload)
+        answer = self._replies.expect(change_set, request_id, digest)
         try:
-            inbox = self._replies.address(request_id)
+            inbox = self._replies.address(request_id, digest)
             await self.send(change_set, {**headers, REPLY_INBOX: inbox}, payload)
         except BaseException:
             answer.cancel()
             raise
-        return self._await_reply(change_set, request_id, answer)
+        return self._await_reply(change_set, request_id, digest, answer)
 
     async def send_command(self, request: ChangeSetRequestV2) -> EnqueueUpdatesResponseV2:
         """Ask something of a change set as a whole; its final answer.
@@ -110,8 +118,12 @@ class RequestSender:
         headers, payload = ChangeSetRequest.encode(request, self._options.content_type)
         return await (await self.send_with_reply(change_set, request.id, headers, payload))
 
-    async def outcome(self, change_set: ChangeSet, request_id: RequestId) -> OutcomeReplyV2:
+    async def outcome(
+        self, change_set: ChangeSet, request_id: RequestId, digest: str = ""
+    ) -> OutcomeReplyV2:
         """What became of a request; changes nothing.
+
+        With its digest, it is refused if its id was another request's.
 
         Raises:
             Unreachable: no Rebaser answered, or one that was too busy to look.
@@ -125,6 +137,8 @@ class RequestSender:
         headers, payload = OutcomeQuery.encode(query, self._options.content_type)
         headers[REPLY_VERSION] = str(OutcomeReply.current.VERSION)
         headers[REPLY_TIMEOUT] = str(OUTCOME_TIMEOUT)
+        if digest:
+            headers[REQUEST_DIGEST] = digest
         try:
             answer = await self._js.connection.request(
                 self._subjects.outcomes(change_set),
@@ -145,6 +159,7 @@ class RequestSender:
         self,
         change_set: ChangeSet,
         request_id: RequestId,
+        digest: str,
         answer: asyncio.Future[EnqueueUpdatesResponseV2],
     ) -> EnqueueUpdatesResponseV2:
         """Wait for the reply, and now and then ask for it: it is plain NATS and may be lost.
@@ -156,7 +171,8 @@ class RequestSender:
         try:
             for patience in chain(OUTCOME_POLLS, repeat(OUTCOME_POLL_INTERVAL)):
                 done, _ = await asyncio.wait([answer], timeout=patience)
-                known = None if done else await self._look_after(change_set, request_id, answer)
+                ask = partial(self._ask, change_set, request_id, digest)
+                known = None if done else await self._look_after(ask, answer)
                 if answer.done():
                     return answer.result()
                 if known is not None:
@@ -170,13 +186,15 @@ class RequestSender:
             answer.cancel()
 
     async def _look_after(
-        self, change_set: ChangeSet, request_id: RequestId, answer: asyncio.Future[Any]
+        self,
+        ask: Callable[[], Coroutine[Any, Any, OutcomeReplyV2 | None]],
+        answer: asyncio.Future[Any],
     ) -> OutcomeReplyV2 | None:
-        """See to the task (C3) and ask for the outcome, until `answer` is there.
+        """See to the task (C3) and `ask` for the outcome, until `answer` is there.
 
         None if it came first, or no Rebaser told: those that are busy take long to.
         """
-        asking = asyncio.create_task(self._ask(change_set, request_id), name="ask for an outcome")
+        asking = asyncio.create_task(ask(), name="ask for an outcome")
         try:
             await asyncio.wait([answer, asking], return_when=asyncio.FIRST_COMPLETED)
             return None if answer.done() else asking.result()
@@ -184,8 +202,10 @@ class RequestSender:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
-    async def _ask(self, change_set: ChangeSet, request_id: RequestId) -> OutcomeReplyV2 | None:
+    async def _ask(
+        self, change_set: ChangeSet, request_id: RequestId, digest: str
+    ) -> OutcomeReplyV2 | None:
         await ensure_task(self._js, self._subjects, change_set)
         with suppress(Unreachable):
-            return await self.outcome(change_set, request_id)
+            return await self.outcome(change_set, request_id, digest)
         return None

@@ -7,13 +7,13 @@ to a checkpoint.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, PrivateAttr, StringConstraints
 
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
-from rebaser_core.versioning import MessageType, Versioned
+from rebaser_core.versioning import REQUEST_DIGEST, MessageType, Versioned
 from rebaser_core.wire_model import ParseFromJson, WireModel
 
 AUTHOR_LENGTH: Final = 200
@@ -136,7 +136,7 @@ class SettledRequest(WireModel):
     covers: int | None = None
     """Only of a DVU's result: it covers the roots up to this sequence (D5)."""
     message: str | None = None
-    """Why it is dead or refused."""
+    """Why it is dead or refused; of a duplicate, that its id was another request's."""
     author: Annotated[str, StringConstraints(max_length=AUTHOR_LENGTH)] | None = None
     """The author, as the request names it."""
 
@@ -153,6 +153,17 @@ class CommitV1(Versioned):
     """Sequence of the commit before this one; 0 for the first. Readers detect a hole by it."""
     control: Annotated[ControlState, Field(alias="head")]
     handled: SettledRequest | None = None
+    _request_digest: str = PrivateAttr("")
+
+    @property
+    def request_digest(self) -> str:
+        """The digest of the request that it settles, from its header; empty if that is unknown."""
+        return self._request_digest
+
+    def with_digest(self, digest: str) -> Self:
+        """Note the digest of the request that it settles."""
+        self._request_digest = digest
+        return self
 
 
 Commit: Final = MessageType("Commit", current=CommitV1)
@@ -165,7 +176,7 @@ def decode_commit_at(sequence: int, headers: Mapping[str, str], payload: bytes) 
     without a gap. So each but the first follows the one right before it, while what it says is
     what its writer expected. Raises as `Commit.decode`.
     """
-    commit = Commit.decode(headers, payload)
+    commit = Commit.decode(headers, payload).with_digest(headers.get(REQUEST_DIGEST, ""))
     if headers.get(BATCH_SEQUENCE, "1") == "1":
         return commit
     return commit.model_copy(update={"previous": sequence - 1})

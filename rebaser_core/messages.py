@@ -150,6 +150,10 @@ class SuccessV1(WireModel):
     updates_performed: UpdatesAddress
 
 
+ID_USED: Final = "refused: the id was another request's"
+"""How the message of an error begins if a request has the id of another one."""
+
+
 class ErrorDetail(WireModel):
     message: str
 

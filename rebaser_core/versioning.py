@@ -28,6 +28,10 @@ AUTHOR: Final = "X-Author"
 APPLY_REQUEST: Final = "X-Apply-Request"
 """Of a branch's difference on its way to head: the request to apply the branch."""
 
+REQUEST_DIGEST: Final = "X-Request-Digest"
+"""Of a commit: the digest of the request that it settles. Of a question for an outcome: the digest
+of the request that is meant, since another one may have had its id."""
+
 REPLY_VERSION: Final = "X-Reply-Version"
 """Of a question: the newest version of its answer that the asker reads; without it, 1."""
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rebaser_client.errors import RequestDead, RequestRefused
+from rebaser_client.errors import RequestDead, RequestIdUsed, RequestRefused
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import Correction, EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.messages import ID_USED, Correction, EnqueueUpdatesResponseV2, ErrorStatus
 
 if TYPE_CHECKING:
     from rebaser_client.outcomes.failures import Values
@@ -43,12 +43,14 @@ def committed(response: EnqueueUpdatesResponseV2) -> BatchOutcome:
     """The outcome that a reply shows.
 
     Raises:
-        RequestRefused, RequestDead: the reply is an error; nothing was done.
+        RequestIdUsed, RequestRefused, RequestDead: the reply is an error; nothing was done.
     """
     status = response.status
     if not isinstance(status, ErrorStatus):
         return BatchOutcome(response.id, status.success.commit or 0, status.success.corrections)
     message = status.error.message
+    if message.startswith(ID_USED):
+        raise RequestIdUsed(message.removeprefix(_REFUSED))
     if message.startswith(_REFUSED):
         raise RequestRefused(message.removeprefix(_REFUSED))
     raise RequestDead(f"request {response.id}: {message}")

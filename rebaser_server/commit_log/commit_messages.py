@@ -7,7 +7,7 @@ from rebaser_core.commits import Commit, CommitV1, decode_commit_at
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery, StoredMessage
-from rebaser_core.versioning import MESSAGE_ID, announced_id
+from rebaser_core.versioning import MESSAGE_ID, REQUEST_DIGEST, announced_id
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
 
 UNFINISHED: Final = "X-DVU-DUE"
@@ -75,6 +75,8 @@ def publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, A
     headers, payload = Commit.encode(entry)
     if extra_headers:
         headers |= extra_headers.get(entry.id, {})
+    if entry.request_digest:
+        headers[REQUEST_DIGEST] = entry.request_digest
     if entry.control.unfinished:
         headers[UNFINISHED] = "1"
     return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple, Self
 
-from rebaser_client.request_publisher import RETRY_FOR
+from rebaser_client.request_publisher import DIGEST_BYTES, RETRY_FOR
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import RequestId
 
@@ -21,6 +21,8 @@ at which it stored a later one: no repetition is stored later, whenever it is ha
 
 _ID_BYTES: Final = 16
 _NUMBER_BYTES: Final = 8
+_UNKNOWN: Final = bytes(DIGEST_BYTES)
+"""In place of the digest of a request that an older release settled."""
 _OUTCOMES: Final = tuple(RequestOutcome)
 _ROW_BYTES: Final = _ID_BYTES + 1 + 2 * _NUMBER_BYTES
 
@@ -30,10 +32,12 @@ class RecentRequest(NamedTuple):
 
     commit: int
     outcome: RequestOutcome
+    digest: str = ""
+    """Of the request, see `request_digest`; empty if it is unknown."""
 
 
 class RecentRequests(Mapping[RequestId, RecentRequest]):
-    """The memory of request ids: columns, oldest first, of about 170 bytes for each id.
+    """The memory of request ids: columns, oldest first, of about 175 bytes for each id.
 
     An id is forgotten once it is neither among the last `MIN_REMEMBERED` nor stored within
     `REMEMBERED_FOR` before the last one.
@@ -41,6 +45,7 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
 
     def __init__(self) -> None:
         self._ids = bytearray()
+        self._digests = bytearray()
         self._outcomes = bytearray()
         self._commits = array("q")
         self._stored = array("q")
@@ -68,16 +73,31 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
 
     def __getitem__(self, request_id: RequestId) -> RecentRequest:
         row = self._rows[request_id.bytes]
-        return RecentRequest(self._commits[row], _OUTCOMES[self._outcomes[row]])
+        digest = self._digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
+        return RecentRequest(
+            self._commits[row],
+            _OUTCOMES[self._outcomes[row]],
+            "" if digest == _UNKNOWN else digest.hex(),
+        )
 
     def remember(
-        self, request_id: RequestId, commit: int, outcome: RequestOutcome, stored: int
+        self,
+        request_id: RequestId,
+        commit: int,
+        outcome: RequestOutcome,
+        stored: int,
+        digest: str = "",
     ) -> None:
         """Add the last settled request, and forget what is too old.
 
-        `stored`: when NATS stored the request, in milliseconds since 1970.
+        Args:
+            request_id: the request's.
+            commit: the commit that settled it.
+            outcome: of the request.
+            stored: when NATS stored the request, in milliseconds since 1970.
+            digest: see `RecentRequest`.
         """
-        self._append(request_id, commit, outcome, stored)
+        self._append(request_id, commit, outcome, stored, digest)
         surplus_ends, too_old = len(self._commits) - MIN_REMEMBERED, stored - REMEMBERED_FOR
         while self._first < surplus_ends and self._stored[self._first] < too_old:
             forgotten = self._id(self._first)
@@ -88,10 +108,16 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
             self._compact()
 
     def _append(
-        self, request_id: RequestId, commit: int, outcome: RequestOutcome, stored: int
+        self,
+        request_id: RequestId,
+        commit: int,
+        outcome: RequestOutcome,
+        stored: int,
+        digest: str = "",
     ) -> None:
         self._rows[request_id.bytes] = len(self._commits)
         self._ids += request_id.bytes
+        self._digests += bytes.fromhex(digest) or _UNKNOWN
         self._outcomes.append(_OUTCOMES.index(outcome))
         self._commits.append(commit)
         self._stored.append(stored)
@@ -101,14 +127,16 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
 
     def _compact(self) -> None:
         first, self._first = self._first, 0
-        del self._ids[: first * _ID_BYTES], self._outcomes[:first]
+        del self._ids[: first * _ID_BYTES], self._digests[: first * DIGEST_BYTES]
+        del self._outcomes[:first]
         del self._commits[:first], self._stored[:first]
         self._rows = {request_id: row - first for request_id, row in self._rows.items()}
 
     def metadata(self) -> dict[str, Any]:
-        """Return plain data for a checkpoint: about 14 bytes for each id.
+        """Return plain data for a checkpoint: about 20 bytes for each id.
 
-        `recent` is what releases read that count ids and know no times.
+        `recent` is what releases read that count ids and know no times; `digests` are apart from
+        `remembered`, whose columns releases read that know no digests.
         """
         last = [(i, self[i]) for i in self._last(min(len(self), MIN_REMEMBERED))]
         first = self._first
@@ -119,6 +147,7 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
         return {
             "recent": [[str(i), known.commit, known.outcome] for i, known in last],
             "remembered": base64.b64encode(zlib.compress(b"".join(columns), 1)).decode(),
+            "digests": base64.b64encode(self._digests[first * DIGEST_BYTES :]).decode(),
         }
 
     @classmethod
@@ -127,6 +156,8 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
         requests = cls()
         if "remembered" in metadata:
             requests._read(zlib.decompress(base64.b64decode(metadata["remembered"])))
+            if "digests" in metadata:
+                requests._digests[:] = base64.b64decode(metadata["digests"])
         else:
             for text, commit, outcome in metadata["recent"]:
                 requests._append(RequestId.from_str(text), commit, RequestOutcome(outcome), 0)
@@ -137,6 +168,7 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
         self._ids = bytearray(count * _ID_BYTES)
         for place in range(_ID_BYTES):
             self._ids[place::_ID_BYTES] = columns[place * count : (place + 1) * count]
+        self._digests = bytearray(count * DIGEST_BYTES)
         self._outcomes += columns[_ID_BYTES * count : (_ID_BYTES + 1) * count]
         numbers = array("q", columns[(_ID_BYTES + 1) * count :])
         self._commits.extend(accumulate(numbers[:count]))

@@ -39,11 +39,12 @@ class State:
         self.control = commit.control
         self.commit, self.commit_id = sequence, commit.id
         if commit.handled is not None:
-            self._remember(commit.handled, sequence, commit.id.milliseconds)
+            self._remember(commit, commit.handled, sequence)
 
-    def _remember(self, handled: SettledRequest, sequence: int, stored: int) -> None:
+    def _remember(self, commit: CommitV1, handled: SettledRequest, sequence: int) -> None:
         if handled.outcome is not RequestOutcome.DUPLICATE and handled.sequence != NO_REQUEST:
-            self.recent.remember(handled.id, sequence, handled.outcome, stored)
+            stored, digest = commit.id.milliseconds, commit.request_digest
+            self.recent.remember(handled.id, sequence, handled.outcome, stored, digest)
         if handled.updates is not None and not isinstance(handled.updates, Inline):
             self.external_batches.append((sequence, handled.updates))
 

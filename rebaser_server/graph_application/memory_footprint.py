@@ -12,7 +12,7 @@ from rebaser_server.values.graph import Graph
 
 _ITEM: Final = 100
 """Bytes of a thing in a list or a dictionary, more or less."""
-_REQUEST: Final = 170
+_REQUEST: Final = 175
 """Bytes of a request that is remembered."""
 _EDIT: Final = 2_000
 """Bytes of a branch's edit beside its values: three definitions, of branch, base and head."""

@@ -3,6 +3,7 @@
 from typing import Any
 
 from rebaser_client.batches import INLINE_BYTES
+from rebaser_client.request_publisher import request_digest
 from rebaser_core.commits import AUTHOR_LENGTH, RequestOutcome, SettledRequest
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
@@ -21,7 +22,7 @@ from rebaser_server.processor.application import Changes
 from rebaser_server.processor.change_set_commands import execute
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.processor.rejection import batch_rejection, reject
+from rebaser_server.processor.rejection import batch_rejection, is_other_request, reject, used_id
 
 
 class Unprocessable(RebaserError):
@@ -112,10 +113,18 @@ def _stage_unapplied(
 def stage_duplicate(ownership: Ownership, request: Delivery, request_id: RequestId) -> None:
     """Stage the commit of a request whose id was settled before: nothing is applied.
 
-    The request was stored twice, because the server had forgotten its id.
+    The request was stored twice, because the server had forgotten its id; or it is another one,
+    as its commit says then.
     """
+    recent = ownership.state.recent.get(request_id)
+    is_other = recent is not None and is_other_request(
+        recent.digest, request_digest(request.payload)
+    )
     handled = SettledRequest(
-        id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.DUPLICATE
+        id=request_id,
+        sequence=request.stream_sequence,
+        outcome=RequestOutcome.DUPLICATE,
+        message=used_id(recent.commit) if recent is not None and is_other else None,
     )
     stage_request(ownership, request, handled)
 
@@ -138,6 +147,7 @@ def stage_request(
     ownership.stage(
         handled,
         stored=request.stored,
+        digest=request_digest(request.payload),
         action=action,
         last_sequence=handled.sequence,
         attempts=None,

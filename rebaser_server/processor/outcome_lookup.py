@@ -11,12 +11,13 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, ordered_reader
 from rebaser_core.queries.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import announced_id
+from rebaser_core.versioning import REQUEST_DIGEST, announced_id
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.recent_requests import RecentRequest, RecentRequests
 from rebaser_server.commit_log.retention import CheckpointRef
 from rebaser_server.commit_log.state_machine import StateMachine
-from rebaser_server.processor.replies import CommittedRequest, build_response
+from rebaser_server.processor.rejection import is_other_request
+from rebaser_server.processor.replies import CommittedRequest, build_response, refused_as_other
 
 log: Final = structlog.get_logger()
 
@@ -33,13 +34,19 @@ class OutcomeLookup:
         self._subjects = subjects
         self._machine = machine
 
-    async def find(self, query: OutcomeQueryV1) -> OutcomeReplyV2:
-        """Return the request's outcome. A request stored or settled meanwhile may be missed."""
+    async def find(self, query: OutcomeQueryV1, digest: str = "") -> OutcomeReplyV2:
+        """Return the request's outcome. A request stored or settled meanwhile may be missed.
+
+        `digest`: of the request that is meant; another one may have had its id.
+        """
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         # Waiting first: a request is deleted only after the log has it.
         waiting = await self._is_waiting(change_set, query.id)
-        result = await self._find_result(change_set, query.id)
-        if result is not None:
+        result, settled = await self._find_result(change_set, query.id)
+        is_other = is_other_request(settled, digest)
+        if result is not None and is_other:
+            result = refused_as_other(query.id, result.commit)
+        if result is not None and not (is_other and waiting):  # until then it may be forgotten
             response = build_response(change_set, result)
             return OutcomeReplyV2(id=query.id, state=RequestState.HANDLED, response=response)
         state = RequestState.WAITING if waiting else RequestState.UNKNOWN
@@ -60,10 +67,11 @@ class OutcomeLookup:
 
     async def _find_result(
         self, change_set: ChangeSet, request_id: RequestId
-    ) -> CommittedRequest | None:
+    ) -> tuple[CommittedRequest | None, str]:
         """Return the result from the last checkpoint, or else from a commit after it.
 
-        The log may go back much further, since it keeps the past.
+        Beside it, the digest of the request, if it is known. The log may go back much further,
+        since it keeps the past.
         """
         try:
             recent, checkpoint = await asyncio.to_thread(
@@ -73,7 +81,7 @@ class OutcomeLookup:
             log.warning("checkpoint unreadable", change_set=str(change_set), error=str(error))
             recent, checkpoint = None, 0
         if recent is not None:
-            return await self._from_recent(change_set, request_id, recent)
+            return await self._from_recent(change_set, request_id, recent), recent.digest
         return await self._scan_log(change_set, request_id, checkpoint)
 
     def _read_checkpoint(
@@ -100,7 +108,7 @@ class OutcomeLookup:
 
     async def _scan_log(
         self, change_set: ChangeSet, request_id: RequestId, after: int
-    ) -> CommittedRequest | None:
+    ) -> tuple[CommittedRequest | None, str]:
         """Return the result from the commit that settles it; a duplicate's commit is skipped."""
         reader = ordered_reader(
             self._js,
@@ -114,5 +122,6 @@ class OutcomeLookup:
                 if handled is None or handled.id != request_id or handled.sequence == NO_REQUEST:
                     continue
                 if handled.outcome is not RequestOutcome.DUPLICATE:
-                    return CommittedRequest(handled, message.stream_sequence)
-        return None
+                    digest = message.headers.get(REQUEST_DIGEST, "")
+                    return CommittedRequest(handled, message.stream_sequence), digest
+        return None, ""

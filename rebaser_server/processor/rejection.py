@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import ClosedState, RequestOutcome, SettledRequest
+from rebaser_core.messages import ID_USED
 from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetStatus
 
 if TYPE_CHECKING:
@@ -36,6 +37,22 @@ def command_rejection(state: "State", message: ChangeSetRequestV2) -> str | None
 def reject(handled: SettledRequest, reason: str) -> SettledRequest:
     message = f"refused: {reason}"[:REASON_LENGTH]
     return handled.model_copy(update={"outcome": RequestOutcome.REFUSED, "message": message})
+
+
+def is_other_request(settled: str, digest: str) -> bool:
+    """Whether a request is another one than was settled under its id, by their digests.
+
+    One that is unknown, and empty, may be the other.
+    """
+    return bool(settled and digest) and settled != digest
+
+
+def used_id(commit: int) -> str:
+    """Return why a request is refused whose id was another one's, which that commit settled."""
+    return (
+        f"{ID_USED}: commit {commit} settled that one. Nothing of this one was applied: send it "
+        "under an id of its own, and only the very same request again under the same id"
+    )
 
 
 def _closed_reason(closing: ClosedState) -> str:

@@ -16,6 +16,7 @@ from rebaser_core.messages import (
     SuccessV2,
 )
 from rebaser_server.processor.ownership.ownership import Ownership
+from rebaser_server.processor.rejection import is_other_request, used_id
 
 _FALLBACK_MESSAGES: Final = {
     RequestOutcome.DEAD: "in the dead letters",
@@ -31,30 +32,45 @@ class CommittedRequest(NamedTuple):
     commit: int
 
 
-async def final_result(ownership: Ownership, committed: CommittedRequest) -> CommittedRequest:
+async def final_result(
+    ownership: Ownership, committed: CommittedRequest, digest: str
+) -> CommittedRequest:
     """Return the result of a request that was settled just now: of a duplicate the first one's.
 
-    The ownership has written everything staged.
+    The ownership has written everything staged. `digest`: the request's.
     """
     if committed.handled.outcome is RequestOutcome.DUPLICATE:
-        return await recent_result(ownership, committed.handled.id) or committed
+        return await recent_result(ownership, committed.handled.id, digest) or committed
     return committed
 
 
-async def recent_result(ownership: Ownership, request_id: RequestId) -> CommittedRequest | None:
+async def recent_result(
+    ownership: Ownership, request_id: RequestId, digest: str
+) -> CommittedRequest | None:
     """Return the result of a request that was settled before; None if the log lost it.
 
-    The ownership has written everything staged.
+    If its id was another request's, by the `digest`, it was refused. The ownership has written
+    everything staged.
     """
     recent = ownership.state.recent.get(request_id)
     if recent is None:
         return None
+    if is_other_request(recent.digest, digest):
+        return refused_as_other(request_id, recent.commit)
     entry = await ownership.loader.log.entry(recent.commit)
     if entry is not None and entry.handled is not None:
         return CommittedRequest(entry.handled, recent.commit)
     return CommittedRequest(
         SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
     )
+
+
+def refused_as_other(request_id: RequestId, commit: int) -> CommittedRequest:
+    """Return the result of a request whose id was another one's, settled by `commit`."""
+    handled = SettledRequest(
+        id=request_id, sequence=0, outcome=RequestOutcome.REFUSED, message=used_id(commit)
+    )
+    return CommittedRequest(handled, commit)
 
 
 def shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:

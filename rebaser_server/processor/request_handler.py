@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
+from rebaser_client.request_publisher import request_digest
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_server.errors import AppendRefused, NeedsNewerVersion, RetryLater, RunEnded
@@ -104,9 +105,10 @@ class RequestHandler:
 
     async def _result(self, request: Delivery) -> CommittedRequest | None:
         committed = self._committed.get(request.stream_sequence)
+        digest = request_digest(request.payload)
         if committed is None:  # settled before (W5)
-            return await recent_result(self.ownership, request_id_of(request))
-        return await final_result(self.ownership, committed)
+            return await recent_result(self.ownership, request_id_of(request), digest)
+        return await final_result(self.ownership, committed, digest)
 
     def _is_committed(self, request: Delivery) -> bool:
         """Whether the log is known to hold the request's commit."""

@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from itertools import chain
 
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries.difference_query import DifferenceQueryV1, DifferenceReplyV2
 from rebaser_core.queries.revert_query import RevertQueryV1, RevertReplyV1
+from rebaser_core.versioning import accepted_version
 from rebaser_core.wire_model import WireModel
 from rebaser_server.queries.diff import Diff, diff
 from rebaser_server.queries.revert import plan_revert
@@ -30,7 +31,7 @@ class ComparisonService:
             return await diff(self._open_loader(change_set), computed=computed)
 
     async def difference(
-        self, query: DifferenceQueryV1, version: int
+        self, query: DifferenceQueryV1, headers: Mapping[str, str]
     ) -> AsyncGenerator[DifferenceReplyV2, None]:
         """The one reply to a query; an asker of version 1 learns only what is known.
 
@@ -43,7 +44,7 @@ class ComparisonService:
         found = await self.diff(change_set, computed=query.computed)
         parts = chain(found.updates, found.changes, found.computed or ())
         await asyncio.to_thread(self._require_few_octets, parts)
-        computed, is_old = found.computed, version < DifferenceReplyV2.VERSION
+        computed, is_old = found.computed, accepted_version(headers) < DifferenceReplyV2.VERSION
         if computed is not None and is_old:
             no_status = {"head_status": None, "branch_status": None}
             computed = [each.model_copy(update=no_status) for each in computed]
@@ -59,7 +60,9 @@ class ComparisonService:
             uncomputed=None if is_old else found.uncomputed,
         )
 
-    async def revert(self, query: RevertQueryV1, _: int) -> AsyncGenerator[RevertReplyV1, None]:
+    async def revert(
+        self, query: RevertQueryV1, _: Mapping[str, str]
+    ) -> AsyncGenerator[RevertReplyV1, None]:
         """The one reply to a query.
 
         Raises:

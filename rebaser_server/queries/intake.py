@@ -1,7 +1,7 @@
 """Receive queries of one kind, check them, and reply: a few at a time, with a bounded queue."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Never, Protocol, TypeVar
@@ -16,7 +16,7 @@ from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
 from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.queries.query_protocol import DEFAULT_REPLY_TIMEOUT, REPLY_TIMEOUT, parse_seconds
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, accepted_version, header
+from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, header
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.replies import ReplySender
 from rebaser_server.runtime.background import background
@@ -61,8 +61,8 @@ class QueryKind(Generic[QueryT, ReplyT]):
     """As in its subjects: `values` for `rebaser.values.<ws>.<cs>`."""
     query: MessageType[QueryT]
     reply: MessageType[ReplyT]
-    replies: Callable[[QueryT, int], AsyncGenerator[ReplyT, None]]
-    """The answer, in one message or more, to an asker that reads replies up to this version."""
+    replies: Callable[[QueryT, Mapping[str, str]], AsyncGenerator[ReplyT, None]]
+    """The answer, in one message or more, to a question with these headers."""
     refusal: Callable[[RequestId, str], ReplyT]
     """The reply that says why there is no answer."""
 
@@ -137,8 +137,7 @@ class Intake(Generic[QueryT, ReplyT]):
         reply_sender, result = self._reply_sender(message), "refused"
         try:
             query = await self._read(message)
-            version = accepted_version(message.headers or {})
-            async with aclosing(self._kind.replies(query, version)) as replies:
+            async with aclosing(self._kind.replies(query, message.headers or {})) as replies:
                 async for reply in replies:
                     await reply_sender.send(reply)
             result = "answered"

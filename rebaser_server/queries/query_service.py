@@ -1,6 +1,6 @@
 """Answer what is asked over plain NATS: any Rebaser does, from the log and the store."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -18,6 +18,7 @@ from rebaser_core.queries.provenance_query import ProvenanceQuery, ProvenanceRep
 from rebaser_core.queries.revert_query import RevertQuery, RevertReply
 from rebaser_core.queries.value_query import ValuesQuery, ValuesReply
 from rebaser_core.subjects import Subjects
+from rebaser_core.versioning import REQUEST_DIGEST, header
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership.held_states import HeldStates
 from rebaser_server.queries.bounds import QueryBounds
@@ -83,8 +84,10 @@ class QueryService:
         ):
             yield
 
-    async def _outcome(self, query: OutcomeQueryV1, _: int) -> AsyncGenerator[OutcomeReplyV2, None]:
-        yield await self._outcomes.find(query)
+    async def _outcome(
+        self, query: OutcomeQueryV1, headers: Mapping[str, str]
+    ) -> AsyncGenerator[OutcomeReplyV2, None]:
+        yield await self._outcomes.find(query, header(headers, REQUEST_DIGEST) or "")
 
 
 def _no_outcome(query_id: RequestId, why: str) -> OutcomeReplyV2:

@@ -1,7 +1,7 @@
 """Answer which values or functions a change set has, as of one commit, from log and store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Final
@@ -14,7 +14,7 @@ from rebaser_core.queries.value_query import (
     ValuesQueryV2,
     ValuesReplyV3,
 )
-from rebaser_core.versioning import REPLY_VERSION
+from rebaser_core.versioning import REPLY_VERSION, accepted_version
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
@@ -57,9 +57,10 @@ class ValueService:
         """A large value takes many times its octets while it is made: one at a time."""
 
     async def replies(
-        self, query: ValuesQueryV2, version: int
+        self, query: ValuesQueryV2, headers: Mapping[str, str]
     ) -> AsyncGenerator[ValuesReplyV3, None]:
         """The answer in one reply or more; none holds much but that of one large value."""
+        version = accepted_version(headers)
         if query.functions and version < _TELLS_FUNCTIONS:
             raise MalformedMessage(
                 f"functions are in version {_TELLS_FUNCTIONS} of the answer: ask with the header "

@@ -97,7 +97,7 @@ async def test_invalid_answers_reach_no_caller(bench: Bench) -> None:
     async with RebaserClient.on(bench.nc, bench.js) as client, asyncio.timeout(30):
         request_id = RequestId()
         batch = values.define(rng)
-        inbox = client._sender._replies.address(request_id)
+        inbox = f"{client._sender._replies.inbox_root}.{request_id}"
         for number in range(50):
             headers, payload = fuzzed(rng, change_set, values)
             if number % 2:

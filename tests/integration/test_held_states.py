@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries.value_query import ValuesQueryV2
+from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
@@ -41,7 +42,7 @@ class Answers:
             which=list(which),
             inputs=inputs,
         )
-        replies = [reply async for reply in self._service.replies(query, 2)]
+        replies = [reply async for reply in self._service.replies(query, {REPLY_VERSION: "2"})]
         values = [value.value for reply in replies for value in reply.values]
         return replies[0].commit, values, len(self._service.cache) > 0
 

@@ -141,7 +141,7 @@ async def test_questions_about_nothing_leave_nothing_behind(deployment: Deployme
                         workspace_id=change_set.workspace_id,
                         change_set_id=change_set.change_set_id,
                     ),
-                    2,
+                    {REPLY_VERSION: "2"},
                 )
             ]
             assert reply.values == []

@@ -1,11 +1,15 @@
 """A request's id is its own change set's: no other request under it takes its place."""
 
 import asyncio
+import json
+from pathlib import Path
 
 import pytest
 
+from rebaser_client import RequestIdUsed, RequestRefused
 from rebaser_client.batches import INLINE_UPDATES
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.outcomes.batch_outcome import committed
+from rebaser_client.request_publisher import ensure_task, request_digest
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import (
@@ -21,6 +25,7 @@ from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
+from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
 
@@ -128,6 +133,119 @@ async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> N
     )
 
     assert (await outcomes.find(query)).state is RequestState.WAITING
+
+
+@pytest.mark.parametrize("count", [1, INLINE_UPDATES + 1], ids=["inline", "in the bucket"])
+async def test_another_batch_under_an_id_is_refused_and_the_same_one_answered(
+    deployment: Deployment, count: int
+) -> None:
+    """Also by a Rebaser that knows the first one from the log, or from a checkpoint alone."""
+    [change_set], request, client = new_change_sets(1), RequestId(), deployment.client
+    values = [new_id() for _ in range(count)]
+    first = [put(value, 1) for value in values]
+    daemon = await deployment.start()
+    applied = await client.enqueue(*change_set, first, request_id=request)
+
+    async def look() -> None:
+        with pytest.raises(RequestIdUsed, match=f"commit {applied.commit} .*id of its own") as used:
+            await client.enqueue(*change_set, [put(values[0], 2)], request_id=request)
+        assert isinstance(used.value, RequestRefused)
+        again = await client.enqueue(*change_set, first, request_id=request)
+        assert again.commit == applied.commit
+        outcome = await client.outcome(*change_set, request)
+        assert isinstance(outcome.response.status, SuccessStatusV2)
+        assert outcome.response.status.success.commit == applied.commit
+
+    await look()
+    daemon.kill()
+    await client.enqueue(*change_set, [set_to(values[0], 3)], wait="stored")
+    second = await deployment.start("second", CHECKPOINT_EVERY="1")
+    await look()
+    await deployment.at_rest()
+    second.kill()
+    await deployment.start("third")
+    await look()
+
+    assert (await deployment.graph(change_set)).values[values[0]].value == 3
+    assert not await deployment.dead_letters(change_set)
+
+
+async def test_two_batches_of_one_id_that_wait_together_get_each_its_own_answer(
+    deployment: Deployment,
+) -> None:
+    """One is applied, the other refused, though one client awaits both, in one group of commits."""
+    [change_set], request, value = new_change_sets(1), RequestId(), new_id()
+    batches = [[put(value, 1)], [put(value, 2)], [put(value, 1)]]
+    replies = []
+    for batch in batches:
+        _, reply = await deployment.client.enqueue_updates_with_reply(
+            *change_set, batch, request_id=request
+        )
+        replies.append(asyncio.ensure_future(reply))
+    await deployment.start()
+
+    applied, refused, again = await asyncio.gather(*replies)
+
+    assert isinstance(applied.status, SuccessStatusV2)
+    assert again == applied
+    with pytest.raises(RequestIdUsed, match="Nothing of this one was applied"):
+        committed(refused)
+    assert (await deployment.graph(change_set)).values[value].value == 1
+
+
+async def test_a_command_shows_that_its_request_id_was_another_batchs(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    [change_set], request, value = new_change_sets(1), RequestId(), new_id()
+    await deployment.start()
+    commands = Commands(deployment)
+    await deployment.client.enqueue(*change_set, [put(value, 1)], request_id=request)
+    files = [tmp_path / "same.json", tmp_path / "other.json"]
+    for number, file in enumerate(files, 1):
+        file.write_text(json.dumps([put(value, number)]))
+
+    same = await commands.give("enqueue", *change_set, files[0], "--request-id", request, "--wait")
+    other = await commands.give("enqueue", *change_set, files[1], "--request-id", request, "--wait")
+
+    assert same.code == 0
+    assert other.code != 0
+    assert "the id was another request's" in other.out + other.err
+
+
+async def test_who_missed_the_reply_to_another_batch_of_an_id_is_told_that_it_was_refused(
+    deployment: Deployment,
+) -> None:
+    """While it waits it may still be applied, if the id is forgotten until then."""
+    [change_set], request, value = new_change_sets(1), RequestId(), new_id()
+    client, archive = deployment.client, deployment.archive(change_set)
+    daemon = await deployment.start()
+    await client.enqueue(*change_set, [put(value, 1)], request_id=request)
+    await deployment.at_rest()
+    daemon.kill()
+    await client.enqueue_updates(*change_set, [put(value, 2)], request_id=request)
+    stored = await deployment.js.get_message(
+        deployment.subjects.requests_stream,
+        last_by_subject=deployment.subjects.requests(change_set),
+    )
+    assert stored is not None
+    digest = request_digest(stored.payload)
+    outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.machine)
+    query = OutcomeQueryV1(
+        id=request,
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+    )
+
+    waiting = await outcomes.find(query, digest)
+    await deployment.start("second")
+    await deployment.at_rest()
+    refused = await outcomes.find(query, digest)
+    asked = await client._sender.outcome(change_set, request, digest)
+
+    assert waiting.state is RequestState.WAITING
+    assert refused.response == asked.response
+    with pytest.raises(RequestIdUsed):
+        committed(refused.response)
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ import pytest
 from blake3 import blake3
 
 from rebaser_client.batches import INLINE_UPDATES
-from rebaser_client.errors import RequestRefused
+from rebaser_client.errors import RequestIdUsed, RequestRefused
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.messages import ObjectRef, StoreRef, UpdatesBatch, UpdatesBatchV3
@@ -69,6 +69,10 @@ async def test_a_table_takes_effect_once_and_survives_a_crash(deployment: Deploy
     await deployment.at_rest()
 
     assert await last_of(deployment, change_set, ladder) == 2 * COUNT
+    with pytest.raises(RequestIdUsed):
+        await client.enqueue_table(
+            *change_set, ladder.table(3), functions=ladder.define, request_id=request_id
+        )
 
 
 @pytest.mark.long

@@ -8,6 +8,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries.value_query import ValuesQueryV2, ValuesReplyV3
+from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.query_service import QueryService
@@ -27,7 +28,7 @@ async def ask(served: QueryService, change_set: ChangeSet, *which: str) -> Value
         change_set_id=change_set.change_set_id,
         which=list(which),
     )
-    [reply] = [reply async for reply in served.values.replies(query, 2)]
+    [reply] = [reply async for reply in served.values.replies(query, {REPLY_VERSION: "2"})]
     return reply
 
 

@@ -20,6 +20,8 @@ class Stored(NamedTuple):
     id: int
     at: int
     """Tick of the server's clock at which it was stored."""
+    content: int = 0
+    """Another one is another request, though its id be the same."""
 
 
 class State(NamedTuple):
@@ -29,6 +31,7 @@ class State(NamedTuple):
     sent: int = 0
     """Requests of other ids that were stored."""
     repeats: int = 0
+    reuses: int = 0
     first: int = -1
     """When the client sent its request for the first time; -1: not yet."""
     queue: tuple[Stored, ...] = ()
@@ -36,6 +39,8 @@ class State(NamedTuple):
     """Oldest first."""
     effects: int = 0
     """Of the repeated request."""
+    misled: bool = False
+    """Whether a request was answered with what became of another one."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,8 @@ class Rules:
     """An id is kept for twice the horizon, however many others come."""
     stored_time: bool = True
     """Time passes from one request's storing to another's, not from one commit to another."""
+    by_content: bool = True
+    """A request whose id is another one's is refused, not answered as that one was."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +60,16 @@ class Remembering:
     others: int = 2
     ticks: int = 4
     repeats: int = 2
+    reuses: int = 0
+    """Other requests under the repeated one's id."""
     rules: Rules = Rules()
 
     def initial(self) -> State:
         return State()
 
     def broken(self, state: State) -> str:
+        if state.misled:
+            return "S1: a request that has no effect was answered as another one that has"
         return "S3: the repeated request took effect twice" if state.effects > 1 else ""
 
     def restless(self, state: State) -> str:
@@ -73,6 +84,9 @@ class Remembering:
         elif state.repeats < self.repeats and state.clock - state.first <= HORIZON:
             again = _store(state, REPEATED)._replace(repeats=state.repeats + 1)
             yield Step("the client stores it again", again, fault=True)
+        if state.reuses < self.reuses:
+            other = _store(state, REPEATED, content=1)._replace(reuses=state.reuses + 1)
+            yield Step("a client stores another request under its id", other, fault=True)
         if state.sent < self.others:
             other = _store(state, state.sent + 1)._replace(sent=state.sent + 1)
             yield Step("another request is stored", other)
@@ -82,16 +96,23 @@ class Remembering:
     def _handles(self, state: State) -> Step:
         request, *queue = state.queue
         state = state._replace(queue=tuple(queue))
-        if any(known.id == request.id for known in state.memory):
+        known = next((each for each in state.memory if each.id == request.id), None)
+        if known is not None and known.content == request.content:
             return Step("the run finds a duplicate", state)
+        if known is not None:
+            if self.rules.by_content:
+                return Step("the run refuses another request of a known id", state)
+            return Step(
+                "the run takes another request for a duplicate", state._replace(misled=True)
+            )
         now = request.at if self.rules.stored_time else state.clock
-        memory = [*state.memory, Stored(request.id, now)]
+        memory = [*state.memory, Stored(request.id, now, request.content)]
         while len(memory) > RING and not (self.rules.by_time and memory[0].at >= now - 2 * HORIZON):
             memory.pop(0)
-        effects = state.effects + (request.id == REPEATED)
+        effects = state.effects + (request.id == REPEATED and request.content == 0)
         after = state._replace(memory=tuple(memory), effects=effects)
         return Step(f"the run commits request {request.id}", after)
 
 
-def _store(state: State, request_id: int) -> State:
-    return state._replace(queue=(*state.queue, Stored(request_id, state.clock)))
+def _store(state: State, request_id: int, content: int = 0) -> State:
+    return state._replace(queue=(*state.queue, Stored(request_id, state.clock, content)))

@@ -93,6 +93,10 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (client.QuotaExceeded, "Delete change sets that you do not need, or raise REBASER_LIMITS__*."),
     (client.ReadRefused, "`rebaser values` reads from the store instead."),
     (
+        client.RequestIdUsed,
+        "Nothing was changed. Send it again with another --request-id, or without one.",
+    ),
+    (
         client.RequestRefused,
         (
             "Nothing was changed. `rebaser change-sets describe ADDRESS` shows the state "

@@ -78,6 +78,7 @@ class Ownership:
         handled: SettledRequest | None = None,
         *,
         stored: float | None = None,
+        digest: str = "",
         action: str | None = None,
         **changes: Any,
     ) -> None:
@@ -86,6 +87,7 @@ class Ownership:
         Args:
             handled: the request that it settles.
             stored: when NATS stored that request, in seconds since 1970.
+            digest: of that request, see `request_digest`.
             action: the action on the change set as a whole that the request asks for.
             **changes: new values of fields of the control record.
         """
@@ -95,7 +97,7 @@ class Ownership:
             self._staged_requests.add(handled.id)
         own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
         entry = CommitV1(id=own_id, previous=previous, control=control, handled=handled)
-        self._staged.append(entry)
+        self._staged.append(entry.with_digest(digest))
         if action is not None:
             self._staged_actions[own_id] = action
 

@@ -1,7 +1,7 @@
 """Answer why a value is what it is, from a change set's state and the commits that are kept."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import NamedTuple
 
 from rebaser_core.commits import ControlState
@@ -45,7 +45,7 @@ class ProvenanceService:
         self._cache = cache
 
     async def replies(
-        self, query: ProvenanceQueryV1, _: int
+        self, query: ProvenanceQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[ProvenanceReplyV1, None]:
         """The one reply to a query."""
         yield await self.find(query)

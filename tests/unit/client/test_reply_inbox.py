@@ -14,10 +14,11 @@ from tests.wire.samples import FAILED, REQUEST, SAMPLES, response
 RESPONSE = response(FAILED)
 WHERE = ChangeSet(RESPONSE.workspace_id, RESPONSE.change_set_id)
 OTHER = RequestId.from_int(8)
+DIGEST = "01234567"
 
 
 def message(headers, payload):
-    return Msg(_client=Client(), subject="_INBOX.a.b", headers=headers, data=payload)
+    return Msg(_client=Client(), subject=f"_INBOX.a.b-{DIGEST}", headers=headers, data=payload)
 
 
 def answer():
@@ -30,11 +31,11 @@ def replies():
 
 
 def test_every_request_has_an_inbox_of_its_own(replies):
-    assert replies.address(REQUEST) == f"_INBOX.a.{REQUEST}"
+    assert replies.address(REQUEST, DIGEST) == f"_INBOX.a.{REQUEST}-{DIGEST}"
 
 
 async def test_a_response_reaches_its_request(replies):
-    mine, others = replies.expect(WHERE, REQUEST), replies.expect(WHERE, OTHER)
+    mine, others = replies.expect(WHERE, REQUEST, DIGEST), replies.expect(WHERE, OTHER, DIGEST)
 
     await replies.receive(answer())
 
@@ -43,8 +44,8 @@ async def test_a_response_reaches_its_request(replies):
 
 
 async def test_a_response_does_not_reach_another_change_sets_request_of_the_same_id(replies):
-    mine = replies.expect(WHERE, REQUEST)
-    elsewhere = replies.expect(WHERE._replace(change_set_id=ChangeSetId()), REQUEST)
+    mine = replies.expect(WHERE, REQUEST, DIGEST)
+    elsewhere = replies.expect(WHERE._replace(change_set_id=ChangeSetId()), REQUEST, DIGEST)
 
     await replies.receive(answer())
 
@@ -52,9 +53,18 @@ async def test_a_response_does_not_reach_another_change_sets_request_of_the_same
     assert not elsewhere.done()
 
 
+async def test_a_response_does_not_reach_another_batch_of_the_same_id(replies):
+    mine, other = replies.expect(WHERE, REQUEST, DIGEST), replies.expect(WHERE, REQUEST, "89abcdef")
+
+    await replies.receive(answer())
+
+    assert mine.result() == RESPONSE
+    assert not other.done()
+
+
 async def test_an_answer_of_version_1_reads_as_the_current_one(replies):
     sample = next(s for s in SAMPLES if str(s) == "EnqueueUpdatesResponse-v1")
-    mine = replies.expect(WHERE, REQUEST)
+    mine = replies.expect(WHERE, REQUEST, DIGEST)
 
     await replies.receive(
         message(sample.headers("application/json"), sample.payload("application/json"))
@@ -64,7 +74,7 @@ async def test_an_answer_of_version_1_reads_as_the_current_one(replies):
 
 
 async def test_the_first_answer_is_final(replies):
-    mine = replies.expect(WHERE, REQUEST)
+    mine = replies.expect(WHERE, REQUEST, DIGEST)
 
     await replies.receive(answer())
     await replies.receive(answer())
@@ -73,7 +83,7 @@ async def test_the_first_answer_is_final(replies):
 
 
 async def test_nonsense_answers_no_request(replies):
-    mine = replies.expect(WHERE, REQUEST)
+    mine = replies.expect(WHERE, REQUEST, DIGEST)
 
     await replies.receive(message(None, b""))
     await replies.receive(message({"X-MESSAGE-TYPE": "EnqueueUpdatesResponse"}, b"\xff"))
@@ -82,7 +92,7 @@ async def test_nonsense_answers_no_request(replies):
 
 
 async def test_an_unawaited_answer_is_dropped(replies):
-    replies.expect(WHERE, REQUEST).cancel()
+    replies.expect(WHERE, REQUEST, DIGEST).cancel()
 
     await replies.receive(answer())
     await asyncio.sleep(0)
@@ -91,8 +101,8 @@ async def test_an_unawaited_answer_is_dropped(replies):
 
 async def test_a_retry_right_after_a_timeout_gets_the_reply(replies):
     """The same request is sent again after an error, before the loop has turned once."""
-    replies.expect(WHERE, REQUEST).cancel()
-    again = replies.expect(WHERE, REQUEST)
+    replies.expect(WHERE, REQUEST, DIGEST).cancel()
+    again = replies.expect(WHERE, REQUEST, DIGEST)
     await asyncio.sleep(0)
 
     await replies.receive(answer())
@@ -101,7 +111,7 @@ async def test_a_retry_right_after_a_timeout_gets_the_reply(replies):
 
 
 async def test_a_cancelled_waiter_leaves_the_others_waiting(replies):
-    first, second = replies.expect(WHERE, REQUEST), replies.expect(WHERE, REQUEST)
+    first, second = replies.expect(WHERE, REQUEST, DIGEST), replies.expect(WHERE, REQUEST, DIGEST)
 
     first.cancel()
     await replies.receive(answer())
@@ -111,8 +121,8 @@ async def test_a_cancelled_waiter_leaves_the_others_waiting(replies):
 
 
 async def test_finished_waiters_leave_nothing_behind(replies):
-    replies.expect(WHERE, REQUEST).cancel()
-    replies.expect(WHERE, REQUEST)
+    replies.expect(WHERE, REQUEST, DIGEST).cancel()
+    replies.expect(WHERE, REQUEST, DIGEST)
     await replies.receive(answer())
     await asyncio.sleep(0)
 

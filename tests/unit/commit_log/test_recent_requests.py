@@ -99,6 +99,38 @@ def test_a_checkpoint_keeps_ids_commits_outcomes_and_times(count):
     assert again.metadata() == requests.metadata()
 
 
+def test_a_checkpoint_keeps_the_digests_that_are_known():
+    requests, digests = RecentRequests(), ["01234567", "", "89abcdef"]
+    for commit, (request_id, digest) in enumerate(zip(IDS[:3], digests, strict=True), 1):
+        requests.remember(request_id, commit, RequestOutcome.APPLIED, BEGINNING, digest)
+
+    again = RecentRequests.from_metadata(json.loads(json.dumps(requests.metadata())))
+
+    assert [again[each].digest for each in IDS[:3]] == digests
+
+
+def test_digests_are_forgotten_with_their_ids(monkeypatch):
+    monkeypatch.setattr(recent_requests, "MIN_REMEMBERED", 2)
+    requests = RecentRequests()
+
+    for number, request_id in enumerate(IDS):
+        stored = BEGINNING + number * 2 * REMEMBERED_FOR
+        requests.remember(request_id, number, RequestOutcome.APPLIED, stored, f"{number + 1:08x}")
+
+    assert requests[IDS[-1]].digest == f"{len(IDS):08x}"
+    assert RecentRequests.from_metadata(requests.metadata()) == requests
+    assert len(requests._digests) <= 4 * 5
+
+
+def test_a_checkpoint_without_digests_is_read():
+    metadata = remembering(IDS[:2]).metadata()
+    del metadata["digests"]
+
+    assert RecentRequests.from_metadata(metadata)[IDS[1]] == RecentRequest(
+        2, RequestOutcome.APPLIED
+    )
+
+
 def test_a_checkpoint_of_an_older_release_is_read():
     metadata = {"recent": [[str(IDS[0]), 7, "applied"], [str(IDS[1]), 8, "dead"]]}
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from rebaser_client import RequestDead, RequestRefused
+from rebaser_client import RequestDead, RequestIdUsed, RequestRefused
 from rebaser_client.outcomes.batch_outcome import BatchOutcome, committed
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
+    ID_USED,
     EnqueueUpdatesResponseV2,
     ErrorDetail,
     ErrorStatus,
@@ -36,6 +37,7 @@ def test_a_success_has_its_commit() -> None:
     ("message", "error", "shown"),
     [
         ("refused: it is applied", RequestRefused, "^it is applied$"),
+        (f"{ID_USED}: commit 7", RequestIdUsed, "^the id was another request's: commit 7$"),
         ("missing batch", RequestDead, "^request [0-9A-Z]{26}: missing batch$"),
     ],
 )
