@@ -27,6 +27,7 @@ class SyncReader(Blocking[ChangeSetReader]):
     """As `ChangeSetReader`."""
 
     values = blocking(ChangeSetReader.values)
+    functions = blocking(ChangeSetReader.functions)
     why = blocking(ChangeSetReader.why)
     difference = blocking(ChangeSetReader.difference)
     plan_revert = blocking(ChangeSetReader.plan_revert)

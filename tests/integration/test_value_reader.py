@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from rebaser_core.queries.value_query import (
     ValuesReplyV1,
     ValuesReplyV2,
 )
-from rebaser_core.versioning import MESSAGE_VERSION, MessageType, downgrade_to
+from rebaser_core.versioning import MESSAGE_VERSION, REPLY_VERSION, MessageType, downgrade_to
 from rebaser_server.queries import selection
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.intake import QUEUE, Intake, QueryKind
@@ -244,8 +244,11 @@ async def test_an_older_rebaser_does_not_tell_functions_and_the_client_says_so(
     """What it knows, values, it goes on telling."""
     service = deployment.answering(QueryBounds()).values
 
-    async def replies(query: ValuesQueryV1, version: int) -> AsyncGenerator[ValuesReplyV2, None]:
-        async for reply in service.replies(query.upgrade(), min(version, 2)):
+    async def replies(
+        query: ValuesQueryV1, headers: Mapping[str, str]
+    ) -> AsyncGenerator[ValuesReplyV2, None]:
+        version = str(min(int(headers[REPLY_VERSION]), 2))
+        async for reply in service.replies(query.upgrade(), {**headers, REPLY_VERSION: version}):
             yield downgrade_to(reply, ValuesReplyV2)
 
     older = QueryKind(

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.spark
 SLOW = """
 import os, time
 
-def slow(value, path):
+def records(value, path):
     with open(path, "a") as file:
         file.write(f"{os.getpid()}\\n")
     if value < 0:
@@ -54,7 +54,7 @@ class SlowValue:
 
     async def define(self) -> None:
         func, inputs = new_id(), {"value": self._source, "path": self._place}
-        function = {"funcId": func, "name": "slow", "runtime": "python", "code": "slow"}
+        function = {"funcId": func, "name": "records", "runtime": "python", "code": "records"}
         await self._deployment.client.enqueue_updates(
             *self._change_set,
             [
@@ -93,7 +93,7 @@ class SlowValue:
 async def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Deployment]:
     functions = tmp_path / "functions"
     functions.mkdir()
-    install(functions, "slow_function", SLOW, {"slow": "slow_function:slow"})
+    install(functions, "slow_function", SLOW, {"records": "slow_function:records"})
     monkeypatch.setenv("PYTHONPATH", str(functions), prepend=os.pathsep)
     with running(NatsServer(tmp_path / "nats")) as server:
         async with deployed(server, tmp_path) as made:

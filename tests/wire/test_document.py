@@ -26,6 +26,7 @@ from rebaser_core.versioning import (
     MESSAGE_TYPE,
     REPLY_INBOX,
     REPLY_VERSION,
+    REQUEST_DIGEST,
 )
 from rebaser_server.processor import dead_letters
 from rebaser_server.values.rebase import apply_results, rebase
@@ -125,6 +126,7 @@ def test_the_page_lists_every_header():
         APPLY_REQUEST,
         AUTHOR,
         REPLY_VERSION,
+        REQUEST_DIGEST,
         *(
             query_protocol.ACCEPTS_PIECES,
             query_protocol.REPLY_TIMEOUT,
