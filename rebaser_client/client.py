@@ -45,7 +45,7 @@ _LIMITS: Final = BatchLimits()
 
 
 class _Lifetime:
-    """How long a client may be used, and where: in its process and loop, until it is closed."""
+    """Process and event loop in which a client may be used until it is closed."""
 
     def __init__(self, nc: Client) -> None:
         self._nc = nc

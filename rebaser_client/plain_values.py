@@ -21,7 +21,7 @@ _PLAIN_KINDS: Final = "biufUO"
 
 
 class _TooDeepError(Exception):
-    """It is nested deeper than any value may be; perhaps it holds itself."""
+    """Data is nested deeper than a value may be, perhaps because it contains itself."""
 
 
 def plain(value: Any) -> Any:

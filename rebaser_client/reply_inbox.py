@@ -15,8 +15,8 @@ from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 
 _Key = tuple[ChangeSet, RequestId, str]
-"""With the digest. Change sets may have requests of one id: it is a change set's own. A second
-request of one change set and id is refused, which is no answer to the first."""
+"""Change set, id and digest of a request. An id belongs to its change set: others may have it, too.
+A second request of one change set and id is refused, which is no answer to the first."""
 
 
 class ReplyInbox:

@@ -35,7 +35,7 @@ _FULL: Final = (
 )
 
 DIGEST_BYTES: Final = 4
-"""Octets of a request's digest: of 4,000 million requests that have another one's id, about one
+"""Bytes of a request's digest: of 4,000 million requests that have another one's id, about one
 passes for that other one."""
 
 

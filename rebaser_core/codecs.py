@@ -109,7 +109,7 @@ _REMEDIES: Final = {
     "frozenset": "; write a list",
     "UUID": "; write str(x)",
 }
-"""What to write instead of what programs have at hand."""
+"""Type that programs often have → the end of the error, which says what to write instead."""
 
 
 def _refuse(item: Any) -> NoReturn:

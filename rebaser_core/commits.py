@@ -136,7 +136,7 @@ class SettledRequest(WireModel):
     covers: int | None = None
     """Only of a DVU's result: it covers the roots up to this sequence (D5)."""
     message: str | None = None
-    """Why it is dead or refused; of a duplicate, that its id was another request's."""
+    """Reason why it is dead or refused; of a duplicate, that its id was another request's."""
     author: Annotated[str, StringConstraints(max_length=AUTHOR_LENGTH)] | None = None
     """The author, as the request names it."""
 

@@ -151,7 +151,7 @@ class SuccessV1(WireModel):
 
 
 ID_USED: Final = "refused: the id was another request's"
-"""How the message of an error begins if a request has the id of another one."""
+"""Beginning of the error for a request under the id of another one."""
 
 
 class ErrorDetail(WireModel):

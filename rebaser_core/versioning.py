@@ -29,8 +29,8 @@ APPLY_REQUEST: Final = "X-Apply-Request"
 """Of a branch's difference on its way to head: the request to apply the branch."""
 
 REQUEST_DIGEST: Final = "X-Request-Digest"
-"""Of a commit: the digest of the request that it settles. Of a question for an outcome: the digest
-of the request that is meant, since another one may have had its id."""
+"""Digest of a request. A commit has that of the request that it settles. A question for an outcome
+has that of the request that it means, since another one may have had the id."""
 
 REPLY_VERSION: Final = "X-Reply-Version"
 """Of a question: the newest version of its answer that the asker reads; without it, 1."""
@@ -66,7 +66,7 @@ def downgrade_to(message: Versioned, older: type[VersionedT]) -> VersionedT:
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the header of that name, in whatever case; the name as it is written comes first."""
+    """Return the header of that name, in any case; the name as it is written comes first."""
     value = headers.get(name)
     if value is None:
         wanted = name.lower()

@@ -21,10 +21,10 @@ from rebaser_core.plain_json import INT_MAX, INT_MIN
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".toml")
 
 MAX_SIZE: Final = 256 << 20
-"""What a file holds at most: its octets, or the text of all that it stands for, see `size_of`."""
+"""Limit of a file's bytes, and of the size of all its values together, see `size_of`."""
 
 _EACH: Final = 16
-"""What every value, list and object counts beside its text."""
+"""Size that a value, list or object has besides that of its text."""
 
 _MAX_DEPTH: Final = codecs.MAX_MESSAGE_DEPTH
 _TOO_DEEP: Final = f"nested deeper than {_MAX_DEPTH}"
@@ -43,7 +43,7 @@ def too_large(what: str = "it") -> InvalidDraft:
 
 
 def size_of(text: str) -> int:
-    """What a value with that text counts."""
+    """Size of a value with that text, as `MAX_SIZE` limits it."""
     return _EACH + len(text)
 
 
@@ -139,7 +139,7 @@ _BEFORE_VALUE: Final = re.compile(r"\s*:")
 
 
 def _first_fault(text: str) -> tuple[int, str] | None:
-    """Where well-formed JSON first says what is refused, and what that is."""
+    """Offset of the first fault in well-formed JSON, and what it is."""
     keys: list[set[str]] = []
     for found in _TOKEN.finditer(text):
         word, offset = found[0], found.start()
@@ -180,7 +180,7 @@ def _is_text(text: str) -> bool:
 
 
 def _number_fault(token: str) -> str | None:
-    """What is wrong with the number, `null`, `true` or `false` that a token is."""
+    """Fault of a token that is a number, `null`, `true` or `false`; None if it has none."""
     if token in ("null", "true", "false"):
         return None
     if token.lstrip("-").isdecimal():
@@ -232,7 +232,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def _foreign(data: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """What in the data of a TOML text JSON cannot say, each with its place."""
+    """Messages about TOML data that JSON does not have, each with its place."""
     if len(path) > _MAX_DEPTH:
         yield f"{'.'.join(path)[:80]}…: {_TOO_DEEP}"
     elif isinstance(data, dict | list):
@@ -292,7 +292,7 @@ def _words(text: object) -> str:
 
 
 _FOREIGN_BREAK: Final = re.compile("[\x85\u2028\u2029]")
-"""To ruamel.yaml they are breaks, and to YAML 1.2 characters like others."""
+"""Line breaks for ruamel.yaml, but ordinary characters in YAML 1.2."""
 
 _NO_KEY: Final = object()
 _MERGE: Final = "<<"
@@ -312,7 +312,7 @@ class _Open:
         self.merged: list[Any] = []
 
     def end(self) -> Any:
-        """What was read, with the keys that are merged into it."""
+        """Data that was read, with the keys that are merged into it."""
         if not self.merged:
             return self.data
         whole: dict[str, Any] = {}
@@ -463,7 +463,7 @@ _NUMBERS_BEGIN: Final = frozenset("+-.0123456789")
 
 
 def _plain(event: Any, text: str) -> Any:
-    """What a text without quotes stands for."""
+    """Value of a scalar without quotes."""
     if text[:1] not in _NUMBERS_BEGIN:
         return _CONSTANTS.get(text, text)
     if _WHOLE.fullmatch(text):
@@ -487,7 +487,7 @@ def _required(event: Any, number: float | None, what: str) -> float:
 
 
 def _tagged(event: Any, tag: str, text: str) -> Any:
-    """What a text with a tag of the core schema stands for."""
+    """Value of a scalar with a tag of the core schema."""
     if tag in ("!", f"{_CORE}str"):
         return text
     plain = _plain(event, text)

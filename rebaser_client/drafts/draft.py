@@ -71,7 +71,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class ComputedByName:
-    """What a value shall be computed by, if that is known by name alone."""
+    """Definition of a computed value whose function is known by name alone."""
 
     function: FunctionName
     ordered: list[str | list[str]]
@@ -83,7 +83,7 @@ class ComputedByName:
             yield from _as_list(given)
 
     def computed(self, name: str, function: Function) -> Computed:
-        """What the value of that name is, once the function is known."""
+        """Definition of the value of that name with the function that was found."""
         return Computed(function, _bind(name, function, self.ordered, self.named))
 
 

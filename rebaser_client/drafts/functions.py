@@ -42,7 +42,7 @@ _VERSION: Final = "version"
 """The attribute by which Rebaser knows the version of an installed function."""
 
 _CEL_PLACE: Final = re.compile(r"<input>:(\d+):(\d+): (.*?)(?: \(in container ''\))?$")
-"""What CEL's engine says of a mistake: line, column from 1, and the mistake."""
+"""Form of an error of CEL's engine: line, column from 1, and the mistake."""
 
 _NAME_LENGTH: Final = 80
 """Characters of CEL text that name a function without a name."""
@@ -58,9 +58,9 @@ class Function:
     parameters: tuple[str, ...] | None = None
     """Names of its inputs in order; None: any, and only by name."""
     needed: frozenset[str] = field(default=frozenset(), compare=False)
-    """Those of its inputs that no value may leave out."""
+    """Names of the inputs that every value must have."""
     func_id: str | None = field(default=None, compare=False)
-    """Its id, if it is in the change set."""
+    """Id of the function, if it is in the change set."""
 
     def update(self, func_id: str) -> PutFunc:
         """The update that defines it."""
@@ -95,7 +95,7 @@ def cel(expression: str, *, name: str | None = None) -> Function:
 
 
 def cel_mistake(expression: str, variables: Iterable[str]) -> str | None:
-    """Why the expression cannot be compiled with these variables, and where; None if it can.
+    """Reason why CEL with these variables cannot be compiled, with its place; None if it can.
 
     Raises:
         ImportError: the engine is not installed, or not for this machine.

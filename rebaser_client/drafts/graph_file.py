@@ -180,7 +180,7 @@ def _table(directory: Path, file: str, text: list[str]) -> list[Row]:
 
 
 def _size(tables: list[list[Row]]) -> int:
-    """What all combinations of their rows count, of `MAX_SIZE`."""
+    """Size of all combinations of the tables' rows, as `MAX_SIZE` limits it."""
     combinations = prod(map(len, tables))
     return sum(
         combinations // len(rows) * sum(map(row_size, rows)) for rows in tables if combinations

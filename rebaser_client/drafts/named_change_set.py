@@ -128,7 +128,7 @@ class NamedChangeSet:
         return await self._enqueuer.settled(*await self.ids(), commit)
 
     async def progress(self, commit: int | None = None) -> AsyncIterator[Progress]:
-        """How far the work on `commit`, or the last one, is; ends when `settled` would return."""
+        """Progress of the work on `commit`, or the last one; ends when `settled` would return."""
         async for step in self._enqueuer.progress(*await self.ids(), commit):
             yield step
 
@@ -205,7 +205,7 @@ class NamedChangeSet:
     async def _behind(
         self, draft: Draft, existing: dict[str, ValueSnapshot]
     ) -> list[ValueSnapshot]:
-        """All that the draft's inputs are computed from, level by level."""
+        """Values that the draft's inputs are computed from, level by level."""
         found: list[ValueSnapshot] = []
         seen = {value.id for value in existing.values()}
         level = [value for name, value in existing.items() if name not in draft.definitions]
@@ -217,7 +217,7 @@ class NamedChangeSet:
         return found
 
     async def _functions(self, draft: Draft) -> list[FunctionSnapshot]:
-        """Those of the change set that the draft knows by name; more if one of them is missing."""
+        """Functions of the change set that the draft names; others, too, if one is missing."""
         definitions = draft.definitions.values()
         names = {each.function.name for each in definitions if isinstance(each, ComputedByName)}
         if not names:

@@ -63,7 +63,7 @@ class LoadPlan:
     unchanged: int
     """Values that are as the draft says already."""
     warnings: tuple[str, ...] = ()
-    """What could not be checked here, and may fail when it is computed."""
+    """Warnings of what could not be checked here, and may fail when it is computed."""
 
     def __bool__(self) -> bool:
         return bool(self.updates)

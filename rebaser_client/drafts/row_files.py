@@ -60,7 +60,7 @@ def read_csv(path: str | Path, *, text: Iterable[str] = ()) -> Rows:
 
 
 def row_size(row: Mapping[str, Any]) -> int:
-    """What a row of plain data counts, of `documents.MAX_SIZE`; about, where cells are nested."""
+    """Size of a row, see `documents.MAX_SIZE`; cells that are not text count as empty text."""
     return sum(size_of(cell if isinstance(cell, str) else "") for cell in row.values())
 
 
@@ -147,7 +147,7 @@ def _quoted_line(text: str, position: int, line: int, columns: list[str]) -> tup
 
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _DIGITS: Final = 19
-"""Of the largest integer of 64 bits."""
+"""Digits of the largest integer of 64 bits."""
 
 
 def _make_numbers(column: str, rows: Rows) -> None:

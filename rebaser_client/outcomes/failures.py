@@ -27,7 +27,7 @@ class MissingResults:
     blocked: Values
     """Values that are not computed because one of their inputs failed."""
     affected_blocked: Values = field(default=(), kw_only=True)
-    """Those of them that depend on what the request changed."""
+    """Blocked values that depend on what the request changed; all, if its commit is not given."""
 
 
 async def read_missing_results(

@@ -54,9 +54,9 @@ class NatsUnreachable(JetStreamError):
 
 
 class BadServerUrl(JetStreamError, ValueError):
-    """It has another scheme, or no host, or a port that none has; the message says what is meant.
+    """A server's URL has another scheme, lacks a host, or has an impossible port.
 
-    Trying again will fail again.
+    The message says how such a URL looks. Trying again will fail again.
     """
 
 

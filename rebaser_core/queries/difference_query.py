@@ -85,8 +85,8 @@ class DifferenceReplyV2(Versioned):
     VERSION: ClassVar = 2
     commit: Annotated[int, Field(ge=0)]
     digest: str = ""
-    """Of the updates and of what head has in their place. A request to apply the branch that names
-    it applies this difference only."""
+    """Digest of the updates and of what head has in their place. A request to apply the branch that
+    names it applies this difference only."""
     updates: list[Update] = Field(default_factory=list)
     changes: list[ChangedDefinition] = Field(default_factory=list)
     computed: list[ComputedDifference] | None = None

@@ -71,7 +71,7 @@ class FunctionSnapshot(WireModel):
     runtime: str
     code: str
     users: Annotated[int, Field(ge=0)]
-    """How many values it computes."""
+    """Number of values that it computes."""
 
 
 class ValuesReplyV1(Versioned):
@@ -124,7 +124,7 @@ class ValuesReplyV3(Versioned):
     error: str | None = None
     due: bool | None = None
     functions: list[FunctionSnapshot] | None = None
-    """None if values were asked for."""
+    """Functions that were asked for; None if values were."""
 
     def to_oldest_version(self) -> "ValuesReplyV1 | ValuesReplyV2 | ValuesReplyV3":
         if self.functions is not None:

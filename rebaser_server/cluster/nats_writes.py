@@ -26,7 +26,7 @@ _PERMISSIONS_TIMEOUT: Final = 1.0  # seconds; a user who may not ask gets no ans
 
 
 async def refusal(js: JetStream, subjects: Subjects, stream: str) -> JetStreamError | None:
-    """Why NATS does not write to the stream; it is asked to delete what no stream has.
+    """Error of NATS if it does not write to the stream: it is asked to delete what no stream has.
 
     A publish whose precondition fails would not do: a server that cannot write refuses it, too.
     """
@@ -72,7 +72,7 @@ def _matches(pattern: str, subject: str) -> bool:
 async def why_not_written(
     js: JetStream, subjects: Subjects, may: Callable[[str], bool] = lambda _: True
 ) -> str | None:
-    """Why NATS writes no requests or no commits; None if it does, or may not be tried.
+    """Reason why NATS writes no requests or commits; None if it does, or may not be tried.
 
     Raises:
         JetStreamError: NATS does not answer.
@@ -87,13 +87,13 @@ async def why_not_written(
 
 
 class WriteWatch:
-    """Whether NATS writes, looked up again and again; each change of it is logged."""
+    """Watch of whether NATS writes; each change of that is logged."""
 
     def __init__(self, js: JetStream, subjects: Subjects) -> None:
         self._js = js
         self._subjects = subjects
         self.problem: str | None = None
-        """Why it did not at the last look."""
+        """Reason why it did not write at the last look; None if it did."""
 
     async def look(self) -> None:
         """Look it up now."""

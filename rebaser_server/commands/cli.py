@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _foreign(arguments: argparse.Namespace) -> str | None:
-    """What is wrong with an argument that is no UTF-8; the path of a file may be anything."""
+    """Fault of an argument that is not UTF-8, or None; the path of a file may be any bytes."""
     for given in vars(arguments).values():
         for word in given if isinstance(given, list | tuple) else [given]:
             try:
@@ -118,7 +118,7 @@ def _report(error: BaseException) -> None:
 
 
 def _written(details: str) -> str:
-    """Where the details are: in the user's directory of states, or one for temporary files."""
+    """Write details to the user's directory of states, or a temporary file; say where they are."""
     import hashlib
     import tempfile
 

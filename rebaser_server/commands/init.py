@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rebaser_server.settings.settings import Settings
 
 _NOT_IN_SCRIPTS: Final = re.compile(r'["$`\\\t\n]')
-"""What pip does not quote in the first line of a script: one in such a folder may not start."""
+"""Characters of a path that pip does not quote in a script's first line: it may not start."""
 _MODULES: Final = {"rebaser": "rebaser_server", "pip": "pip"}
-"""What Python runs for it then."""
+"""Command → the module that Python runs in place of such a script."""
 
 
 def add(commands: Any) -> None:

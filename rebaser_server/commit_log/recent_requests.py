@@ -22,7 +22,7 @@ at which it stored a later one: no repetition is stored later, whenever it is ha
 _ID_BYTES: Final = 16
 _NUMBER_BYTES: Final = 8
 _UNKNOWN: Final = bytes(DIGEST_BYTES)
-"""In place of the digest of a request that an older release settled."""
+"""Digest of a request that an older release settled, in place of the real one."""
 _OUTCOMES: Final = tuple(RequestOutcome)
 _ROW_BYTES: Final = _ID_BYTES + 1 + 2 * _NUMBER_BYTES
 
@@ -33,7 +33,7 @@ class RecentRequest(NamedTuple):
     commit: int
     outcome: RequestOutcome
     digest: str = ""
-    """Of the request, see `request_digest`; empty if it is unknown."""
+    """Digest of the request, see `request_digest`; empty if it is unknown."""
 
 
 class RecentRequests(Mapping[RequestId, RecentRequest]):

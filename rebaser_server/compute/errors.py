@@ -63,7 +63,7 @@ class JavaMissing(SessionFailed):
 
 
 class RunFailed(EvaluatorAway):
-    """What computed has ended, by itself or by one of the values; it has left no results behind."""
+    """The evaluator has ended, by itself or because of a value, and left no results behind."""
 
     crashed = True
 

@@ -20,7 +20,7 @@ _OURS: Final = f"{Path(rebaser_server.__file__).parent}/"
 _CALLERS: Final = f"{_OURS}compute/evaluate/"
 _MIB: Final = 1 << 20
 _name_of: Final = vars(type)["__name__"].__get__
-"""The name of a class, whatever its own class says."""
+"""The name of a class, even if its own class says otherwise."""
 
 
 class ResultTooLarge(NotJson):

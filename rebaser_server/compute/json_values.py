@@ -61,7 +61,7 @@ Content = list[tuple[Any, Any]]
 
 
 def content_of(data: Any) -> Content:
-    """What is in read-only data, and in all that is in it, for `has_content`."""
+    """Content of read-only data, at every level, for `has_content`."""
     content: Content = []
     _add_content(data, content)
     return content

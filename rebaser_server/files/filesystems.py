@@ -24,7 +24,7 @@ _S3: Final = {
 
 _IS_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NOT_FOR_DELTA: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\\\]^|]")
-"""What Delta's client for local files takes for something else in a path."""
+"""Characters of a path that Delta's client for local files misreads."""
 
 
 def local_path(root: str) -> Path | None:

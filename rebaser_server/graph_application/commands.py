@@ -33,7 +33,7 @@ class HeadChanges(NamedTuple):
     changes: list[AnyUpdate]
     cursor: int
     batches: int | None
-    """How many batches that were; None: more than head's log holds."""
+    """Number of head's batches since then; None: more than its log holds."""
 
 
 async def head_changes_since(
@@ -166,7 +166,7 @@ def digest(difference: list[AnyUpdate], head: DefinitionView) -> str:
 
 
 def _plain(update: AnyUpdate | None) -> Any:
-    """What an update says, in one form: inputs may be none or empty, a number says which it is."""
+    """Plain form of an update: no inputs and empty ones are the same, 1 and 1.0 are not."""
     if isinstance(update, PutValue):
         value = None if update.func_id else dumps(update.value)
         return update.value_id, update.name, update.func_id, [*(update.inputs or {}).items()], value

@@ -22,7 +22,7 @@ STORE_TIMEOUT: Final = 3.0  # seconds
 STORE_INTERVAL: Final = 30.0
 """Seconds for which a store that took a file is not asked again."""
 _TRIAL: Final = bytes(4096)
-"""What is written to see whether the store takes files: a full disk still takes empty ones."""
+"""Content of a file that shows whether the store takes any: a full disk takes empty ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class HealthMonitor:
         return link.is_connected and await link.ping(ROUND_TRIP_TIMEOUT)
 
     async def _store_refusal(self) -> str | None:
-        """Why the store takes no file; None if it took one lately."""
+        """Reason why the store takes no file; None if it took one lately."""
         if time.monotonic() < self._written + STORE_INTERVAL:
             return None
         # one at a time for all that ask: a thread in a dead file system stays there

@@ -37,12 +37,12 @@ class Diff(BranchDifference):
 
 
 class Effects(NamedTuple):
-    """What applying a branch does to computed values."""
+    """Effects of applying a branch on computed values."""
 
     differing: list[ComputedDifference]
-    """Those that come out otherwise than they are in head."""
+    """Values that come out otherwise than they are in head."""
     unknown: list[str]
-    """Ids of those of which that is not known yet."""
+    """Ids of values of which that is not known yet."""
 
 
 async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
@@ -190,7 +190,7 @@ def _result(value: Value | None) -> tuple[str, str] | None:
 
 
 def _to_compute(graph: Graph) -> NDArray[np.bool_]:
-    """By index, whether the next update may compute the value."""
+    """Flags by index: whether the next update may compute the value."""
     waiting = np.zeros(len(graph.columns), np.bool_)
     waiting[_affected(graph)] = True
     return waiting

@@ -200,7 +200,7 @@ async def serve(
 async def _nats_watches(
     services: Services, settings: Settings
 ) -> tuple[DurabilityWatch, WriteWatch]:
-    """What looks after NATS's disks, and what the status shows of it."""
+    """Watches of NATS's disks and writes; the status shows what they find."""
     js, subjects, stats = services.js, services.subjects, services.notifier.stats
     durability = DurabilityWatch(js, subjects, settings.nats.monitoring)
     with survived("durability"):

@@ -93,7 +93,7 @@ async def run(
 
 
 def _require_usable_folders(settings: Settings) -> None:
-    """Raise `FolderRefused` for a folder that the libraries cannot be given, whatever is quoted."""
+    """Raise `FolderRefused` for a folder that the libraries do not take, not even quoted."""
     folders = {
         "REBASER_STORE__ROOT": local_path(settings.store.root),
         "REBASER_SPARK__STATE_DIRECTORY": settings.spark.state_directory.absolute(),

@@ -28,7 +28,7 @@ ANY_PORT: Final = -1
 _START_TIMEOUT: Final = 20.0  # seconds
 _STOP_TIMEOUT: Final = 5.0
 MOST_RESTARTS: Final = 3
-"""Times that a server which ends soon after its start is started again."""
+"""Restarts of a server that ends soon after its start, before it is given up."""
 STABLE_AFTER: Final = 30.0
 """Seconds after which a server that ran so long counts as sound."""
 _LOG: Final = "nats.log"

@@ -84,9 +84,9 @@ class WorkStats:
         self.durability: Callable[[], dict[str, Any] | None] = lambda: None
         """When NATS syncs, and how many replicas there are; None before that was looked up."""
         self.spark_absence: Callable[[], SparkAbsence | None] = lambda: None
-        """Why there is no Spark to compute on; None if there is, or it has not been asked yet."""
+        """Reason why there is no Spark to compute on; None if there is, or it was not asked yet."""
         self.cannot_write: Callable[[], str | None] = lambda: None
-        """Why NATS does not write; None while it does."""
+        """Reason why NATS does not write; None while it does."""
 
     @contextmanager
     def hold(self, change_set: ChangeSet) -> Iterator[None]:

@@ -27,7 +27,7 @@ _IMPLIED: Final = {
     "allow_msg_ttl": ("subject_delete_marker_ttl",),
     "allow_rollup_hdrs": ("subject_delete_marker_ttl", "allow_msg_schedules"),
 }
-"""Fields that the server makes true, whatever is said, if one of the others is set."""
+"""Fields that the server makes true, even against the request, if one of the others is set."""
 
 _SAYS_NOTHING: Final = {"priority_policy": "none", "persist_mode": "default"}
 """Texts in whose place the server says nothing."""

@@ -83,7 +83,7 @@ class PullOptions:
     pin: Pin = field(default_factory=Pin)
     """That of the client, if its consumer pins one."""
     limits: PullLimits = NO_LIMITS
-    """What the consumer lets a pull ask for, as far as it is known."""
+    """Limits of the consumer for a pull, as far as they are known."""
 
     def fitted(self, config: ConsumerConfig) -> Self:
         """Return them with pulls that the consumer takes, and that end in time for the next one.

@@ -30,7 +30,7 @@ class PullLimits:
     expires: float = 0.0
     """Seconds."""
     pulls: int = 0
-    """How many may wait at once, those of other clients among them."""
+    """Number of pulls that may wait at once, those of other clients among them."""
 
     @classmethod
     def of(cls, config: ConsumerConfig) -> Self:
@@ -98,7 +98,7 @@ class PullBudget:
 
     @property
     def pulls(self) -> int:
-        """How many pulls may be open, at most: those since nothing was to come any more."""
+        """Upper bound of the open pulls, counted anew whenever no message is outstanding."""
         return self._pulls if self.messages else 0
 
     def on_request(self, pull: Mapping[str, int]) -> None:

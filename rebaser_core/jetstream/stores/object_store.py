@@ -97,7 +97,7 @@ class ObjectStore:
     async def get(
         self, name: str, *, max_bytes: int | None = None, timeout: float = GET_TIMEOUT
     ) -> bytes:
-        """Return what was put, all of it and nothing else; never more than `max_bytes` octets.
+        """Return what was put, all of it and nothing else; never more than `max_bytes` bytes.
 
         Raises:
             ObjectTooLarge: it has more, as was said when it was put.

@@ -16,7 +16,7 @@ _LISTED: Final = 5
 """Failed values that are named for people at most."""
 
 _NOT_INSTALLED: Final = "is installed here"
-"""In the message of a value whose function is not there: "no Python function … is …"."""
+"""Part of the message of a value whose function is missing: "no Python function … is …"."""
 
 
 class FailuresUnknown(RebaserError):
@@ -29,7 +29,7 @@ class Failures:
 
     missing: MissingResults
     address: str
-    """Of the change set, for the next command."""
+    """Address of the change set, for the next command."""
     named: frozenset[str] = frozenset()
     """Names and ids of the values that the command names."""
 
@@ -89,7 +89,7 @@ class Failures:
         return lines + self._next_step()
 
     def _next_step(self) -> list[str]:
-        """What to do about what stands failed or blocked."""
+        """Advice about values that are failed or blocked."""
         if not self.stand:
             return []
         every = (*self.missing.failed, *self.missing.failed_before)

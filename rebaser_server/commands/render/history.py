@@ -144,7 +144,7 @@ async def _names(
 
 
 def _changes(plan: "RevertPlan", names: Mapping[str, str]) -> list[str]:
-    """What the plan changes, in words, the first of many."""
+    """Lines about the first of the plan's updates, and about those that it leaves out."""
     lines = [_words(update, names) for update in plan.updates[:_LISTED]]
     if len(plan.updates) > _LISTED:
         lines.append(f"and {len(plan.updates) - _LISTED:,} more: --json lists all")
@@ -154,7 +154,7 @@ def _changes(plan: "RevertPlan", names: Mapping[str, str]) -> list[str]:
 
 
 def _words(update: AnyUpdate, names: Mapping[str, str]) -> str:
-    """What an update changes, by the name of its value or function."""
+    """Effect of an update in words, with the name of its value or function."""
     match update:
         case PutFunc():
             return f"function {update.name} is defined as it was"

@@ -135,7 +135,7 @@ async def _say_if_unwritten(js: JetStream, subjects: Subjects, watch: Permission
 
 
 async def _why_not_written(js: JetStream, subjects: Subjects) -> str | None:
-    """As the Rebasers say, or as NATS says where this user may try it."""
+    """Reason why NATS does not write: from the Rebasers, or from a trial where the user may try."""
     from rebaser_server.cluster.nats_writes import may_try, why_not_written
     from rebaser_server.ops.actions.answers import all_answers
 

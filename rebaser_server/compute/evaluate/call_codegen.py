@@ -1,4 +1,4 @@
-"""How a function is called, again and again, with what stands in the cells of its arguments.
+"""Generated code that calls a function again and again with the cells of its arguments.
 
 An installed function is called in a new, empty context each time. It is not a copy of another: a
 copy shares decimal's settings with what it was copied from, once they were looked at there.

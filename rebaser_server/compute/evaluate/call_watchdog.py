@@ -25,7 +25,7 @@ from rebaser_server.compute.units.work_unit import CallLimits
 CHECKS_PER_CALL: Final = 4
 """Checks of the running call within its time limit."""
 KILL_FACTOR: Final = 2
-"""Times the limit after which a process ends that cannot interrupt its call, and a second."""
+"""Multiples of the time limit, plus a second, after which a process with a stuck call ends."""
 IDLE: Final = -1
 
 _LAST_WORDS: Final = 1.0
@@ -223,7 +223,7 @@ class _DeathTimer:
 
 
 class _SignalEvent(ctypes.Structure):
-    """What Linux calls a sigevent: that a signal is sent."""
+    """Structure sigevent of Linux: a timer that expires sends a signal."""
 
     _fields_ = (
         ("value", ctypes.c_void_p),
@@ -234,7 +234,7 @@ class _SignalEvent(ctypes.Structure):
 
 
 class _TimerSpan(ctypes.Structure):
-    """What it calls an itimerspec: the interval, and the time until it expires."""
+    """Structure itimerspec of Linux: the interval, and the time until the timer expires."""
 
     _fields_ = tuple(
         (name, ctypes.c_long) for name in ("interval", "interval_ns", "span", "span_ns")

@@ -103,7 +103,7 @@ class Evaluation:
         self._step = 0, 0
 
     def _compute(self, start: int, stop: int) -> int:
-        """Before which value all are computed.
+        """Position before which all values are computed.
 
         Raises:
             Spoilt: it does not stand what those from `start` on have come to.

@@ -69,13 +69,13 @@ class ForkedEvaluation:
         return self._split.done
 
     is_over: Final = False
-    """As `Evaluation.is_over`: it is a child that goes."""
+    """See `Evaluation.is_over`: only a child of this process is replaced."""
 
     def end(self) -> None:
-        """As `Evaluation.end`."""
+        """See `Evaluation.end`: the functions left nothing in this process."""
 
     def advance(self, count: int) -> None:
-        """As `Evaluation.advance`, or fewer, but one at least: where a child is unfit for more.
+        """Compute the next `count` values. Fewer, but at least one, if the child is unfit for more.
 
         Raises:
             RuntimeError: no single value is at fault, or too many are.
@@ -97,7 +97,7 @@ class ForkedEvaluation:
 def _evaluate_without_culprits(
     unit: WorkUnit, looked: Callable[[int], None]
 ) -> tuple[int, UnitResult]:
-    """How many values are computed, and what they came to.
+    """Number of values that are computed, and their results.
 
     `looked`: called now and then with the number of values computed, at least.
     """
@@ -117,9 +117,9 @@ def _evaluate_without_culprits(
 def _evaluate_in_child(
     unit: WorkUnit, looked: Callable[[int], None]
 ) -> tuple[int, UnitResult | str]:
-    """How many values were computed, and what they came to.
+    """Number of values that were computed, and their results.
 
-    Or which value was being computed when the child ended, and how it did.
+    If the child ended early: the position of the value that it was computing, and how it ended.
     """
     with mmap.mmap(-1, mmap.PAGESIZE) as shared:
         position = memoryview(shared)[:8].cast("q")

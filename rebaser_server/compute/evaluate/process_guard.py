@@ -1,4 +1,4 @@
-"""Keeps what a process has only once as it was, whatever the functions do that it calls.
+"""Restoration of what a process has only once, after functions that it called have changed it.
 
 Each call of an installed function has a context of its own (`contextvars`), which holds decimal's
 and NumPy's settings. What has no place there is compared after a call, or after a group of calls
@@ -51,7 +51,7 @@ _LIMITS: Final = [
     if name.startswith("RLIMIT_") and name != "RLIMIT_AS"
 ]
 _get_handler: Final = sys.modules["_signal"].getsignal
-"""As `signal.getsignal`, which takes ten times as long to say it in enumerations."""
+"""Handler of a signal. The enumerations of `signal.getsignal` take ten times as long."""
 _SIGNALS: Final = [
     int(number)
     for number in signal.valid_signals()
@@ -89,7 +89,7 @@ _reported: set[tuple[str, str]] = set()
 
 
 class ProcessGuard:
-    """What is shared in this process, as it was when the guard was made.
+    """State that functions share in this process, as it was when the guard was made.
 
     Made before the functions are loaded that it guards, since that runs code of theirs.
     """
@@ -110,7 +110,7 @@ class ProcessGuard:
         self._before = [(each, each.read()) for each in _shared_things()]
         self._threads = _thread._count()  # noqa: SLF001 - also those that `threading` does not know
         self.spoilt = ""
-        """Why the process is unfit to compute another value; empty: it is fit."""
+        """Reason why the process is unfit to compute another value; empty: it is fit."""
 
     def exit_if_forked(self) -> None:
         """End this process if it is a child that a function forked and returned in.
@@ -138,7 +138,7 @@ class ProcessGuard:
         return bool(self.spoilt) or (self.is_strict and self.has_threads_left)
 
     def end(self, memory: int) -> None:
-        """After the last call: decide whether the process is fit for other units.
+        """Decide, after the last call, whether the process is fit for other units.
 
         `memory`: bytes by which it may have grown; 0: by any number.
         """
@@ -179,7 +179,7 @@ class ProcessGuard:
         return _claim is None or not (_has_children() or _claim.has_descriptors_changed())
 
     def put_back(self) -> list[str]:
-        """What had changed, in words; it is as it was again, or the process is `spoilt`."""
+        """Restore what has changed, and name it; where that fails, the process is `spoilt`."""
         if self._builtins != _BUILTINS:
             # Without any builtin, as long as they may be anything.
             _BUILTINS.update(self._builtins)
@@ -256,7 +256,7 @@ def _patchable() -> list[ModuleType]:
 
 
 def _shared_things() -> list[_Shared]:
-    """What is compared, the most usual first."""
+    """Things that are compared after calls, the ones that change most often first."""
     mask = _umask(0o077)
     return [
         _Shared("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
@@ -294,7 +294,7 @@ def _set_items_of(target: list[Any]) -> Callable[[list[Any]], None]:
 
 
 def _importers() -> _Shared:
-    """What modules add there that are imported stays: they rely on it."""
+    """Importers of `sys.meta_path`. Those that imported modules add stay: modules rely on them."""
     before = sys.meta_path.copy()
 
     def write(kept: list[Any]) -> None:
@@ -314,7 +314,7 @@ def _working_directory() -> str | None:
 
 
 def _environment() -> dict[Any, Any]:
-    # The names and values as octets, without reading each.
+    # The names and values as bytes, without reading each.
     octets: dict[Any, Any] = os.environ._data.copy()  # type: ignore[attr-defined]  # noqa: SLF001
     return octets
 
@@ -337,7 +337,7 @@ def _locale() -> str:
 
 
 def _umask(likely: int) -> int:
-    """It is read by setting it: best to what it is."""
+    """Mask of file modes. Reading it sets it for a moment, best to what it is already."""
     mask = os.umask(likely)
     if mask != likely:
         os.umask(mask)
@@ -511,7 +511,7 @@ class _Claim:
         return any(_identity(fd) != identity for fd, identity in self._channels)
 
     def let_go(self) -> None:
-        """In a forked child: hold nothing open that others wait for the end of."""
+        """Close, in a forked child, the channels whose end other processes wait for."""
         for fd, _ in self._channels:
             with suppress(OSError):
                 os.dup2(self._null, fd, inheritable=False)
@@ -524,7 +524,7 @@ class _Claim:
         return is_full or any(_identity(fd) != identity for fd, _, identity in self._standard)
 
     def put_descriptors_back(self) -> str:
-        """Why this process has to be replaced; empty: it need not be."""
+        """Restore descriptors; return why this process has to be replaced, or an empty text."""
         for fd, copy, identity in self._standard:
             if _identity(fd) != identity:
                 with suppress(OSError):
@@ -550,7 +550,7 @@ class _Claim:
 
 
 unfit = ""
-"""Why this process should compute no other unit; empty: it can."""
+"""Reason why this process should compute no other unit; empty: it can."""
 _claim: _Claim | None = None
 _forking: tuple[int, bool] = 0, False
 """The process that forks, and whether it does on its main thread."""
@@ -578,13 +578,13 @@ def claim() -> None:
 
 
 def claim_again() -> None:
-    """In a child that was forked to call functions: it is as its parent said of itself."""
+    """Claim this process, a child forked to call functions, if its parent was claimed."""
     if _claim is not None:
         claim()
 
 
 def end_orphans() -> None:
-    """Once a child that called functions has ended: end what they had started."""
+    """End what functions had started, once the child that called them has ended."""
     if _claim is not None:
         end_children()
 

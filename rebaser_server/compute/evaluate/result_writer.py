@@ -71,7 +71,7 @@ class EvaluationState:
 
 @dataclass(frozen=True, slots=True)
 class SavedValues:
-    """What some values were before they were computed."""
+    """State of some values before they were computed."""
 
     start: int
     end: int
@@ -82,7 +82,7 @@ class SavedValues:
     objects: list[Any]
     blocked: int
     count: int
-    """How many had come out without a value."""
+    """Number of values that had come out without one."""
 
 
 class ResultWriter:
@@ -101,7 +101,7 @@ class ResultWriter:
         self.texts: list[str] = []
 
     def save(self, start: int, end: int) -> SavedValues:
-        """What computing the values from `start` to `end` changes."""
+        """Copy of what computing the values from `start` to `end` changes."""
         buffers = self._buffers
         return SavedValues(
             start,

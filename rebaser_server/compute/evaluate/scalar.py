@@ -40,7 +40,7 @@ _TIMED_EVERY: Final = 16
 _STRICT_ROWS: Final = 64
 """Values that are computed at once, if a call of an installed function does not end that."""
 _len: Final = len
-"""For between a call and the look at what it changed."""
+"""Python's own `len`, for use between a call and the look at what it changed."""
 _GROUP_SECONDS: Final = 0.0005
 """Seconds of calls after which it costs little to see what they changed in the process."""
 _CONTAINERS: Final = frozenset({ReadOnlyDict, ReadOnlyList})
@@ -49,7 +49,7 @@ _Row = tuple[int, int, int, int, bool]
 
 
 class _ArgumentsChanged(Exception):
-    """A function did it, although they refuse to be changed in Python."""
+    """A function changed its arguments, although they refuse that in Python."""
 
 
 _CHANGED_ARGUMENTS: Final = CallFailure("TypeError: inputs are read-only: change a copy() of them")
@@ -57,7 +57,7 @@ _CHANGED_ARGUMENTS: Final = CallFailure("TypeError: inputs are read-only: change
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """What values were before they were computed, and what was counted."""
+    """State of values, and of the counters, before the values were computed."""
 
     written: SavedValues
     calls: list[int]
@@ -77,11 +77,11 @@ class ScalarEvaluator:
         self._functions = functions
         self._guard = state.guard
         self._handed: set[int] = set()
-        """What the calls were given that are made now, by position."""
+        """Positions of the lists and objects that the current calls were given."""
         self._content: dict[int, Content] = {}
-        """Of what was ever given to installed functions."""
+        """Content of lists and objects that installed functions were given, by position."""
         self._group_sizes = [1] * len(functions)
-        """By function: calls after which the process is looked at."""
+        """Number of calls, by function, after which the process is looked at."""
         self._watchdog = state.watchdog
         self._position = state.watchdog.position
         self._is_installed = [runtime == "python" for runtime, _ in state.unit.functions]
@@ -121,7 +121,7 @@ class ScalarEvaluator:
             self.writer.write_all(positions, self._call_each(positions, refs))
 
     def _call_each(self, positions: Positions, refs: Positions) -> list[Any]:
-        """What each call returns, or its failure.
+        """Result of each call, or its failure.
 
         Raises:
             Spoilt: nothing of these values is computed.
@@ -258,7 +258,7 @@ class ScalarEvaluator:
             returned[before + bisect_left(columns[0], position) :] = [] if is_retried else [failure]
 
     def _to_failure(self, error: BaseException) -> CallFailure:
-        """In a context of its own, too: it calls the error's own code."""
+        """Failure for an error, made in a context of its own: that calls the error's code."""
         return Context().run(self.writer.to_failure, error)
 
     def evaluate_in_order(self, start: int, end: int) -> int:
@@ -336,9 +336,9 @@ class ScalarEvaluator:
     def _compute_rows(
         self, rows: list[_Row], refs: list[int], until: float
     ) -> tuple[int, int, int]:
-        """How many are computed; calls of installed functions, and the position of the last.
+        """Number of rows done and of calls of installed functions, and the last call's position.
 
-        `until`: after a call of one that ends later than that, the other rows are left.
+        `until`: after a call of such a function that ends later, the other rows are left.
         """
         objects, compute, is_installed = self._buffers.objects, self._compute, self._is_installed
         is_changed, count, calls, last = self._changed.__getitem__, len(rows), 0, -1
@@ -363,7 +363,7 @@ class ScalarEvaluator:
         return count, calls, last
 
     def _save(self, start: int, end: int) -> _Saved:
-        """What computing the values from `start` to `end` changes."""
+        """Copy of what computing the values from `start` to `end` changes."""
         counts = self.calls[:], self.timed_calls[:], self.timed_seconds[:]
         return _Saved(self.writer.save(start, end), *counts)
 

@@ -104,7 +104,7 @@ def _exit_unless(process: int) -> None:
 
 
 def decode_answer(data: bytes) -> UnitResult | StoredResult | GaveWay:
-    """What became of the unit; or its worker gave way, and what it did lies in the run store."""
+    """Result of the unit, or that its worker gave way: what it did is in the run store then."""
     result, stored = cbor2.loads(data)
     if result is not None:
         return decode_result(result)

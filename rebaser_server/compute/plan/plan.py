@@ -36,7 +36,7 @@ measured does."""
 UNITS_PER_SLOT: Final = 2
 """More than one, so that a slot that was given the cheaper values can take over from another."""
 _USUAL_SECONDS: Final = ROW_SECONDS + UNKNOWN_SECONDS
-"""For a value of a cheap function."""
+"""Seconds for a value of a cheap function."""
 
 
 @dataclass(frozen=True, slots=True)

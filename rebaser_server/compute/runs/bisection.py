@@ -37,7 +37,7 @@ from rebaser_server.compute.units.work_unit import (
 log: Final = structlog.get_logger()
 
 TRIALS: Final = 3
-"""Times that a value by itself has to end its evaluator before it is blamed."""
+"""Number of times that a value by itself must end its evaluator to be blamed."""
 _BROKEN: Final = (RunFailed, EvaluationFailed, Stalled)
 
 

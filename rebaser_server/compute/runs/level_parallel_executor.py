@@ -131,7 +131,7 @@ class LevelParallelExecutor:
     def _choose_splits(
         self, encoded: Sequence[bytes | memoryview], store: RunStore | None, assumed: float
     ) -> list["_LevelSplit | None"]:
-        """For each unit its split, or None; an earlier attempt at the update decides.
+        """Split of each unit, or None; an earlier attempt at the update decides.
 
         `assumed`: seconds of a function never measured; 0: those of a cheap one.
         """

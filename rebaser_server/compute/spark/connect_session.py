@@ -39,7 +39,7 @@ class ConnectSession:
         self._end_reason: str | None = None
 
     def end_reason(self) -> str | None:
-        """Why nothing can run in it any more; None if it can."""
+        """Reason why nothing can run in it any more; None if it can."""
         if self._is_doubtful and self._end_reason is None:
             try:
                 self._is_doubtful = not self._has(self._settings)

@@ -33,7 +33,7 @@ _REMEDIES: Final = {
         "see that a master answers at REBASER_SPARK__MASTER"
     ),
 }
-"""What to do about causes of a JVM that did not start."""
+"""Pattern of the reason why a JVM did not start → what to do about it."""
 
 
 def root_cause(error: BaseException) -> str:
@@ -63,7 +63,7 @@ def python_error_name(error: BaseException) -> str | None:
 
 
 def with_remedy(cause: str) -> str:
-    """Why a JVM did not start, and what to do about it, if that is known."""
+    """Reason why a JVM did not start, and what to do about it, if that is known."""
     remedies = (remedy for pattern, remedy in _REMEDIES.items() if re.search(pattern, cause))
     return "; ".join([cause, *remedies])
 

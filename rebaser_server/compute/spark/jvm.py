@@ -58,9 +58,9 @@ class JvmSession:
         self.spark = spark
         self._jobs = 0
         self._alone_since: float | None = None
-        """When it was first seen that the session has no executor, while there are jobs."""
+        """Time of the first look since which the session has had jobs but no executor."""
         self._forgotten: str | None = None
-        """Set once it has waited too long for one: it is of no more use."""
+        """Reason why the session is of no more use: it has waited too long for an executor."""
         self.jvm_pid: int | None = gateway.proc.pid
         self._gateway = gateway
         self._scratch = scratch
@@ -68,7 +68,7 @@ class JvmSession:
         self._java_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - what Python lacks
 
     def end_reason(self) -> str | None:
-        """Why nothing can run in it any more; None if it can."""
+        """Reason why nothing can run in it any more; None if it can."""
         code = self._gateway.proc.poll()
         if code is None:
             try:
@@ -83,7 +83,7 @@ class JvmSession:
         return f"its JVM ended{_why(code)}"
 
     def _why_alone(self) -> str | None:
-        """Why it is of no use though its JVM is well: it waits in vain for an executor."""
+        """Reason why it is of no use though its JVM is well: it waits in vain for an executor."""
         context = self.spark.sparkContext
         if self._forgotten or not (context.master or "").startswith("spark://"):
             return self._forgotten  # other clusters tell a session what becomes of it
@@ -211,7 +211,7 @@ def _active_context() -> SparkContext | None:
 
 
 def _why(code: int) -> str:
-    """How a process ended; nothing if that says nothing."""
+    """Signal that ended a process, in parentheses; empty if there was none."""
     if code == -signal.SIGKILL:
         return " (killed by SIGKILL, as when the machine is short of memory)"
     return f" (killed by {signal.Signals(-code).name})" if code < 0 else ""

@@ -56,7 +56,7 @@ def spark_home() -> Path:
 
 
 def environment(options: SparkOptions, java: Path) -> dict[str, str]:
-    """What Spark and pyspark take from the environment and nowhere else."""
+    """Variables that Spark and pyspark take from the environment and nowhere else."""
     ours = {
         "JAVA_HOME": str(java),
         "PYSPARK_PYTHON": sys.executable,
@@ -74,7 +74,7 @@ def environment(options: SparkOptions, java: Path) -> dict[str, str]:
 
 
 def command(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> list[str]:
-    """For a local master what the scripts would come to, with the archive of classes if any."""
+    """Command of the JVM: for a local master without Spark's scripts, with an archive if any."""
     settings = options.settings(scratch)
     if not options.is_local:
         return [str(spark_home() / "bin" / "spark-submit"), *_arguments(settings)]

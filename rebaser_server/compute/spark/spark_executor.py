@@ -134,7 +134,7 @@ class SparkExecutor:
         self.absence = SparkAbsence(reason, not self._has_computed, **since)
 
     def _failure(self, error: Exception) -> Exception:
-        """Whose fault it is that a run has ended with this error."""
+        """Error of the run that ended with this one: its class says what is at fault."""
         ended, about = self._session.end_reason(), "Spark could not complete the run"
         if ended is not None:
             self._note_absence(ended)
@@ -157,7 +157,7 @@ class SparkExecutor:
 
 
 def _run_id() -> str:
-    """What the run's jobs are known by in Spark: the change set, if it is of one."""
+    """Name of the run's jobs in Spark, with the change set that the run is of, if any."""
     context = get_contextvars()
     change_set = [str(context[name]) for name in ("workspace", "change_set") if name in context]
     return "-".join(["rebaser", *filter(None, [".".join(change_set)]), uuid4().hex[:12]])

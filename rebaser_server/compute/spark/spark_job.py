@@ -54,7 +54,7 @@ def _execute_batches(
 
 
 def _refuse_further_tasks() -> None:
-    """In a worker: have Spark take another process for its next task.
+    """Have Spark take another process for the next task of this worker.
 
     A worker that does not find the end of its input says so behind its answer, and ends.
     """

@@ -102,7 +102,7 @@ class GraphData(ReadableGraph):
         return {self.id_at(index) for index in self._users_of(func_id).tolist()}
 
     def user_count(self, func_id: str) -> int:
-        """How many values a function computes."""
+        """Number of values that a function computes."""
         func_index = self._func_indices.get(func_id)
         return 0 if func_index is None else int(self._users[func_index])
 
