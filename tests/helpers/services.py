@@ -12,13 +12,16 @@ from rebaser_server.service.value_graph import ValueGraph
 from tests.helpers.deployment import Deployment
 
 
-def services_of(deployment: Deployment, instance: str = "in-test") -> Services:
+def services_of(
+    deployment: Deployment, instance: str = "in-test", executor: ChildProcessExecutor | None = None
+) -> Services:
+    """Services of one Rebaser; a test in which values are computed closes its executor."""
     quiet_period = timedelta(seconds=0.2)
     settings = deployment.settings.model_copy(update={"quiet_period": quiet_period})
     return build_services(
         deployment.nc,
         provisioner_of(deployment.js, settings),
         settings,
-        ValueGraph(settings, ChildProcessExecutor(), 1, CostModel()),
+        ValueGraph(settings, executor or ChildProcessExecutor(), 1, CostModel()),
         Membership(deployment.nc, deployment.subjects, instance),
     )
