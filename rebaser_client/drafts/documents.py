@@ -9,6 +9,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -109,6 +110,11 @@ def parse_json(text: str, first_line: int = 1) -> Any:
         data = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
         codecs.validate_json(data, _MAX_DEPTH)
     except json.JSONDecodeError as error:
+        with suppress(ValueError, IndexError):  # in the middle of a word there may be anything
+            fault = _first_fault(text[: error.pos])
+            if fault is not None and fault[1] == _TOO_DEEP:
+                line, column = _place(text, fault[0])
+                raise misread(first_line + line - 1, column, _TOO_DEEP) from error
         what = f"not JSON: {error.msg}"
         raise misread(first_line + error.lineno - 1, error.colno, what) from error
     except (ValueError, RecursionError, MalformedMessage) as error:

@@ -35,7 +35,7 @@ TAKEN = [
     (np.float32("nan"), None),
     (pd.NA, None),
     (pd.NaT, None),
-    (np.datetime64("NaT"), None),
+    (np.datetime64("NaT", "s"), None),
     (pd.Timestamp("2026-01-02T03:04"), "2026-01-02T03:04:00"),
     (dt.datetime(2026, 1, 2, tzinfo=dt.UTC), "2026-01-02T00:00:00+00:00"),
     (dt.date(2026, 1, 2), "2026-01-02"),
