@@ -94,7 +94,7 @@ def test_a_rule_put_out_of_force_is_missed(mutation: Mutation) -> None:
     That the mutated code fails of itself does not count.
     """
     with mutation():
-        seeds = MUTATIONS[mutation], *range(SEEDS_TO_FIND)
+        seeds = *MUTATIONS[mutation], *range(SEEDS_TO_FIND)
         found = any(
             not violation.startswith("UNFORESEEN")
             for seed in seeds
