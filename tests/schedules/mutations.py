@@ -338,4 +338,4 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     without_looking_whether_it_was_overtaken: (173,),
     sharing_a_publish_that_began_before: (101351,),
 }
-"""With schedules that show it soon, each on some Python; if none does any more, another one does."""
+"""With schedules that show it soon, each on some Python; otherwise one of the first shows it."""
