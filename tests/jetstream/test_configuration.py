@@ -1,6 +1,7 @@
 """Configurations are what the server has in JSON, typed, and nothing of it is lost."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -208,38 +209,64 @@ async def test_the_server_takes_and_tells_every_field_by_its_name(js: JetStream)
 
 
 MADE_AGAIN = [
-    ConsumerConfig(ack_wait=NOTHING, max_ack_pending=0, max_deliver=0),
-    ConsumerConfig(max_waiting=0, max_batch=0, max_expires=NOTHING, max_bytes=0),
-    ConsumerConfig(max_waiting=-1, max_batch=-1, max_bytes=-1),
-    ConsumerConfig(ack_wait=timedelta(seconds=9), backoff=BACKOFF, max_deliver=5),
-    ConsumerConfig(priority_policy="none", priority_groups=[], backoff=[]),
-    ConsumerConfig(
-        priority_policy="pinned_client", priority_groups=["g"], priority_timeout=NOTHING
+    partial(ConsumerConfig, ack_wait=NOTHING, max_ack_pending=0, max_deliver=0),
+    partial(ConsumerConfig, max_waiting=0, max_batch=0, max_expires=NOTHING, max_bytes=0),
+    partial(ConsumerConfig, max_waiting=-1, max_batch=-1, max_bytes=-1),
+    partial(ConsumerConfig, ack_wait=timedelta(seconds=9), backoff=BACKOFF, max_deliver=5),
+    partial(ConsumerConfig, priority_policy="none", priority_groups=[], backoff=[]),
+    partial(
+        ConsumerConfig,
+        priority_policy="pinned_client",
+        priority_groups=["g"],
+        priority_timeout=NOTHING,
     ),
-    ConsumerConfig(inactive_threshold=NOTHING, num_replicas=0, mem_storage=False, metadata={}),
-    ConsumerConfig(filter_subject="", description="", sample_freq="", rate_limit_bps=0),
-    ConsumerConfig(filter_subjects=["s.b", "s.a"]),
-    ConsumerConfig(deliver_subject="d", max_ack_pending=0, max_waiting=0, idle_heartbeat=NOTHING),
-    StreamConfig(num_replicas=0, duplicate_window=NOTHING, max_age=NOTHING, subjects=[]),
-    StreamConfig(max_msgs=0, max_bytes=0, max_msg_size=0, max_msgs_per_subject=0, max_consumers=0),
-    StreamConfig(persist_mode="default", compression="none", placement=Placement(cluster="")),
-    StreamConfig(republish=Republish(src="", dest="again.>")),
-    StreamConfig(
-        subject_delete_marker_ttl=timedelta(seconds=5), allow_msg_ttl=False, allow_rollup_hdrs=False
+    partial(
+        ConsumerConfig, inactive_threshold=NOTHING, num_replicas=0, mem_storage=False, metadata={}
     ),
-    StreamConfig(allow_msg_schedules=True, allow_rollup_hdrs=False),
-    StreamConfig(sources=[StreamSource(name="T", filter_subject="", opt_start_seq=0)]),
-    StreamConfig(consumer_limits=ConsumerLimits(inactive_threshold=NOTHING, max_ack_pending=0)),
+    partial(ConsumerConfig, filter_subject="", description="", sample_freq="", rate_limit_bps=0),
+    partial(ConsumerConfig, filter_subjects=["s.b", "s.a"]),
+    partial(
+        ConsumerConfig,
+        deliver_subject="d",
+        max_ack_pending=0,
+        max_waiting=0,
+        idle_heartbeat=NOTHING,
+    ),
+    partial(StreamConfig, num_replicas=0, duplicate_window=NOTHING, max_age=NOTHING, subjects=[]),
+    partial(
+        StreamConfig,
+        max_msgs=0,
+        max_bytes=0,
+        max_msg_size=0,
+        max_msgs_per_subject=0,
+        max_consumers=0,
+    ),
+    partial(
+        StreamConfig, persist_mode="default", compression="none", placement=Placement(cluster="")
+    ),
+    partial(StreamConfig, republish=Republish(src="", dest="again.>")),
+    partial(
+        StreamConfig,
+        subject_delete_marker_ttl=timedelta(seconds=5),
+        allow_msg_ttl=False,
+        allow_rollup_hdrs=False,
+    ),
+    partial(StreamConfig, allow_msg_schedules=True, allow_rollup_hdrs=False),
+    partial(StreamConfig, sources=[StreamSource(name="T", filter_subject="", opt_start_seq=0)]),
+    partial(
+        StreamConfig, consumer_limits=ConsumerLimits(inactive_threshold=NOTHING, max_ack_pending=0)
+    ),
 ]
 """What says in several ways that the server may fill in what it likes."""
 
 
-@pytest.mark.parametrize("config", MADE_AGAIN, ids=lambda config: " ".join(config.to_json()))
+@pytest.mark.parametrize("make", MADE_AGAIN, ids=lambda make: " ".join(make.keywords))
 async def test_what_the_server_fills_in_is_no_difference(
-    js: JetStream, config: StreamConfig | ConsumerConfig
+    js: JetStream, make: partial[StreamConfig] | partial[ConsumerConfig]
 ) -> None:
     """Each is made, and then wanted once more, under a name and as a durable."""
     await filled(js)
+    config = make()
     if isinstance(config, StreamConfig):
         wanted = StreamConfig(name="Made", subjects=["made.>"]) | config
         assert [await js.ensure_stream(wanted) for _ in range(2)] == [[], []]

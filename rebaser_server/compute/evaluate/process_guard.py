@@ -40,6 +40,7 @@ _END_SECONDS: Final = 2.0
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PATCHABLE: Final = (
+    *("cbor2", "pyarrow"),  # answers are made of them
     *("collections", "copy", "datetime", "decimal", "fractions", "functools", "itertools", "json"),
     *("math", "numpy", "operator", "os", "random", "re", "statistics", "string", "time"),
 )
