@@ -16,7 +16,7 @@ from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.compute.runs.executor import Executor
 from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
-from rebaser_server.compute.runs.routing_executor import RoutingExecutor, SideBySideExecutor
+from rebaser_server.compute.runs.routing_executor import RoutingExecutor
 from rebaser_server.compute.spark.cds_archive import default_directory
 from rebaser_server.compute.spark.launch import spark_home
 from rebaser_server.compute.spark.options import SparkOptions
@@ -67,9 +67,8 @@ async def run(
     spark = SparkExecutor(spark_options(settings))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     children = min(spark.slots, cores or 1)
-    beside = SideBySideExecutor([ChildProcessExecutor() for _ in range(children)])
     executor = RoutingExecutor(
-        LevelParallelExecutor(beside, children, costs.beside()),
+        LevelParallelExecutor(ChildProcessExecutor(children), children, costs.beside()),
         LevelParallelExecutor(spark, spark.slots, costs),
         large_from=settings.spark.min_affected,
     )

@@ -46,6 +46,7 @@ async def run_isolated(
     units: Sequence[bytes | memoryview],
     *,
     limit: float,
+    owner: str = "",
     store: RunStore | None = None,
     on_progress: OnProgress | None = None,
     on_step: Callable[[], None] = lambda: None,
@@ -60,6 +61,7 @@ async def run_isolated(
         units: as `Executor.run` takes them.
         limit: seconds in which a run of one unit gets on, if it is sound, and for a call of a
             function if it has no limit of its own.
+        owner: as `Executor.run` takes it.
         store: as `Executor.run` takes it.
         on_progress: as `Executor.run` takes it.
         on_step: called when a value that ends its evaluator is found, or nearly.
@@ -71,12 +73,12 @@ async def run_isolated(
     """
     try:
         guarded = [with_limits(unit, _forked(read_limits(unit), limit)) for unit in units]
-        return await executor.run(guarded, store=store, on_progress=on_progress)
+        return await executor.run(guarded, owner=owner, store=store, on_progress=on_progress)
     except (RunFailed, EvaluationFailed) as error:
         if TOO_MANY_CULPRITS in str(error):
             raise EvaluationFailed(str(error)) from error
         log.error("guarded run failed", reason=str(error))
-    search = _Bisection(executor, limit, on_progress, on_step)
+    search = _Bisection(executor, owner, limit, on_progress, on_step)
     search.total = sum(map(count_values, units))
     return [await search.isolate(WorkUnit.decode(unit), store) for unit in units]
 
@@ -90,6 +92,7 @@ class _Bisection:
     """Searches for the values that end their evaluator, unit by unit."""
 
     executor: Executor
+    owner: str
     limit: float
     on_progress: OnProgress | None
     on_step: Callable[[], None]
@@ -163,7 +166,7 @@ class _Bisection:
 
         async with deadline.limiting():
             [result] = await self.executor.run(
-                [unit.encode()], store=store, on_progress=on_unit_progress
+                [unit.encode()], owner=self.owner, store=store, on_progress=on_unit_progress
             )
         self.on_step()
         return result

@@ -21,10 +21,13 @@ class Executor(Protocol):
         self,
         units: Sequence[bytes | memoryview],
         *,
+        owner: str = "",
         store: RunStore | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         """What became of each unit, in their order. Several runs may go on at once.
+
+        `owner`: whose run it is; the runs of several owners take turns where room is short.
 
         Cancelled, it ends what it began, within about a second; other runs go on. May be
         repeated: functions are pure. With a run store, what is large may be left there, what is

@@ -59,18 +59,19 @@ class LevelParallelExecutor:
         self,
         units: Sequence[bytes | memoryview],
         *,
+        owner: str = "",
         store: RunStore | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         progress = TotalProgress(sum(map(count_values, units)), on_progress)
-        assumed = await self._measure(units, store)
+        assumed = await self._measure(units, owner, store)
         splits = await asyncio.to_thread(self._choose_splits, units, store, assumed)
         rest = [unit for unit, split in zip(units, splits, strict=True) if split is None]
         try:
             async with asyncio.TaskGroup() as group:
-                together = group.create_task(self._run(rest, store, progress))
+                together = group.create_task(self._run(rest, owner, store, progress))
                 split_tasks = [
-                    group.create_task(self._run_levels(level_split, store, progress))
+                    group.create_task(self._run_levels(level_split, owner, store, progress))
                     for level_split in splits
                     if level_split is not None
                 ]
@@ -79,7 +80,9 @@ class LevelParallelExecutor:
         whole, split = iter(together.result()), iter([task.result() for task in split_tasks])
         return [next(whole) if level_split is None else next(split) for level_split in splits]
 
-    async def _measure(self, units: Sequence[bytes | memoryview], store: RunStore | None) -> float:
+    async def _measure(
+        self, units: Sequence[bytes | memoryview], owner: str, store: RunStore | None
+    ) -> float:
         """Learn what functions cost that would keep one slot busy if they were dear.
 
         One value of each is computed for that, and once more with the others: so what units are
@@ -89,7 +92,8 @@ class LevelParallelExecutor:
         samples = await asyncio.to_thread(self._samples, units, store)
         if not samples:
             return 0.0
-        costs = total_costs(await self._inner.run([sample.encode() for sample in samples]))
+        encoded = [sample.encode() for sample in samples]
+        costs = total_costs(await self._inner.run(encoded, owner=owner))
         self._costs.learn(costs)
         return max((spent / calls for calls, spent in costs.values()), default=0.0)
 
@@ -177,25 +181,33 @@ class LevelParallelExecutor:
     async def _run(
         self,
         units: Sequence[bytes | memoryview],
+        owner: str,
         store: RunStore | None,
         progress: TotalProgress,
     ) -> list[UnitResult | StoredResult]:
         if not units:
             return []
         started = time.monotonic()
-        results = await self._inner.run(units, store=store, on_progress=progress.part())
+        results = await self._inner.run(
+            units, owner=owner, store=store, on_progress=progress.part()
+        )
         self._costs.learn_overhead(time.monotonic() - started, results, self._slots)
         return results
 
     async def _run_levels(
-        self, level_split: "_LevelSplit", store: RunStore | None, progress: TotalProgress
+        self,
+        level_split: "_LevelSplit",
+        owner: str,
+        store: RunStore | None,
+        progress: TotalProgress,
     ) -> UnitResult:
         split = IncrementalSplit(level_split.unit)
         done: list[UnitResult] = []
         for stage in level_split.stages:
             piece = split.next(stage.stop - stage.start)
             parts = await asyncio.to_thread(self._parts, level_split, piece, stage)
-            results = await self._run([unit.encode() for _, unit in parts], store, progress)
+            encoded = [unit.encode() for _, unit in parts]
+            results = await self._run(encoded, owner, store, progress)
             located = [
                 await asyncio.to_thread(_locate, result, positions + stage.start, store)
                 for result, (positions, _) in zip(results, parts, strict=True)

@@ -1,9 +1,9 @@
 """The other end of `ChildProcessExecutor`: executes the tasks that come on stdin, until that ends.
 
 A question is the arguments of `task_protocol.execute`, pickled; an answer is what that returns. A
-frame is its length in eight bytes, then as many bytes; an answer begins with one byte more, 0
-before what was done, 1 before what went wrong, and 2 before what was done by a process that should
-do nothing else.
+frame is its length in eight bytes, then as many bytes. The first frame on stdout is empty, and says
+that all that tasks need is loaded. Each other one is an answer, with a byte in front: 0 before what
+was done, 1 before what went wrong, 2 before what was done by a process that should do nothing else.
 """
 
 import os
@@ -15,8 +15,10 @@ from threading import Thread
 from typing import BinaryIO, Final
 
 from rebaser_server.compute.evaluate import process_guard
+from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.evaluate.task_protocol import execute
 from rebaser_server.compute.failure_text import describe
+from rebaser_server.compute.units.work_unit import WorkUnit
 
 LENGTH: Final = 8
 DONE: Final = b"\0"
@@ -32,12 +34,14 @@ def main() -> None:
     process_guard.claim()
     queue: SimpleQueue[bytes] = SimpleQueue()
     Thread(target=_read_questions, args=(questions, queue), daemon=True).start()
+    evaluate(WorkUnit().encode())  # loads what any unit takes
+    answer = b""
     while True:
+        answers.write(len(answer).to_bytes(LENGTH) + answer)
+        answers.flush()
         answer = _answer(queue.get())
         if process_guard.is_cut_off():
             os._exit(process_guard.CUT_OFF)  # it would be waited for
-        answers.write(len(answer).to_bytes(LENGTH) + answer)
-        answers.flush()
 
 
 def _read_questions(questions: BinaryIO, queue: SimpleQueue[bytes]) -> None:

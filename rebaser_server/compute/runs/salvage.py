@@ -64,10 +64,11 @@ class _StoredOnlyExecutor:
         self,
         units: Sequence[bytes | memoryview],
         *,
+        owner: str = "",
         store: RunStore | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        del on_progress  # it computes nothing
+        del owner, on_progress  # it computes nothing
         names = await asyncio.to_thread(store.names) if store else []
         return [await asyncio.to_thread(self._kept, unit, store, names) for unit in units]
 

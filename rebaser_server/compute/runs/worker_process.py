@@ -6,8 +6,9 @@ import signal
 import sys
 from asyncio import SubprocessTransport
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from rebaser_server.compute.runs.local_worker import LENGTH
 
@@ -40,6 +41,10 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls) -> Self:
+        """Return once it has loaded what it needs, which takes longer than most tasks.
+
+        Raises `EOFError`: it ended before. Cancelled, it leaves no process.
+        """
         transport, protocol = await asyncio.get_running_loop().subprocess_exec(
             _Protocol,
             *(sys.executable, "-P", "-m", "rebaser_server.compute.runs.local_worker"),
@@ -48,7 +53,13 @@ class WorkerProcess:
             stderr=None,
             start_new_session=True,
         )
-        return cls(transport, protocol)
+        child = cls(transport, protocol)
+        try:
+            await child._reply(child._read())
+        except (EOFError, asyncio.CancelledError):
+            await child.end()
+            raise
+        return child
 
     @property
     def code(self) -> int | None:
@@ -57,7 +68,10 @@ class WorkerProcess:
 
     async def ask(self, question: bytes) -> bytes:
         """Raises `EOFError`: it has ended, or closed its pipes."""
-        asking = asyncio.ensure_future(self._ask(question))
+        return await self._reply(self._ask(question))
+
+    async def _reply(self, reply: Coroutine[Any, Any, bytes]) -> bytes:
+        asking = asyncio.ensure_future(reply)
         ending = asyncio.ensure_future(self._protocol.ended.wait())
         try:
             await asyncio.wait([asking, ending], return_when=asyncio.FIRST_COMPLETED)
@@ -74,11 +88,15 @@ class WorkerProcess:
             ending.cancel()
 
     async def _ask(self, question: bytes) -> bytes:
-        stdin, stdout = self._protocol.stdin, self._protocol.stdout
-        if stdin is None or stdout is None:
+        if (stdin := self._protocol.stdin) is None:
             raise EOFError
         stdin.write(len(question).to_bytes(LENGTH) + question)
         await stdin.drain()
+        return await self._read()
+
+    async def _read(self) -> bytes:
+        if (stdout := self._protocol.stdout) is None:
+            raise EOFError
         length = int.from_bytes(await stdout.readexactly(LENGTH))
         return await stdout.readexactly(length)
 

@@ -26,6 +26,7 @@ from rebaser_server.compute.spark.session import SessionHolder
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.runtime.turns import Turns
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
 if TYPE_CHECKING:
@@ -48,12 +49,13 @@ class SparkExecutor:
     """
 
     def __init__(self, options: SparkOptions, *, max_concurrent_runs: int = 32) -> None:
-        """Of more than `at_once` runs, some wait."""
+        """Of more runs, some wait for their owner's turn."""
         self.slots: Final = options.slots
         self.absence: SparkAbsence | None = None
         """Set from a failure to start Spark, or its loss, until it computes again."""
         self._has_computed = False
         self._session = SessionHolder(options)
+        self._turns = Turns(max_concurrent_runs)
         self._threads = ThreadPoolExecutor(max_concurrent_runs, thread_name_prefix="spark-run")
 
     @property
@@ -68,11 +70,24 @@ class SparkExecutor:
         self,
         units: Sequence[bytes | memoryview],
         *,
+        owner: str = "",
         store: RunStore | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         if not units:
             return []
+        await self._turns.take(owner)
+        try:
+            return await self._run(units, store, on_progress)
+        finally:
+            self._turns.give()
+
+    async def _run(
+        self,
+        units: Sequence[bytes | memoryview],
+        store: RunStore | None,
+        on_progress: OnProgress | None,
+    ) -> list[UnitResult | StoredResult]:
         run = DvuRun(_run_id(), units, store)
         is_cancelled = Event()
         try:

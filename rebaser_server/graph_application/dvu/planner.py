@@ -111,7 +111,7 @@ class DvuJob:
         if not self.planned.units:
             return []
         executor, seconds = self.services.executor, self.services.deadline.total_seconds()
-        deadline = ProgressDeadline(seconds)
+        deadline, owner = ProgressDeadline(seconds), str(self.change_set.workspace_id)
 
         def record(done: int, in_all: int) -> None:
             on_progress(done, in_all)
@@ -120,12 +120,16 @@ class DvuJob:
         async with deadline.limiting():
             if not is_suspect:
                 return await executor.run(
-                    self.planned.units, store=self.target.run_store, on_progress=record
+                    self.planned.units,
+                    owner=owner,
+                    store=self.target.run_store,
+                    on_progress=record,
                 )
             return await run_isolated(
                 executor,
                 self.planned.units,
                 limit=max(MIN_UNIT_DEADLINE, seconds / 20),
+                owner=owner,
                 store=self.target.run_store,
                 on_progress=record,
                 on_step=deadline.extend,

@@ -8,12 +8,16 @@ import pytest
 
 from rebaser_server.compute.errors import EvaluationFailed, RunFailed
 from rebaser_server.compute.evaluate.evaluator import evaluate
+from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.runs import child_process_executor
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.files.shared_files import SharedFiles
+from tests.helpers.dear_functions import install_meeting, meetings, most_at_once
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
 
 FUNCTIONS = """
@@ -27,11 +31,22 @@ def hang(path):
 
 def crash(): os.abort()
 
+def told(path):
+    with open(path, "a") as file:
+        file.write(f"{os.getpid()}\\n")
+
 def prints(): print("not an answer", flush=True)
 
 def slow(value):
     time.sleep(0.01)
     return value
+
+def waits(path, number):
+    with open(f"{path}.{number}", "w") as file:
+        file.write(str(os.getpid()))
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return number
 """
 
 
@@ -39,7 +54,7 @@ def slow(value):
 async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ChildProcessExecutor]:
-    names = ("hang", "crash", "prints", "slow")
+    names = ("hang", "crash", "prints", "slow", "told", "waits")
     install(tmp_path, "odd", FUNCTIONS, {name: f"odd:{name}" for name in names})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     executor = ChildProcessExecutor()
@@ -131,3 +146,61 @@ async def test_cancellation_ends_a_function_that_never_returns(
     assert not any(map(is_running, pids_in(pids)))
     (outcome,) = await next_one
     assert outcome.value_results == [("it", "ok", 1)]
+
+
+@pytest.fixture
+async def children(executor: ChildProcessExecutor) -> AsyncIterator[ChildProcessExecutor]:
+    """What computes small updates in a daemon on two cores."""
+    children = ChildProcessExecutor(2)
+    yield children
+    await children.close()
+
+
+@pytest.mark.parametrize("joined", [False, True])
+async def test_dear_values_are_computed_by_all_cores(
+    children: ChildProcessExecutor, tmp_path: Path, *, joined: bool
+) -> None:
+    """Also if their function was never measured, and if something takes all of them."""
+    install_meeting(tmp_path)
+    (tmp_path / "here").mkdir()
+    executor = LevelParallelExecutor(children, 2, CostModel().beside())
+
+    assert await most_at_once(executor, meetings(tmp_path / "here", 8, joined=joined)) == 2
+
+
+async def test_units_that_are_cheap_start_one_child(
+    children: ChildProcessExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another would take longer to start than they do."""
+    monkeypatch.setattr(child_process_executor, "HEAD_START", 60)
+    monkeypatch.setattr(child_process_executor, "QUICK", 60)
+    build = Builder()
+    build.source("pids", str(tmp_path / "pids"))
+    for n in range(10):
+        build.dependent(f"{n}", "told", {"path": "pids"}, "python")
+    await children.start()
+
+    await children.run(plan(build.graph, slots=2, small=0).units)
+
+    assert len(pids_in(tmp_path / "pids")) == 10
+    assert len(set(pids_in(tmp_path / "pids"))) == 1
+
+
+async def test_a_quick_run_passes_more_slow_ones_than_there_are_children(
+    children: ChildProcessExecutor, tmp_path: Path
+) -> None:
+    """Those that find no child are computed later, and once more where they were ended."""
+    gate = tmp_path / "gate"
+    slow = [
+        asyncio.create_task(children.run(units("waits", path=str(gate), number=n), owner=f"{n}"))
+        for n in range(12)
+    ]
+    await eventually(lambda: len([*tmp_path.glob("gate.*")]) >= 4)
+
+    (outcome,) = await children.run(units("identity", "builtin", value=1), owner="small")
+
+    assert outcome.value_results == [("it", "ok", 1)]
+    assert not any(task.done() for task in slow)
+    gate.touch()
+    for n, [result] in enumerate(await asyncio.gather(*slow)):
+        assert result.value_results == [("it", "ok", n)]

@@ -35,6 +35,7 @@ class Inline:
         self,
         units: Sequence[bytes],
         *,
+        owner: str = "",
         store: RunStore | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
