@@ -3,13 +3,26 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from tests.helpers.batches import ExampleGraph, set_to
+from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
+from tests.helpers.graph_builder import install
+
+GATES = """
+import os, time
+
+def waits(path):
+    with open(f"{path}.{os.getpid()}", "w"):
+        pass
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return True
+"""
 
 AT_ONCE = 10
 """Requests under way at a time: so many that the change set is never idle between two."""
@@ -83,3 +96,36 @@ async def _send(
     deployment: Deployment, change_set: ChangeSet, batches: Sequence[list[dict[str, object]]]
 ) -> list[str]:
     return [str(await deployment.client.enqueue_updates(*change_set, batch)) for batch in batches]
+
+
+async def test_a_small_update_passes_the_slow_values_of_other_workspaces(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are more of them than processes that may compute them."""
+    install(tmp_path, "gates", GATES, {"waits": "gates:waits"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    gate, values = tmp_path / "gate", ExampleGraph()
+    slow, [small] = [new_change_sets(1)[0] for _ in range(10)], new_change_sets(1)
+    function, path, value = (new_id() for _ in range(3))
+    await deployment.start()
+    for each in slow:
+        batch = [
+            {"putFunc": {"funcId": function, "name": "w", "runtime": "python", "code": "waits"}},
+            put(path, str(gate)),
+            {"putValue": {"valueId": value, "funcId": function, "inputs": {"path": path}}},
+        ]
+        _, reply = await deployment.client.enqueue_updates_with_reply(*each, batch)
+        await reply
+    await eventually(lambda: len([*tmp_path.glob("gate.*")]) > 1, within=60)
+
+    _, reply = await deployment.client.enqueue_updates_with_reply(*small, values.define(20, 22))
+    await reply
+
+    async def is_computed(change_set: ChangeSet, value: str, expected: object) -> bool:
+        return bool((await deployment.graph(change_set)).values[value].value == expected)
+
+    await eventually(lambda: is_computed(small, values.gross, 42), within=60)
+    assert not any([await is_computed(each, value, True) for each in slow])
+    gate.touch()
+    for each in slow:
+        await eventually(partial(is_computed, each, value, True), within=60)
