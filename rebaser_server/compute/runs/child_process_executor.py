@@ -126,6 +126,8 @@ class ChildProcessExecutor:
                 if not asking.done():
                     asking.cancel()
                     await asyncio.wait([asking])
+                if child in self._busy:  # cancelled before it was asked
+                    await self._end(child)
         finally:
             seat.give()
 
