@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import random
+import re
 import signal
 import tempfile
 import tomllib
@@ -343,6 +344,8 @@ def _yaml(octets: bytes) -> dict[str, Any] | None:
     text = octets.decode("utf-8-sig")
     if any(each in text for each in ("<<", "!", "\t", "?")):
         return None  # where the two readers are not of one mind, or know other rules
+    if re.search(r"[&*][\w-]*[^\w\s,\]}-]", text):
+        return None  # an anchor's name has more characters in YAML 1.2
     try:
         return _texts(yaml.load(text, Loader=yaml.BaseLoader).get("sources", {}))  # noqa: S506
     except yaml.YAMLError:
