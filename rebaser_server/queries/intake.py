@@ -1,6 +1,10 @@
-"""Receive queries of one kind, check them, and reply: a few at a time, with a bounded queue."""
+"""Receive queries of one kind, check them, and reply: a few at a time, with a bounded queue.
+
+Workspaces take turns, and one leaves room in the queue, and an answerer, to others.
+"""
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -30,6 +34,9 @@ QUEUE: Final = "rebaser"
 
 CONCURRENCY: Final = 4
 """Questions of one kind that are answered at once; others wait."""
+
+_SHARE: Final = CONCURRENCY - 1
+"""Those of one workspace, at most."""
 
 _LARGE_QUERY: Final = 64 * 1024
 """Octets of a question from which it is decoded in a thread."""
@@ -75,6 +82,61 @@ class _QueuedQuery:
     """When the asker stops waiting, by the loop's clock."""
 
 
+class _Queue:
+    """Queries that wait: by workspace, in turns."""
+
+    def __init__(self, bounds: QueryBounds) -> None:
+        self._bounds = bounds
+        self._waiting: dict[str, deque[_QueuedQuery]] = {}
+        """The next workspace first; each has one query at least."""
+        self._in_hand = Counter[str]()
+        self._count, self.bytes = 0, 0
+        """Of all that wait."""
+        self._bytes_of = Counter[str]()
+        self._changed = asyncio.Event()
+
+    def put(self, workspace: str, query: _QueuedQuery) -> bool:
+        """Whether there was room: to one workspace half of what others leave, at least for one."""
+        own, free = len(self._waiting.get(workspace, ())), self._bounds.waiting - self._count
+        own_bytes, free_bytes = self._bytes_of[workspace], self._bounds.waiting_bytes - self.bytes
+        if own >= free or (own and own_bytes >= free_bytes) or query.size > free_bytes:
+            return False
+        self._waiting.setdefault(workspace, deque()).append(query)
+        self._add(workspace, 1, query.size)
+        self._changed.set()
+        return True
+
+    def _add(self, workspace: str, count: int, size: int) -> None:
+        self._count += count
+        self.bytes += size
+        self._bytes_of[workspace] += size
+        if not self._bytes_of[workspace]:
+            del self._bytes_of[workspace]
+
+    @asynccontextmanager
+    async def next(self) -> AsyncIterator[_QueuedQuery]:
+        """The next query, which is in hand while the body runs."""
+        while (workspace := self._next_workspace()) is None:
+            self._changed.clear()
+            await self._changed.wait()
+        queries = self._waiting.pop(workspace)
+        query = queries.popleft()
+        if queries:
+            self._waiting[workspace] = queries
+        self._add(workspace, -1, -query.size)
+        self._in_hand[workspace] += 1
+        try:
+            yield query
+        finally:
+            self._in_hand[workspace] -= 1
+            if not self._in_hand[workspace]:
+                del self._in_hand[workspace]
+            self._changed.set()
+
+    def _next_workspace(self) -> str | None:
+        return next((each for each in self._waiting if self._in_hand[each] < _SHARE), None)
+
+
 class Intake(Generic[QueryT, ReplyT]):
     """Replies to each query, if only with an error; drops a query whose client gave up."""
 
@@ -85,9 +147,7 @@ class Intake(Generic[QueryT, ReplyT]):
         self._subjects = subjects
         self._kind = kind
         self._bounds = bounds
-        self._queued: asyncio.Queue[_QueuedQuery] = asyncio.Queue()
-        self._queued_bytes = 0
-        """Of the questions that wait."""
+        self._queue = _Queue(bounds)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -106,32 +166,22 @@ class Intake(Generic[QueryT, ReplyT]):
         with contained("question", subject=message.subject):
             headers = message.headers or {}
             size = len(message.data) + sum(len(n) + len(v) for n, v in headers.items())
-            if self._is_full(size):
-                metrics.QUESTIONS.labels("busy").inc()
-                await self._reply_sender(message).busy(self._refusal(message, _BUSY))
-                return
             patience = parse_seconds(headers, REPLY_TIMEOUT, DEFAULT_REPLY_TIMEOUT)
             until = asyncio.get_running_loop().time() + patience
-            self._queued_bytes += size
-            self._queued.put_nowait(_QueuedQuery(message, size, until))
-
-    def _is_full(self, size: int) -> bool:
-        bounds = self._bounds
-        return (
-            self._queued.qsize() >= bounds.waiting
-            or self._queued_bytes + size > bounds.waiting_bytes
-        )
+            workspace = message.subject.split(".")[-2]
+            if not self._queue.put(workspace, _QueuedQuery(message, size, until)):
+                metrics.QUESTIONS.labels("busy").inc()
+                await self._reply_sender(message).busy(self._refusal(message, _BUSY))
 
     async def _work(self) -> Never:
         loop = asyncio.get_running_loop()
         while True:
-            queued = await self._queued.get()
-            self._queued_bytes -= queued.size
-            if queued.until < loop.time():
-                metrics.QUESTIONS.labels("stale").inc()
-                continue
-            with contained("question", subject=queued.message.subject):
-                await self._answer(queued.message)
+            async with self._queue.next() as queued:
+                if queued.until < loop.time():
+                    metrics.QUESTIONS.labels("stale").inc()
+                    continue
+                with contained("question", subject=queued.message.subject):
+                    await self._answer(queued.message)
 
     async def _answer(self, message: Msg) -> None:
         reply_sender, result = self._reply_sender(message), "refused"

@@ -180,8 +180,8 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
         busy = await heard.next_msg(timeout=20)
         intakes = [obj for obj in gc.get_objects() if type(obj).__name__ == "Intake"]
-        assert any(intake._queued_bytes for intake in intakes)
-        assert all(intake._queued_bytes <= bounds.waiting_bytes for intake in intakes)
+        assert any(intake._queue.bytes for intake in intakes)
+        assert all(intake._queue.bytes <= bounds.waiting_bytes for intake in intakes)
         reading = asyncio.create_task(deployment.client.reader(*change_set).values(value))
         gate.set()
         found = await reading
@@ -189,6 +189,39 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
     assert RETRY_AFTER in busy.headers
     assert "ask again" in ValuesReply.decode(busy.headers, busy.data).error
     assert found[value].value == 1
+
+
+async def test_questions_of_a_workspace_leave_room_and_an_answerer_to_others(
+    deployment: Deployment,
+) -> None:
+    """Though it asks more than may wait, and none of its answers comes."""
+    [busy], [other], value = new_change_sets(1), new_change_sets(1), new_id()
+    daemon = await deployment.start()
+    await committed(deployment, busy, [put(value, 1)])
+    await committed(deployment, other, [put(value, 2)])
+    await deployment.at_rest()
+    daemon.kill()
+    served, gate = deployment.answering(QueryBounds(waiting=100)), asyncio.Event()
+    archive_of = served.values.cache._open_loader
+
+    def with_gate(change_set: ChangeSet) -> Any:
+        found = archive_of(change_set)
+        return Gated(found, gate) if change_set == busy else found
+
+    served.values.cache._open_loader = with_gate
+    headers, payload = values_question(busy, which=[value])
+    inbox = deployment.nc.new_inbox()
+    heard = await deployment.nc.subscribe(inbox)
+    async with served.serve(deployment.nc):
+        for _ in range(400):
+            subject = deployment.subjects.values(busy)
+            await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
+        refused = await heard.next_msg(timeout=20)
+        found = await deployment.client.reader(*other).values(value)
+
+    assert RETRY_AFTER in refused.headers
+    assert found[value].value == 2
+    assert not gate.is_set()
 
 
 async def test_a_question_at_a_time_without_a_leader_is_answered_later(
