@@ -310,7 +310,7 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     without_minding_gaps: (330,),
     deleting_before_committing: (22,),
     with_results_of_any_claim: (117,),
-    looking_at_the_claim_too_early: (220,),
+    looking_at_the_claim_too_early: (468, 220),
     with_results_of_whoever_was_overtaken: (15,),
     with_results_that_cover_all: (5,),
     settling_what_is_not_its_own: (32,),
@@ -323,8 +323,8 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     going_to_head_under_a_new_id: (16,),
     without_an_end_of_branches: (12,),
     passing_over_a_stream_made_anew: (6,),
-    without_confirmed_deletes: (117,),
-    purging_what_was_not_handled: (262,),
-    without_looking_whether_it_was_overtaken: (331,),
+    without_confirmed_deletes: (134, 117),
+    purging_what_was_not_handled: (223, 262),
+    without_looking_whether_it_was_overtaken: (5, 331),
 }
 """With schedules that show it soon, each on some Python; otherwise one of the first shows it."""
