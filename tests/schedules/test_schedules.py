@@ -30,7 +30,7 @@ FIRST = [
 ]
 WRONG = 5
 """Schedules in which every member is presumed dead."""
-SEEDS_TO_FIND = 100
+SEEDS_TO_FIND = 400
 """Schedules within which the loss of any rule shows."""
 
 
