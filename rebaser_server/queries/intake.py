@@ -36,7 +36,7 @@ CONCURRENCY: Final = 4
 """Questions of one kind that are answered at once; others wait."""
 
 _SHARE: Final = CONCURRENCY - 1
-"""Those of one workspace, at most."""
+"""Questions of one workspace and kind that are answered at once, at most."""
 
 _LARGE_QUERY: Final = 64 * 1024
 """Octets of a question from which it is decoded in a thread."""
@@ -91,12 +91,15 @@ class _Queue:
         """The next workspace first; each has one query at least."""
         self._in_hand = Counter[str]()
         self._count, self.bytes = 0, 0
-        """Of all that wait."""
+        """Number and bytes of all queries that wait."""
         self._bytes_of = Counter[str]()
         self._changed = asyncio.Event()
 
     def put(self, workspace: str, query: _QueuedQuery) -> bool:
-        """Whether there was room: to one workspace half of what others leave, at least for one."""
+        """Add a query and return True, or return False if there is no room.
+
+        A workspace has room for as many as are free then, and for one if any is free.
+        """
         own, free = len(self._waiting.get(workspace, ())), self._bounds.waiting - self._count
         own_bytes, free_bytes = self._bytes_of[workspace], self._bounds.waiting_bytes - self.bytes
         if own >= free or (own and own_bytes >= free_bytes) or query.size > free_bytes:

@@ -24,7 +24,7 @@ class Target:
     seats: Sequence[Seat]
     spark: SparkElsewhere
     nats_turn: asyncio.Lock
-    """Held by whatever is done to NATS: one thing at a time."""
+    """Lock of a fault of NATS while it lasts: one at a time."""
     lease: float
     """Seconds after which what a silent daemon holds is another's."""
     js: JetStream

@@ -59,7 +59,7 @@ class Seat:
         self.proxies = [Proxy(port, lambda: words.ears(self.instance)) for port in ports]
         self.clock = clock
         self.turn = asyncio.Lock()
-        """Held by whatever is done to it: one thing at a time."""
+        """Lock of a fault while it lasts: one at a time."""
         self.daemon: Daemon | None = None
         self.older: Path | None = None
         """A checkout of an older release, with an environment in `.venv`."""
@@ -227,7 +227,7 @@ class SparkElsewhere:
     cluster: Cluster | None = None
     server: Jvm | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by whatever is done to it: one thing at a time."""
+    """Lock of a fault while it lasts: one at a time."""
 
     def parts(self) -> list[tuple[str, Jvm]]:
         """By what they are called."""

@@ -73,7 +73,7 @@ class Size:
     spark: bool = False
     """Every update runs on Spark."""
     spark_place: Place = "daemon"
-    """Where that is: in the daemons, on a standalone cluster, or on a Connect server."""
+    """Place of Spark: in the daemons, on a standalone cluster, or on a Connect server."""
     slots: int | None = None
     """Change sets that a daemon works on at a time; None: as many as by default."""
     queue: int | None = None

@@ -1,4 +1,4 @@
-"""Inputs that nobody would write on purpose, given to the command line in this process.
+"""Spoilt files, arguments and settings, given to the command line in this process.
 
 Files are valid ones with octets and words changed; arguments and variables are drawn from words
 that other tools stumbled over. NATS is not there: a file that a command takes ends with code 69,
@@ -36,7 +36,7 @@ from tests.helpers.command_line import Done, run_command
 
 NOWHERE = {"REBASER_NATS__URL": "nats://127.0.0.1:1", "REBASER_NATS__CONNECT_TIMEOUT": "PT0.02S"}
 BY_COMMAND = 0.1
-"""How many of the files are read by a command, and not by what it calls, which is quicker."""
+"""Share of the files that a command reads; the functions behind it read the others, faster."""
 
 PATIENCE = 60
 """Seconds until a command is said to hang, on a machine that may be busy."""
@@ -80,7 +80,7 @@ WORDS = [
     *(b'"a": 1, "a": 2', b"a: 1\na: 2\n", b"\\ud800", b"\\u0000", b"\xc2\x85", b"\xe2\x80\xa8"),
     *(b"a." * 500, b"null", b"[]", b"{}", b"", b"sources", b"tables", b"18446744073709551616"),
 ]
-"""What files are spoiled with; the seeds of faults that were."""
+"""Pieces that are put into files, each once the cause of a fault."""
 
 ARGUMENTS = [
     *("", "-", "--", "-1", "-1e5", "--json", "--wait", "--timeout", "1e999", "nan", "0", "--at"),

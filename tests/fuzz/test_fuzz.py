@@ -1,4 +1,4 @@
-"""Whatever a command reads, it ends with a documented code and without a traceback."""
+"""Commands end with a documented code and without a traceback, on spoilt input, too."""
 
 import pytest
 

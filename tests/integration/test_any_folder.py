@@ -1,4 +1,4 @@
-"""Everything works in any folder, whatever characters its name has."""
+"""Everything works in a folder of any name."""
 
 import asyncio
 import json

@@ -109,7 +109,7 @@ class SessionHolder:
             self._stop()
 
     def _stop(self) -> None:
-        running, self._running = self._running, None  # first: whatever becomes of it, it is gone
+        running, self._running = self._running, None  # first: no other call finds it while it ends
         if running is not None:
             running.stop()
 

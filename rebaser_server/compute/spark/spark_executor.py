@@ -49,7 +49,7 @@ class SparkExecutor:
     """
 
     def __init__(self, options: SparkOptions, *, max_concurrent_runs: int = 32) -> None:
-        """Of more runs, some wait for their owner's turn."""
+        """Start no session yet. Runs beyond `max_concurrent_runs` wait for their owner's turn."""
         self.slots: Final = options.slots
         self.absence: SparkAbsence | None = None
         """Set from a failure to start Spark, or its loss, until it computes again."""
