@@ -43,7 +43,7 @@ class JetStreamApi(JetStreamRequests):
 
         By its `sequence`; the last one of `last_by_subject`; or the first one on
         `next_by_subject` (wildcards allowed) whose sequence is `sequence` or higher.
-        Never a direct get: a replica may not have what was stored a moment ago.
+        Never by a direct get: a replica may not have what was stored a moment ago.
         """
         asked = {"seq": sequence, "last_by_subj": last_by_subject, "next_by_subj": next_by_subject}
         body = {name: value for name, value in asked.items() if value is not None}
@@ -52,6 +52,18 @@ class JetStreamApi(JetStreamRequests):
         except MessageNotFound:
             return None
         return StoredMessage.of(reply["message"])
+
+    async def get_last_direct(self, stream: str, subject: str) -> StoredMessage | None:
+        """Return the last message on the subject (wildcards allowed), or None if there is none.
+
+        The request has the subject in its own, so that a user may be permitted some of them.
+        Any replica answers: what was stored a moment ago may be missing.
+
+        Raises:
+            NoResponders: there is no such stream, or it allows no direct gets.
+        """
+        verb = f"{self.prefix}.DIRECT.GET.{stream}.{subject}"
+        return StoredMessage.of_direct(await self.connection.request(verb, timeout=self.timeout))
 
     async def delete_message(self, stream: str, sequence: int, *, erase: bool = False) -> None:
         """Have the message gone; that it is gone already is success.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Final, Self, get_origin
 
 from annotated_types import Ge, Gt
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
@@ -41,6 +41,13 @@ class StoreSettings(SettingsGroup):
     """How often one Rebaser looks for batches and files that nothing refers to."""
     orphan_retention: Duration = timedelta(days=1)
     """How long these are kept: a batch is stored before its request is."""
+
+    @field_validator("root")
+    @classmethod
+    def _no_password(cls, root: str) -> str:
+        if ":" in root.partition("://")[2].partition("/")[0].rpartition("@")[0]:
+            raise ValueError("a password in a URI: no store takes it; put keys into store.options")
+        return root
 
 
 class HistorySettings(SettingsGroup):

@@ -3,6 +3,7 @@
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Final, TextIO
 
 import structlog
@@ -16,9 +17,15 @@ _TRACEBACK: Final = "exc_info"
 """Key of an event's traceback, which is shown as lines of its own."""
 
 
-def configure(instance_id: str, form: LogFormat = "auto", level: LogLevel = "info") -> None:
+def configure(
+    instance_id: str,
+    form: LogFormat = "auto",
+    level: LogLevel = "info",
+    mask: Callable[[str], str] = str,
+) -> None:
     """Set logging up for the process. stdout stays free for results.
 
+    Each event, with its traceback, is written as `mask` returns it, without secrets.
     Warnings and errors of libraries, which log in Python's own way, are events like all others,
     with the name of their `logger`.
     """
@@ -30,6 +37,7 @@ def configure(instance_id: str, form: LogFormat = "auto", level: LogLevel = "inf
             _with_trace,
             structlog.processors.add_log_level,
             *(_console_processors(colors=terminal) if pretty else _json_processors()),
+            lambda _, __, line: mask(str(line)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final, Self
 
+from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.runs.local_worker import LENGTH
 
 _READ_AHEAD: Final = 1 << 16
@@ -51,6 +52,7 @@ class WorkerProcess:
             stdin=PIPE,
             stdout=PIPE,
             stderr=None,
+            env=child_environment(),
             start_new_session=True,
         )
         child = cls(transport, protocol)

