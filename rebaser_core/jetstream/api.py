@@ -179,12 +179,29 @@ class JetStreamApi(JetStreamRequests):
         Raises:
             AlreadyExists: with another configuration, which stays as it is.
         """
+        return await self._put_consumer(stream, config, "create")
+
+    async def update_consumer(self, stream: str, config: "ConsumerConfig") -> "ConsumerInfo":
+        """Replace the whole configuration of a consumer that is there, as `update_stream`.
+
+        Raises:
+            ApiError: it cannot be changed so, but by deleting it.
+        """
+        return await self._put_consumer(stream, config, "update")
+
+    async def _put_consumer(
+        self, stream: str, config: "ConsumerConfig", action: str
+    ) -> "ConsumerInfo":
         name = config.name or config.durable_name
         verb = f"CONSUMER.CREATE.{stream}" + (f".{name}" if name else "")
         if name and config.filter_subject:
             verb += f".{config.filter_subject}"  # permissions may be given by it
-        body = {"stream_name": stream, "config": config.to_json(), "action": "create"}
+        body = {"stream_name": stream, "config": config.to_json(), "action": action}
         return _read_consumer_info(await self.request(verb, body))
+
+    async def resume_consumer(self, stream: str, consumer: str) -> None:
+        """Have the consumer not be paused; that it was not is success."""
+        await self.request(f"CONSUMER.PAUSE.{stream}.{consumer}")
 
     async def consumer_info(self, stream: str, consumer: str) -> "ConsumerInfo":
         """Return configuration and state.
