@@ -11,6 +11,9 @@ from rebaser_core.jetstream.errors import (
     ConsumerNotFound,
     MessageNotFound,
     Misconfigured,
+    NatsUnreachable,
+    NoResponders,
+    NotListed,
     StreamNotFound,
 )
 from rebaser_core.jetstream.messages.stored_message import StoredMessage
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
     from rebaser_core.jetstream.infos.stream_info import StreamInfo
 
+LISTING_TIMEOUT: Final = 60.0
+"""Seconds for a page of a stream's subjects, at least: a million take NATS several."""
 _GONE: Final = "no message found"  # what the server says of a message that is not stored
 
 
@@ -125,10 +130,13 @@ class JetStreamApi(JetStreamRequests):
         """Return configuration and state; with a filter, `state.subjects` has all subjects.
 
         The server tells 100,000 subjects at a time. Pages are asked for until all
-        are there; what is stored or deleted meanwhile may be among them or not.
+        are there; what is stored or deleted meanwhile may be among them or not. For each page it
+        goes through all subjects that match, which takes seconds if they are hundreds of
+        thousands.
 
         Raises:
             StreamNotFound: there is none of that name.
+            NotListed: NATS is not done with a page in time.
         """
         if subjects_filter is None:
             return _read_stream_info(await self.request(f"STREAM.INFO.{name}"))
@@ -136,13 +144,27 @@ class JetStreamApi(JetStreamRequests):
         offset = 0
         while True:
             body = {"subjects_filter": subjects_filter, "offset": offset}
-            reply = await self.request(f"STREAM.INFO.{name}", body)
+            reply = await self._subjects_page(name, body)
             page = reply["state"].get("subjects") or {}
             subjects |= page
             offset += len(page)
             if not page or offset >= reply.get("total", 0):
                 reply["state"]["subjects"] = subjects
                 return _read_stream_info(reply)
+
+    async def _subjects_page(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        timeout = max(self.timeout, LISTING_TIMEOUT)
+        try:
+            return await self.request(f"STREAM.INFO.{name}", body, timeout=timeout)
+        except NoResponders:
+            raise
+        except NatsUnreachable as error:
+            if not self.connection.is_connected:
+                raise
+            raise NotListed(
+                f"NATS has not listed the subjects of {name} within {timeout:g} s, though it is "
+                "connected: there are too many of them, or it is busy; try again later"
+            ) from error
 
     async def stream_subjects(self, name: str, subjects_filter: str = ">") -> dict[str, int]:
         """Return how many messages each subject has, of those with any."""
