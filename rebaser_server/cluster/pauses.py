@@ -3,6 +3,7 @@
 Rules P1 to P5 of the protocol.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,6 +38,9 @@ from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
+
+_TURN: Final = 200
+"""Subjects that are parsed until others have a turn on the loop."""
 
 FOREIGN_CHECK_EVERY: Final = 5.0
 """Seconds between two reads of a bucket in another account, whose changes cannot be watched."""
@@ -118,7 +122,9 @@ class PauseStore:
                 if UNFINISHED in entry.headers:
                     found_subjects.add(entry.subject)
         waiting = set()
-        for subject in found_subjects:
+        for number, subject in enumerate(found_subjects):
+            if number % _TURN == 0:
+                await asyncio.sleep(0)
             with suppress(UnknownSubject):  # the reconciler logs it
                 waiting.add(subjects.parse_change_set(subject))
         return waiting
