@@ -142,7 +142,7 @@ class TaskRunner:
             what = f"{type(error).__name__}: {error}"
             if isinstance(error, AppendRefused) and await self.writes.why_stopped():
                 stats.failure(change_set, "work stopped", str(error))
-                log.warning("ended by a stop", error=what)
+                log.warning("run stopped", error=what)
             elif isinstance(error, OSError | JetStreamError | ClientError) and is_transient(error):
                 failed = "store failed" if isinstance(error, OSError) else "NATS failed"
                 stats.failure(change_set, failed, str(error))

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import os
 import signal
-from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from rebaser_server.commands.doctor import examine
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, set_to
+from tests.helpers.blocking_function import Gate
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.stream_backup import Snapshot, backup, restore
@@ -41,16 +43,6 @@ async def doctor(deployment: Deployment, *, repair: bool = False) -> tuple[int, 
     with redirect_stdout(StringIO()) as said:
         code = await examine(deployment.settings, Asked(repair=repair))
     return code, [row for row in json.loads(said.getvalue()) if row["severity"] != "note"]
-
-
-def lines(deployment: Deployment, change_set: ChangeSet) -> Callable[[], Awaitable[int]]:
-    """How many commits NATS has of it."""
-
-    async def count() -> int:
-        subject = deployment.subjects.commits(change_set)
-        return (await deployment.js.stream_subjects(COMMITS)).get(subject, 0)
-
-    return count
 
 
 async def is_unready(daemon: Daemon) -> bool:
@@ -120,6 +112,28 @@ async def _found(deployment: Deployment) -> tuple[int, list[Any]]:
     """What is found of the configuration; waiting requests are no fault here."""
     code, found = await doctor(deployment)
     return code, [row for row in found if row["check"] == "configuration"]
+
+
+async def test_an_update_in_hand_gives_way_to_a_stop_and_is_computed_afterwards(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It might take hours, and its result would be a commit."""
+    gate = Gate(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(gate.path), prepend=os.pathsep)
+    [change_set] = new_change_sets(1)
+    daemon = await started(deployment)
+    gate.close()
+    await deployment.client.enqueue_updates(*change_set, gate.define(1))
+    await eventually(gate.seen, within=30)
+
+    await edit(deployment, COMMITS, max_age=3600 * SECOND)
+    await eventually(lambda: _is_given_back(daemon), within=30)
+    gate.open()
+
+    assert (await deployment.graph(change_set)).values[gate.value].value is None
+    await provisioner_of(deployment.js, deployment.settings).mend(f"stream {COMMITS}")
+    await deployment.at_rest()
+    assert (await deployment.graph(change_set)).values[gate.value].value == 1
 
 
 async def test_requests_that_a_stream_of_commits_refuses_wait_until_it_is_mended(
