@@ -1,9 +1,9 @@
 """What a difference in the configuration of NATS means: what it loses or holds up, what to do."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from rebaser_core.jetstream import Drift
 from rebaser_core.streams import is_more
@@ -122,7 +122,9 @@ _SETTINGS: Final = {
 def judge(differences: Sequence[Drift]) -> list[Fault]:
     """What the differences mean, each by itself and with the others of its stream."""
     return [
-        _fault(each, {other.field for other in differences if other.name == each.name})
+        _fault(
+            each, {other.field: other.actual for other in differences if other.name == each.name}
+        )
         for each in differences
     ]
 
@@ -136,7 +138,8 @@ def worst(faults: Sequence[Fault]) -> Fault | None:
     return None
 
 
-def _fault(drift: Drift, fields: Collection[str]) -> Fault:
+def _fault(drift: Drift, fields: Mapping[str, Any]) -> Fault:
+    """`fields`: what the stream has of each field that differs."""
     field = drift.field.partition(".")[0]
     meaning = _MEANINGS.get(field, _UNKNOWN)
     if field in ("max_msgs", "max_bytes") and "discard" in fields:
@@ -156,16 +159,18 @@ def _fault(drift: Drift, fields: Collection[str]) -> Fault:
     )
 
 
-def _is_limit_of_requests(drift: Drift, fields: Collection[str]) -> bool:
+def _is_limit_of_requests(drift: Drift, fields: Mapping[str, Any]) -> bool:
     """Whether it is a limit that operators set, and that makes NATS refuse what is new."""
     if not drift.name.endswith("REBASER_REQUESTS"):
         return False
     if drift.field == "max_msgs_per_subject":
-        return drift.expected > 0 and "discard_new_per_subject" not in fields
+        return bool(fields.get("discard_new_per_subject", drift.expected > 0))
+    if drift.field == "discard_new_per_subject":
+        return bool(drift.actual)
     return drift.field in ("max_msgs", "max_bytes") and "discard" not in fields
 
 
-def _effect(drift: Drift, field: str, fields: Collection[str]) -> Effect:
+def _effect(drift: Drift, field: str, fields: Mapping[str, Any]) -> Effect:
     if drift.field == MISSING.field:
         return Effect.DIFFERS  # what needs the stream waits for it
     is_losing = field in _LOSING or (field in ("max_msgs", "max_bytes") and "discard" in fields)

@@ -153,7 +153,7 @@ class WriteWatch:
             remedy = "`rebaser doctor --repair`" if fault.can_be_mended else fault.remedy
             if fault.effect is Effect.STOPS:
                 return NatsProblem(f"no new work is begun, since {fault}", remedy, fault)
-            return NatsProblem(f"requests may be lost, since {fault}", remedy, fault)
+            return NatsProblem(f"requests may be lost or refused, since {fault}", remedy, fault)
         return await unwritten(provisioner.js, provisioner.subjects)
 
     def _note(self, found: NatsProblem | None) -> None:

@@ -50,6 +50,22 @@ def test_a_limit_drops_what_is_old_only_where_the_stream_discards_it() -> None:
     assert [fault.effect for fault in drops] == [Effect.STOPS, Effect.DIFFERS]
 
 
+def test_a_limit_of_requests_drops_them_only_where_it_does_not_refuse_new_ones() -> None:
+    """A stream may have been made while `REBASER_QUEUE__CHANGE_SET_REQUESTS` was another one."""
+    limit = Drift(REQUESTS, "max_msgs_per_subject", -1, 100)
+    lower = Drift(REQUESTS, "max_msgs_per_subject", 100, 5)
+    refuses = Drift(REQUESTS, "discard_new_per_subject", expected=False, actual=True)
+    drops = Drift(REQUESTS, "discard_new_per_subject", expected=True, actual=None)
+
+    effects = [
+        [fault.effect for fault in judge(differences)]
+        for differences in ([limit, refuses], [lower], [lower, drops], [limit])
+    ]
+
+    harmless, losing = Effect.DIFFERS, Effect.LOSES
+    assert effects == [[harmless, harmless], [harmless], [losing, losing], [losing]]
+
+
 def test_what_stops_work_comes_before_what_loses_requests() -> None:
     loses, stops = Drift(REQUESTS, "max_age", 0, 5), Drift(COMMITS, "sealed", None, actual=True)
 
