@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet, QuotaExceeded
 from rebaser_core.codecs import JSON
@@ -27,9 +27,6 @@ from rebaser_core.records.registry_records import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MessageType, Versioned
-
-if TYPE_CHECKING:
-    from rebaser_core.jetstream import Drift
 
 T = TypeVar("T", bound=Versioned)
 
@@ -59,12 +56,6 @@ class Registry:
         self._on_skipped = on_skipped
         self._name = subjects.change_sets_bucket
         self._bucket = KeyValue(js, self._name, direct=by_key)
-
-    async def ensure(self, replicas: int = 1) -> "list[Drift]":
-        """Create the bucket if it is missing; return how it differs from its configuration."""
-        from rebaser_core.jetstream import StreamConfig  # slow, and not needed to read
-
-        return await self._bucket.ensure(StreamConfig(num_replicas=replicas))
 
     async def workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecordV1:
         """The workspace.

@@ -12,10 +12,19 @@ from rebaser_client.errors import ClientError
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError
+from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_lease import LeaseTerms, ack_and_delete, lease
-from rebaser_server.errors import Fenced, HistoryInconsistent, Interrupted, LeaseLost, RetryLater
+from rebaser_server.errors import (
+    AppendRefused,
+    Fenced,
+    HistoryInconsistent,
+    Interrupted,
+    LeaseLost,
+    RetryLater,
+    WorkStopped,
+)
 from rebaser_server.processor.context import Services
 from rebaser_server.processor.pending_work import recheck_after_ack
 from rebaser_server.processor.processor import process
@@ -37,6 +46,7 @@ class TaskRunner:
     shutdown: Shutdown
     slots: SlotPool
     pauses: PauseMonitor
+    writes: WriteWatch
 
     def dispatch(self, task: Delivery) -> Coroutine[Any, Any, None]:
         """Return the coroutine that handles `task`, settles it and never raises; takes its slot."""
@@ -102,6 +112,7 @@ class TaskRunner:
         try:
             with stats.hold(change_set), self.pauses.registered(change_set, slot):
                 async with lease(self.services.js, task, self.lease_terms):
+                    self.writes.stop.check()
                     quiet = await process(self.services, change_set, self.shutdown, slot)
             await self._recheck(change_set)
             end = "quiet" if quiet else "paused" if slot.paused else "turn over"
@@ -121,12 +132,18 @@ class TaskRunner:
             metrics.RETRIES.inc()
             stats.failure(change_set, "retry scheduled", str(error))
             log.warning("retry scheduled", reason=str(error), delay=error.delay)
+        except WorkStopped:
+            end = "interrupted"
+            log.info(end)
         except HistoryInconsistent as error:
             stats.failure(change_set, "history broken", str(error))
             log.error("history broken", reason=str(error), remedy="see `rebaser doctor`")
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            if isinstance(error, OSError | JetStreamError | ClientError) and is_transient(error):
+            if isinstance(error, AppendRefused) and await self.writes.why_stopped():
+                stats.failure(change_set, "work stopped", str(error))
+                log.warning("run stopped", error=what)
+            elif isinstance(error, OSError | JetStreamError | ClientError) and is_transient(error):
                 failed = "store failed" if isinstance(error, OSError) else "NATS failed"
                 stats.failure(change_set, failed, str(error))
                 log.warning(failed, error=what)

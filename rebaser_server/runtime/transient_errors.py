@@ -18,6 +18,7 @@ from rebaser_core.jetstream import (
     JetStreamError,
     MessagesMissed,
     NatsUnreachable,
+    NotListed,
     StatusError,
     StreamNotFound,
     Unavailable,
@@ -42,6 +43,7 @@ TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool
     OSError: True,  # the store: a full disk, a device, a timeout, an endpoint that is away
     JetStreamError: False,
     NatsUnreachable: True,
+    NotListed: True,
     StatusError: True,
     HeartbeatsMissed: True,
     MessagesMissed: True,

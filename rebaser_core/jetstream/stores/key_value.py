@@ -44,18 +44,23 @@ class KeyValue:
 
         `config` is for what a stream has beyond its being a bucket: replicas, storage, limits.
         """
+        bucket = self.stream_config(self._bucket, history=history)
+        return await self._js.ensure_stream(bucket | config if config else bucket)
+
+    @staticmethod
+    def stream_config(bucket: str, *, history: int = 1) -> "StreamConfig":
+        """What makes a stream the bucket of that name (ADR-8)."""
         from rebaser_core.jetstream.configs.stream_config import StreamConfig  # slow, not for keys
 
-        bucket = StreamConfig(
-            name=self._stream,
-            subjects=[f"{self._prefix}>"],
+        return StreamConfig(
+            name=f"KV_{bucket}",
+            subjects=[f"$KV.{bucket}.>"],
             max_msgs_per_subject=history,
             discard="new",
             deny_delete=True,
             allow_rollup_hdrs=True,
             allow_direct=True,
         )
-        return await self._js.ensure_stream(bucket | (config or StreamConfig()))
 
     async def get(self, key: str, *, revision: int | None = None) -> KeyValueEntry:
         """Return the last value of the key, or one revision of it.

@@ -19,6 +19,7 @@ WAITED_FOR = {
     "HeartbeatsMissed",
     "MessagesMissed",
     "NotConfirmed",
+    "NotListed",
     "QueueFull",
     "StatusError",
     "StreamFull",
