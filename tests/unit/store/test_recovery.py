@@ -150,10 +150,35 @@ def test_several_files_are_damaged(story: Story) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_the_sum_of_the_log_is_damaged(story: Story, damage: Damage) -> None:
-    """The entries say the same: the next checkpoint goes on from them."""
+    """The entries say the same: it is set aside, and nothing else is lost."""
     DeltaTable(story.checkpoints.uri(CHANGE_SET)).create_checkpoint()
     [file] = story.root.rglob("*.checkpoint.parquet")
     damage(file)
+
+    loaded = Checkpoints(str(story.root)).load(CHANGE_SET)
+
+    assert loaded is not None
+    assert contents(loaded.graph) == story.known[LAST]
+    assert not list(story.root.rglob("*.checkpoint.parquet"))
+
+
+def replace(file: Path, octets: bytes, new: bytes) -> None:
+    """Have others in place of these octets, wherever the file has them."""
+    whole = file.read_bytes()
+    assert octets in whole
+    file.write_bytes(whole.replace(octets, new))
+
+
+@pytest.mark.parametrize("new", [f"{7:026d}", ulid(LAST)[:-1] + "\0"])
+def test_an_octet_of_an_id_is_damaged(story: Story, new: str) -> None:
+    """The file can be read: Parquet has no check of what is in its pages."""
+    replace(story.data(LAST), ulid(LAST).encode(), new.encode())
+
+    story.require_falls_back(BEFORE)
+
+
+def test_what_a_checkpoint_says_beside_its_values_is_damaged(story: Story) -> None:
+    replace(story.data(LAST), b'{"n":%d' % LAST, b'{"n":9')
 
     story.require_falls_back(BEFORE)
 
