@@ -132,6 +132,20 @@ class Checkpoints:
         """
         return sound_versions(self._table_files(change_set), partial(self.table, change_set))
 
+    def require_sound(self, change_set: ChangeSet) -> None:
+        """Require that the table, if there is one, has exactly the rows that were written.
+
+        Reads all of it, also what `load` does not need.
+
+        Raises:
+            StoreDamaged: it has not.
+            OSError: the store cannot be read now.
+        """
+        delta = self.open(change_set)
+        if delta is not None:
+            with translate_store_errors():
+                require_sound(self._table_files(change_set), delta)
+
     def repair(self, change_set: ChangeSet) -> DeltaTable | None:
         """Turn a damaged table back to its last sound version; None: it has none, and is gone.
 
@@ -301,4 +315,4 @@ class Checkpoints:
 def _is_ours(delta: DeltaTable) -> bool:
     """Whether a Rebaser made the table: damage leaves either a checkpoint or the columns."""
     columns = {field.name for field in delta.schema().fields}
-    return delta.transaction_version(APP_ID) is not None or set(KEY_COLUMNS) <= columns
+    return set(KEY_COLUMNS) <= columns or delta.transaction_version(APP_ID) is not None

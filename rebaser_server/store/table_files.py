@@ -110,7 +110,7 @@ class TableFiles:
     def foreign_change(self, first: int, last: int) -> str:
         """What another program changed in the table with these entries of its log, if anything.
 
-        What changes no rows, as `OPTIMIZE` and `VACUUM`, is any program's business.
+        What changes no rows, as OPTIMIZE and VACUUM, is any program's business.
 
         Raises:
             StoreDamaged: an entry cannot be read.
@@ -323,7 +323,7 @@ def require_last(delta: DeltaTable, heads: Sequence[Head]) -> None:
     """Require that the last checkpoint among those of a table is the one that its log names.
 
     Raises:
-        StoreDamaged: rows of it are missing, as after a `RESTORE`.
+        StoreDamaged: rows of it are missing, as after a RESTORE.
     """
     commit, last = delta.transaction_version(APP_ID), max(heads, default=None)
     if commit != (None if last is None else last.commit):
@@ -342,6 +342,7 @@ def require_content(delta: DeltaTable, digest: RowDigest, heads: Sequence[Head])
         StoreDamaged: they are not.
     """
     last = max(heads, default=None)
-    written = NO_ROWS if last is None else last.digest.minus(dropped_rows(delta))
-    if not digest.fits(written):
+    written = NO_ROWS if last is None else last.digest
+    # To look up what was dropped takes a pass over the log, and mostly nothing was.
+    if not digest.fits(written) and not digest.fits(written.minus(dropped_rows(delta))):
         raise StoreDamaged("the table's rows are not those that were written: their digest differs")
