@@ -50,7 +50,7 @@ from rebaser_server.ops.endpoint import starting_endpoint
 from rebaser_server.ops.serve import ops_endpoint
 from rebaser_server.processor.context import Services
 from rebaser_server.runtime.background import background
-from rebaser_server.runtime.concurrency import Shutdown, WorkThreads
+from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.runtime.periodic import survived
 from rebaser_server.service.shared_services import MakeApplication, build_services, query_service
 from rebaser_server.service.task_intake import take_tasks
@@ -91,7 +91,6 @@ async def serve(
     """
     # Started again under the same name, a process is not who owned its change sets before (F4).
     name, subjects = f"{settings.instance_id}/{ULID()}", Subjects(settings.nats.prefix)
-    asyncio.get_running_loop().set_default_executor(WorkThreads(thread_name_prefix="work"))
     async with AsyncExitStack() as stack, AsyncExitStack() as starting:
         try:
             async with shutdown.interrupts():

@@ -158,11 +158,14 @@ def test_random_damage_is_never_served(world: World, tmp_path: Path, seed: int) 
 
 
 @pytest.mark.long
-def test_random_damage_is_never_served_however_often(world: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", range(FEW, FEW + MANY, 100))
+def test_random_damage_is_never_served_however_often(
+    world: World, tmp_path: Path, first: int
+) -> None:
     """And most of it leaves the last checkpoint, or the one before."""
     found = {"read": 0, "the one before": 0, "held": 0}
-    for seed in range(FEW, FEW + MANY):
+    for seed in range(first, first + 100):
         found[require_right(world, tmp_path / "damaged", seed)] += 1
         shutil.rmtree(tmp_path / "damaged")
 
-    assert all(found.values())
+    assert found["held"] < found["read"] + found["the one before"]
