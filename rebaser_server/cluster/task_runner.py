@@ -31,6 +31,7 @@ from rebaser_server.processor.processor import process
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.runtime.containment import contained, printable
+from rebaser_server.runtime.failures import is_panic
 from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.telemetry import metrics
 
@@ -138,7 +139,9 @@ class TaskRunner:
         except HistoryInconsistent as error:
             stats.failure(change_set, "history broken", str(error))
             log.error("history broken", reason=str(error), remedy="see `rebaser doctor`")
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
             what = f"{type(error).__name__}: {error}"
             if isinstance(error, AppendRefused) and await self.writes.why_stopped():
                 stats.failure(change_set, "work stopped", str(error))
