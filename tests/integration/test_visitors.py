@@ -74,6 +74,7 @@ async def test_a_daemon_hears_probes_and_requests_beside_connections_that_say_no
     assert [status for status, _ in healthy] == [200] * 3
     assert handled
     assert taken < DESCRIPTORS / 2
+    assert len(daemon.said_in_all()) < 50_000
 
 
 async def test_a_daemon_raises_the_limit_of_its_descriptors_at_its_start(
