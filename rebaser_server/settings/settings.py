@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,10 @@ from rebaser_server.settings.types import Duration, Options, SettingsGroup, Url
 from rebaser_server.telemetry.log_options import LogFormat, LogLevel
 
 _PREFIX: Final = "REBASER_"
+_OF_SERVICE: Final = "_SERVICE_HOST"
+_SERVICE_VARIABLE: Final = re.compile(
+    rf"{_OF_SERVICE}|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
+)
 
 
 def _login_name() -> str:
@@ -204,6 +209,26 @@ def setting_names(model: type[BaseModel] = Settings, prefix: str = _PREFIX) -> I
             yield from setting_names(kind, f"{variable}__")
         else:
             yield variable
+
+
+def service_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables by which Kubernetes tells a pod of a Service, and which are no settings.
+
+    It sets them in each pod of a Service's namespace: of a Service `rebaser-spark` they begin
+    with `REBASER_SPARK_`.
+    """
+    ours = set(setting_names())
+    services = [
+        name.removesuffix(_OF_SERVICE)
+        for name in environment
+        if name.startswith(_PREFIX) and name.endswith(_OF_SERVICE)
+    ]
+    return sorted(
+        name
+        for name in environment
+        if name not in ours
+        and any(_SERVICE_VARIABLE.fullmatch(name.removeprefix(each)) for each in services)
+    )
 
 
 def unknown_variables(environment: dict[str, str]) -> list[str]:

@@ -76,6 +76,18 @@ def test_an_unknown_setting_is_refused_with_the_nearest_one(name: str, meant: st
     assert f"no such setting: {name}; there is '{meant}'" in done.stderr
 
 
+def test_variables_of_a_service_are_known_by_its_address() -> None:
+    """A setting that is misspelt so that it looks like one of them stays unknown."""
+    link = {"REBASER_OSP_SERVICE_HOST": "10.0.0.1", "REBASER_OSP_PORT": "tcp://10.0.0.1:1"}
+
+    taken = rebaser("settings", **link)
+    refused = rebaser("settings", REBASER_OSP_PORT="7380")
+    kept = rebaser("settings", **link, REBASER_OPS_SERVICE_HOST="::", REBASER_OPS__PORT="7381")
+
+    assert (taken.returncode, refused.returncode) == (0, 2)
+    assert json.loads(kept.stdout)["ops"]["port"] == 7381
+
+
 def test_settings_show_what_is_in_force_without_secrets() -> None:
     done = installed_rebaser("settings", REBASER_QUIET_PERIOD="PT30S", REBASER_NATS__TOKEN="hush")
 
