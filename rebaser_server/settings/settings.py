@@ -1,12 +1,13 @@
 """Everything that can be set from outside: read once, checked before anything starts."""
 
+import dataclasses
 import getpass
 import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final, Self, get_origin
+from typing import Annotated, Any, Final, Self, get_origin
 
 from annotated_types import Ge, Gt
 from pydantic import BaseModel, Field, model_validator
@@ -201,11 +202,19 @@ class Settings(BaseSettings):
         return self
 
 
-def setting_names(model: type[BaseModel] = Settings, prefix: str = _PREFIX) -> Iterator[str]:
+def setting_names(group: type[Any] = Settings, prefix: str = _PREFIX) -> Iterator[str]:
     """The variable of each setting, nested ones included."""
-    for name, field in model.model_fields.items():
-        kind, variable = field.annotation, f"{prefix}{name.upper()}"
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+    fields: dict[str, Any] = (
+        {name: field.annotation for name, field in group.model_fields.items()}
+        if issubclass(group, BaseModel)
+        else {field.name: field.type for field in dataclasses.fields(group)}
+    )
+    for name, kind in fields.items():
+        variable = f"{prefix}{name.upper()}"
+        is_group = isinstance(kind, type) and (
+            issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind)
+        )
+        if is_group:
             yield from setting_names(kind, f"{variable}__")
         else:
             yield variable
