@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Self, get_origin
 
 from annotated_types import Ge, Gt
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
@@ -34,6 +34,12 @@ def _login_name() -> str:
         return ""
 
 
+def _whole_hours(duration: timedelta) -> timedelta:
+    if duration % timedelta(hours=1):
+        raise ValueError("tables count it in whole hours; PT1H is the least, PT24H is a day")
+    return duration
+
+
 class StoreSettings(SettingsGroup):
     """Where checkpoints lie; all Rebasers of a deployment share it."""
 
@@ -41,8 +47,8 @@ class StoreSettings(SettingsGroup):
     """A directory, or a URI of an object store."""
     options: Options = Field(default_factory=dict)
     """Passed to the object store's client: region, endpoint, keys."""
-    replaced_file_retention: Duration = timedelta(days=1)
-    """How long files that a table does not need any more are kept for readers."""
+    replaced_file_retention: Annotated[Duration, AfterValidator(_whole_hours)] = timedelta(days=1)
+    """How long files that a table does not need any more are kept for readers, in whole hours."""
     gc_interval: Duration = timedelta(hours=6)
     """How often one Rebaser looks for batches and files that nothing refers to."""
     orphan_retention: Duration = timedelta(days=1)
