@@ -1,7 +1,7 @@
 """Connections of visitors to the endpoint, bounded before it is known who they are.
 
 Each costs a descriptor, and NATS, store and Spark want some of the same process. Where there are
-too many, the one that has been silent longest makes room: whoever asks at once is answered.
+too many, the one that has been silent longest makes room, so that a visitor who asks is answered.
 """
 
 import asyncio

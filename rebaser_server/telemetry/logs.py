@@ -121,7 +121,7 @@ class _Repetitions:
         return kind
 
     def _tell_overdue(self) -> None:
-        """Log what was left out, and of which no other line came, until all of it is told."""
+        """Log what was left out, and of which no other line came, until nothing of it is left."""
         while self._has_thread:
             time.sleep(1.0)
             with self._lock:
