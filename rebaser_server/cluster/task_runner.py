@@ -118,7 +118,7 @@ class TaskRunner:
             await self._recheck(change_set)
             end = "quiet" if quiet else "paused" if slot.paused else "turn over"
             log.info(end)
-        except Interrupted:
+        except (Interrupted, WorkStopped):
             end = "interrupted"
             log.info(end)
         except (LeaseLost, Fenced) as error:
@@ -133,25 +133,26 @@ class TaskRunner:
             metrics.RETRIES.inc()
             stats.failure(change_set, "retry scheduled", str(error))
             log.warning("retry scheduled", reason=str(error), delay=error.delay)
-        except WorkStopped:
-            end = "interrupted"
-            log.info(end)
         except HistoryInconsistent as error:
             stats.failure(change_set, "history broken", str(error))
             log.error("history broken", reason=str(error), remedy="see `rebaser doctor`")
         except BaseException as error:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
-            what = f"{type(error).__name__}: {error}"
-            if isinstance(error, AppendRefused) and await self.writes.why_stopped():
-                stats.failure(change_set, "work stopped", str(error))
-                log.warning("run stopped", error=what)
-            elif isinstance(error, OSError | JetStreamError | ClientError) and is_transient(error):
-                failed = "store failed" if isinstance(error, OSError) else "NATS failed"
-                stats.failure(change_set, failed, str(error))
-                log.warning(failed, error=what)
-            else:
-                stats.failure(change_set, "work failed", what)
-                log.exception("work failed")
+            await self._report(change_set, error)
         finally:
             metrics.TASK_ENDS.labels(end).inc()
+
+    async def _report(self, change_set: ChangeSet, error: BaseException) -> None:
+        """Log a failure and show it on the pages."""
+        stats, what = self.services.notifier.stats, f"{type(error).__name__}: {error}"
+        if isinstance(error, AppendRefused) and await self.writes.why_stopped():
+            stats.failure(change_set, "work stopped", str(error))
+            log.warning("run stopped", error=what)
+        elif isinstance(error, OSError | JetStreamError | ClientError) and is_transient(error):
+            failed = "store failed" if isinstance(error, OSError) else "NATS failed"
+            stats.failure(change_set, failed, str(error))
+            log.warning(failed, error=what)
+        else:
+            stats.failure(change_set, "work failed", what)
+            log.error("work failed", exc_info=error)
