@@ -105,7 +105,6 @@ async def test_a_difference_is_not_applied_once_its_branch_is(deployment: Deploy
     assert await scene.at_head() == (0, LAST)
 
 
-@pytest.mark.long
 async def test_a_branch_is_opened_again_if_heads_log_does_not_tell_whether_it_was_applied(
     deployment: Deployment,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,15 @@ async def written(js: JetStream, change_set: ChangeSet) -> list[tuple[int, Commi
     return [entry async for entry in CommitLog(js, SUBJECTS, change_set).entries(0, last)]
 
 
-async def test_a_batch_is_read_back_as_one_commit_behind_the_other(
-    js: JetStream, sent: Sent
+@pytest.mark.parametrize("together", [True, False])
+async def test_commits_of_a_group_are_read_back_one_behind_the_other(
+    js: JetStream, sent: Sent, monkeypatch: pytest.MonkeyPatch, together: bool
 ) -> None:
-    """Although other change sets' commits made the sequences other ones than foreseen."""
+    """W7: although other change sets' commits made the sequences other ones than foreseen.
+
+    As one batch, or each sent ahead of the receipt of the one before it.
+    """
+    monkeypatch.setattr(group_commit, "ON_ONE_SERVER", 2 if together else NEVER)
     one, other = new_change_sets(2)
     log = CommitLog(js, SUBJECTS, one)
     first = await log.append(commits(3, behind=0))
@@ -97,12 +103,15 @@ async def test_a_batch_is_read_back_as_one_commit_behind_the_other(
     found = await written(js, one)
     assert [sequence for sequence, _ in found] == [*first, *then]
     assert [entry.previous for _, entry in found] == [0, *first, *then[:-1]]
-    assert sent.sizes == [3, 5]
+    assert sent.sizes == ([3, 5] if together else [])
 
 
-async def test_nothing_of_a_batch_is_stored_behind_another_owners_commit(
-    js: JetStream, sent: Sent
+@pytest.mark.parametrize("together", [True, False])
+async def test_nothing_of_a_group_is_stored_behind_another_owners_commit(
+    js: JetStream, sent: Sent, monkeypatch: pytest.MonkeyPatch, together: bool
 ) -> None:
+    """W7: nor what would follow in the sequence behind it."""
+    monkeypatch.setattr(group_commit, "ON_ONE_SERVER", 2 if together else NEVER)
     [change_set] = new_change_sets(1)
     [taken] = await CommitLog(js, SUBJECTS, change_set).append(commits(1, behind=0))
     [theirs] = commits(1, behind=taken, epoch=2)
@@ -112,7 +121,7 @@ async def test_nothing_of_a_batch_is_stored_behind_another_owners_commit(
         await CommitLog(js, SUBJECTS, change_set).append(commits(5, behind=taken))
 
     assert [entry.id for _, entry in await written(js, change_set)][1:] == [theirs.id]
-    assert sent.sizes == [5]
+    assert sent.sizes == ([5] if together else [])
 
 
 async def test_a_batch_whose_reply_is_lost_is_stored_once(js: JetStream, sent: Sent) -> None:
@@ -249,11 +258,13 @@ async def test_in_a_group_each_request_ends_as_it_would_alone(deployment: Deploy
         )
         await own.write(refused, last_sequence=number)
     await own.release()
+    settled_before = len(sent)
     await send(values.define(), RequestOutcome.APPLIED)
     for number in range(1, 21):
         await send([set_to(values.net, number)], RequestOutcome.APPLIED)
         await send([unknown], RequestOutcome.APPLIED, 1)
         await send(long, RequestOutcome.REFUSED)
+    stored = await stored_at(deployment, change_set)
     heard: list[str] = []
 
     async def hear(message: Any) -> None:
@@ -271,5 +282,19 @@ async def test_in_a_group_each_request_ends_as_it_would_alone(deployment: Deploy
     clients = [each for each in settled if each.covers is None]
     assert [(str(each.id), each.outcome, len(each.corrections)) for each in clients] == sent
     assert heard == [request for request, _, _ in sent]
+    own_lines = [line for line in recorder.lines[change_set] if line.handled in clients]
+    assert [line.id.milliseconds for line in own_lines[settled_before:]] == stored[settled_before:]
     graph = await deployment.graph(change_set)
     assert graph.values[values.gross].value == 20 + graph.values[values.tax].value
+
+
+async def stored_at(deployment: Deployment, change_set: ChangeSet) -> list[int]:
+    """When NATS stored the requests that wait, in milliseconds since 1970: how W7 counts."""
+    found, after = list[int](), 0
+    subject = deployment.subjects.requests(change_set)
+    while message := await deployment.js.get_message(
+        deployment.subjects.requests_stream, sequence=after + 1, next_by_subject=subject
+    ):
+        found.append(floor(message.time.timestamp() * 1000))
+        after = message.sequence
+    return found

@@ -3,7 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+
+import pytest
 
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries.value_query import ValuesQueryV2
@@ -11,6 +13,8 @@ from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.errors import AppendRefused
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.processor.ownership.held_states import HeldStates
@@ -149,6 +153,32 @@ async def test_a_state_that_may_hold_what_the_log_does_not_is_not_read(
 
     with held.owned(owner.own):
         assert await answers.ask(value) == (commit, [1], True)
+
+
+async def test_a_state_that_may_hold_what_the_log_does_not_is_not_left_to_the_next_run(
+    deployment: Deployment,
+) -> None:
+    """W2c: a commit was refused, or work under the lock broke off; the log's state is loaded."""
+    value = new_id()
+    owner, _, _ = await owned(deployment, [put(value, 1)], kept=1 << 20)
+    async with owner.own.lock:
+        await owner.prepared(read_updates([set_to(value, 2)]))
+        with pytest.raises(AppendRefused):
+            await owner.own.write(owner="x" * 2_000_000)  # more than a message may have
+    await owner.own.release()
+    owner.own.keep_state()
+
+    second = await Owner.over(owner.archive)
+    assert graph_of(second.own.state).values[value].value == 1
+    with suppress(LookupError):
+        async with second.own.lock:
+            await second.prepared(read_updates([set_to(value, 3)]))
+            raise LookupError
+    await second.own.release()
+    second.own.keep_state()
+
+    third = await Owner.over(owner.archive)
+    assert graph_of(third.own.state).values[value].value == 1
 
 
 async def test_a_state_that_was_released_answers_while_the_log_ends_with_it(

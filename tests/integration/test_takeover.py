@@ -80,6 +80,62 @@ async def test_an_owner_that_is_not_heard_loses_its_tasks_after_a_while(
             await eventually(is_replaced)
 
 
+async def test_only_what_was_delivered_before_a_start_is_looked_at_and_once(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F3: what is delivered later is in the hands of one that lives, and may have no owner yet."""
+    monkeypatch.setattr(takeover, "PRESUMED_DEAD", 0.2)
+    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
+    absent, silent = await _held_by(deployment, "dead/2-p"), await _held_by(deployment, "silent/1")
+    async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks:
+        await _taken(tasks, 2)
+        first, members = await _tasks(deployment), Membership(nc, subjects, "starting/3")
+        looking = asyncio.create_task(Takeover(js, subjects, members)._reclaim_orphans())
+        await eventually(lambda: _is_replaced(deployment, absent, first))  # it has begun
+        await _held_by(deployment, "silent/1")
+        await _taken(tasks, 2)
+        before = await _tasks(deployment)
+
+        async with background(members.heartbeat()):
+            await eventually(looking.done)
+
+        after = await _tasks(deployment)
+    assert {each for each in before if after[each] != before[each]} == {subjects.task(silent)}
+
+
+async def test_a_presumption_is_acted_on_once_each_time_that_it_arises(
+    deployment: Deployment,
+) -> None:
+    """F1: else a successor that has not committed yet would lose its task, time after time."""
+    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
+    survivor = Membership(nc, subjects, "survivor/1-p")
+    surviving = Takeover(js, subjects, survivor)
+    change_set = await _held_by(deployment, "dead/2-p")
+
+    async def is_heard() -> bool:
+        await nc.publish(subjects.join("rebaser.members.dead/2-p"), b"0")
+        return survivor.is_alive("dead/2-p")
+
+    async with (
+        PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks,
+        background(survivor.heartbeat()),
+        background(survivor.check_presence()),
+    ):
+        await _taken(tasks, 1)
+        for _ in range(2):  # it came back meanwhile, and fell silent again
+            await eventually(is_heard)
+            await surviving._check()
+            before = await _tasks(deployment)
+            await eventually(lambda: "dead/2-p" in survivor.suspected())
+            await surviving._check()
+            assert await _is_replaced(deployment, change_set, before)
+
+            await _taken(tasks, 1)
+            successors = await _tasks(deployment)
+            await surviving._check()
+            assert await _tasks(deployment) == successors
+
+
 async def test_tasks_of_an_absent_rebaser_are_replaced_at_once(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +319,18 @@ async def _held_by(deployment: Deployment, owner: str) -> ChangeSet:
     await ensure_task(deployment.js, deployment.subjects, change_set)
     await acquire_ownership(deployment.archive(change_set), owner)
     return change_set
+
+
+async def _taken(tasks: PullConsumer, count: int) -> None:
+    for _ in range(count):
+        assert await tasks.take(1) is not None
+
+
+async def _is_replaced(
+    deployment: Deployment, change_set: ChangeSet, before: dict[str, int]
+) -> bool:
+    task = deployment.subjects.task(change_set)
+    return (await _tasks(deployment)).get(task, 0) > before[task]
 
 
 async def _republished(deployment: Deployment, up_to: int) -> int:
