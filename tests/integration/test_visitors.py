@@ -12,6 +12,7 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import REBASER, Daemon, Deployment, new_change_sets
+from tests.helpers.machine_requirements import lacking
 from tests.integration.test_ops_endpoint import get, url_of
 
 DESCRIPTORS = 1024
@@ -24,7 +25,7 @@ _LIMITED = ("sh", "-c", f'ulimit -n {DESCRIPTORS} && exec "$0" "$@"', *REBASER)
 def _many_descriptors() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 2 * HELD:
-        pytest.skip(f"this process may have {hard} descriptors, and needs {2 * HELD}")
+        lacking(f"{2 * HELD} descriptors for a process", f"ulimit -Hn {2 * HELD}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * HELD), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
