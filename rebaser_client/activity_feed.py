@@ -1,6 +1,7 @@
 """Follow the activities that Rebasers publish while they work on a change set."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -11,6 +12,7 @@ from rebaser_core.activities import Activity, ActivityV1
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
+from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.subjects import Subjects
 
@@ -21,20 +23,32 @@ SUBSCRIBE_TIMEOUT: Final = 5.0
 class ActivityFeed:
     """The activities since the watch began, in order of arrival. One task may read them."""
 
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[ActivityV1] = asyncio.Queue()
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._arrived: deque[ActivityV1] = deque()
+        self._arrival: asyncio.Future[None] | None = None
+        """Done once something arrives for the one who waits."""
 
     def __aiter__(self) -> AsyncIterator[ActivityV1]:
         return self
 
     async def __anext__(self) -> ActivityV1:
-        """Return the next activity. Never ends by itself; a cancellation loses none."""
-        return await self._queue.get()
+        """Return the next activity. Never ends by itself; a cancellation loses none.
+
+        Raises:
+            ClientClosed, NatsUnreachable: the connection is closed, and all that came is read.
+        """
+        while not self._arrived:
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._connection.wait(self._arrival)
+        return self._arrived.popleft()
 
     async def receive(self, message: Msg) -> None:
         """Take a message, unless it is of a newer version or malformed."""
         with suppress(MessageError):
-            self._queue.put_nowait(Activity.decode(message.headers or {}, message.data))
+            self._arrived.append(Activity.decode(message.headers or {}, message.data))
+            if self._arrival is not None and not self._arrival.done():
+                self._arrival.set_result(None)
 
 
 @asynccontextmanager
@@ -45,7 +59,7 @@ async def watching(
 
     Plain NATS: activities that are published while the connection is down are lost.
     """
-    activities = ActivityFeed()
+    activities = ActivityFeed(js.connection)
     async with subscribed(js.nc, subjects.activities(change_set), activities.receive):
         await js.connection.ping(SUBSCRIBE_TIMEOUT)  # nothing published from now on is missed
         yield activities

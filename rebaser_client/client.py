@@ -85,7 +85,7 @@ class RebaserClient(BatchEnqueuer):
             raise ValueError(f"author {author!r}: characters that cannot be printed")
         author = (author or "")[:AUTHOR_LENGTH] or None
         options = RequestOptions(content_type, author, retry_for)
-        check = WorkspaceCheck(Registry(js, subjects))
+        check = WorkspaceCheck(None if js.is_imported else Registry(js, subjects))
         sender = RequestSender(js, subjects, replies, options, check)
         super().__init__(js, subjects, sender, options, limits, check)
         self.workspaces = Workspaces(js, subjects, limits, author, sender.send_command)

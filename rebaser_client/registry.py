@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet, QuotaExceeded
 from rebaser_core.codecs import JSON
@@ -28,9 +28,6 @@ from rebaser_core.records.registry_records import (
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MessageType, Versioned
 
-if TYPE_CHECKING:
-    from rebaser_core.jetstream import Drift
-
 T = TypeVar("T", bound=Versioned)
 
 _COUNTING: Final = timedelta(minutes=1)
@@ -38,28 +35,27 @@ _COUNTING: Final = timedelta(minutes=1)
 
 
 class Registry:
-    """Reads ask the stream's leader; every coroutine may be cancelled and repeated."""
+    """Reads ask the stream's leader, unless `by_key`; all may be cancelled and repeated."""
 
     def __init__(
         self,
         js: JetStream,
         subjects: Subjects,
         on_skipped: Callable[[str, MessageError], None] = lambda _, __: None,
+        *,
+        by_key: bool = False,
     ) -> None:
         """`on_skipped` is called with the key of each record that lists leave out, and why.
 
         This release cannot read such a record, which may be of a newer release.
+
+        `by_key`: records are asked for by subjects that have their keys, as a client must that is
+        bound to a workspace. Any replica answers then.
         """
         self._js = js
         self._on_skipped = on_skipped
         self._name = subjects.change_sets_bucket
-        self._bucket = KeyValue(js, self._name)
-
-    async def ensure(self, replicas: int = 1) -> "list[Drift]":
-        """Create the bucket if it is missing; return how it differs from its configuration."""
-        from rebaser_core.jetstream import StreamConfig  # slow, and not needed to read
-
-        return await self._bucket.ensure(StreamConfig(num_replicas=replicas))
+        self._bucket = KeyValue(js, self._name, direct=by_key)
 
     async def workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecordV1:
         """The workspace.

@@ -101,6 +101,7 @@ async def _store(
         ack = await retry(
             lambda: js.publish(subject, payload, headers=headers, message_id=headers[MESSAGE_ID]),
             retry_for,
+            js.connection.sleep,
         )
     except Full as error:  # the server looks for the id first
         raise queue_full_error(f"request {announced_id(headers)} of {change_set}", error) from error
@@ -134,7 +135,7 @@ async def ensure_task(
     is needed (S-2).
     """
     try:
-        await retry(lambda: js.publish(subjects.task(change_set)), retry_for)
+        await retry(lambda: js.publish(subjects.task(change_set)), retry_for, js.connection.sleep)
     except SubjectFull:  # there is one: what we wanted
         return True
     except JetStreamError:

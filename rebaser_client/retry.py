@@ -12,8 +12,12 @@ BACKOFF: Final = Backoff(0.05, 2.0)
 T = TypeVar("T")
 
 
-async def retry(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
-    """Repeat `call` until the server answers; return its result.
+async def retry(
+    call: Callable[[], Awaitable[T]],
+    retry_for: float,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> T:
+    """Repeat `call` until the server answers, a `pause` after each failure; return its result.
 
     Raises:
         NatsUnreachable, Unavailable: the server did not answer for `retry_for` seconds.
@@ -28,4 +32,4 @@ async def retry(call: Callable[[], Awaitable[T]], retry_for: float) -> T:
             if clock() >= end:
                 raise
         attempts += 1
-        await asyncio.sleep(BACKOFF.delay(attempts))
+        await pause(BACKOFF.delay(attempts))

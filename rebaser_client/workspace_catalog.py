@@ -46,7 +46,7 @@ class WorkspaceCatalog:
         self._author = author
         self._subjects = subjects
         self._limits = limits
-        self.registry = Registry(js, subjects)
+        self.registry = Registry(js, subjects, by_key=js.is_imported)
 
     async def create(
         self,

@@ -4,7 +4,6 @@
 the change set's own queue, so nothing here races with batches that others enqueue.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
@@ -151,7 +150,7 @@ class Workspaces(WorkspaceCatalog):
             record = await self.describe(workspace_id, change_set_id)
             if until(record):
                 return record
-            await asyncio.sleep(delay)
+            await self._js.connection.sleep(delay)
         raise AssertionError("delays have no end")
 
     async def _command(

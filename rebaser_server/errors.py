@@ -13,6 +13,7 @@ RebaserError
     ├── Interrupted     a stop was asked for; everything stored is sound: give the task back
     ├── Preempted       idle, and tasks are waiting: end early
     ├── Resumed         a pause is over: go on
+    ├── WorkStopped     NATS would lose or refuse commits: begin nothing until that is mended
     ├── DvuCancelled    the update in hand is not wanted now: it stays due
     ├── GraceExceeded   work in hand took longer than the grace period
     ├── RetryLater      the first request in line could not be handled yet
@@ -81,6 +82,10 @@ class Preempted(RunEnded):
 
 class Resumed(RunEnded):
     """The change set was resumed while its run was draining for a pause."""
+
+
+class WorkStopped(RunEnded):
+    """NATS would lose or refuse what is committed; nothing that was committed is touched."""
 
 
 class DvuCancelled(RunEnded):

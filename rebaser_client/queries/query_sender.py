@@ -82,7 +82,7 @@ class QuerySender(Generic[QueryT, ReplyT]):
                 busy += 1
                 if loop.time() + pause > end:
                     raise Unreachable(f"no Rebaser answered: {error}") from error
-                await asyncio.sleep(pause)
+                await self.js.connection.sleep(pause)
 
     async def _ask_once(self, subject: str, query: QueryT, patience: float) -> list[ReplyT]:
         headers, payload = self.query.encode(query, self.content_type)
@@ -100,6 +100,7 @@ class QuerySender(Generic[QueryT, ReplyT]):
         except Oversized as error:
             raise TooLarge(f"the question is too large: {error}") from error
         except (nats.errors.Error, OSError) as error:
+            self.js.connection.guard()
             raise Unreachable(f"no Rebaser answered: {error}") from error
 
     async def _receive(self, subscription: Subscription, patience: float) -> list[ReplyT]:

@@ -11,6 +11,9 @@ from rebaser_core.jetstream.errors import (
     ConsumerNotFound,
     MessageNotFound,
     Misconfigured,
+    NatsUnreachable,
+    NoResponders,
+    NotListed,
     StreamNotFound,
 )
 from rebaser_core.jetstream.messages.stored_message import StoredMessage
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
     from rebaser_core.jetstream.infos.stream_info import StreamInfo
 
+LISTING_TIMEOUT: Final = 60.0
+"""Seconds for a page of a stream's subjects, at least: a million take NATS several."""
 _GONE: Final = "no message found"  # what the server says of a message that is not stored
 
 
@@ -43,7 +48,7 @@ class JetStreamApi(JetStreamRequests):
 
         By its `sequence`; the last one of `last_by_subject`; or the first one on
         `next_by_subject` (wildcards allowed) whose sequence is `sequence` or higher.
-        Never a direct get: a replica may not have what was stored a moment ago.
+        Never by a direct get: a replica may not have what was stored a moment ago.
         """
         asked = {"seq": sequence, "last_by_subj": last_by_subject, "next_by_subj": next_by_subject}
         body = {name: value for name, value in asked.items() if value is not None}
@@ -52,6 +57,18 @@ class JetStreamApi(JetStreamRequests):
         except MessageNotFound:
             return None
         return StoredMessage.of(reply["message"])
+
+    async def get_last_direct(self, stream: str, subject: str) -> StoredMessage | None:
+        """Return the last message on the subject (wildcards allowed), or None if there is none.
+
+        The request has the subject in its own, so that a user may be permitted some of them.
+        Any replica answers: what was stored a moment ago may be missing.
+
+        Raises:
+            NoResponders: there is no such stream, or it allows no direct gets.
+        """
+        verb = f"{self.prefix}.DIRECT.GET.{stream}.{subject}"
+        return StoredMessage.of_direct(await self.connection.request(verb, timeout=self.timeout))
 
     async def delete_message(self, stream: str, sequence: int, *, erase: bool = False) -> None:
         """Have the message gone; that it is gone already is success.
@@ -125,10 +142,13 @@ class JetStreamApi(JetStreamRequests):
         """Return configuration and state; with a filter, `state.subjects` has all subjects.
 
         The server tells 100,000 subjects at a time. Pages are asked for until all
-        are there; what is stored or deleted meanwhile may be among them or not.
+        are there; what is stored or deleted meanwhile may be among them or not. For each page it
+        goes through all subjects that match, which takes seconds if they are hundreds of
+        thousands.
 
         Raises:
             StreamNotFound: there is none of that name.
+            NotListed: NATS is not done with a page in time.
         """
         if subjects_filter is None:
             return _read_stream_info(await self.request(f"STREAM.INFO.{name}"))
@@ -136,13 +156,27 @@ class JetStreamApi(JetStreamRequests):
         offset = 0
         while True:
             body = {"subjects_filter": subjects_filter, "offset": offset}
-            reply = await self.request(f"STREAM.INFO.{name}", body)
+            reply = await self._subjects_page(name, body)
             page = reply["state"].get("subjects") or {}
             subjects |= page
             offset += len(page)
             if not page or offset >= reply.get("total", 0):
                 reply["state"]["subjects"] = subjects
                 return _read_stream_info(reply)
+
+    async def _subjects_page(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        timeout = max(self.timeout, LISTING_TIMEOUT)
+        try:
+            return await self.request(f"STREAM.INFO.{name}", body, timeout=timeout)
+        except NoResponders:
+            raise
+        except NatsUnreachable as error:
+            if not self.connection.is_connected:
+                raise
+            raise NotListed(
+                f"NATS has not listed the subjects of {name} within {timeout:g} s, though it is "
+                "connected: there are too many of them, or it is busy; try again later"
+            ) from error
 
     async def stream_subjects(self, name: str, subjects_filter: str = ">") -> dict[str, int]:
         """Return how many messages each subject has, of those with any."""
@@ -179,12 +213,29 @@ class JetStreamApi(JetStreamRequests):
         Raises:
             AlreadyExists: with another configuration, which stays as it is.
         """
+        return await self._put_consumer(stream, config, "create")
+
+    async def update_consumer(self, stream: str, config: "ConsumerConfig") -> "ConsumerInfo":
+        """Replace the whole configuration of a consumer that is there, as `update_stream`.
+
+        Raises:
+            ApiError: it cannot be changed so, but by deleting it.
+        """
+        return await self._put_consumer(stream, config, "update")
+
+    async def _put_consumer(
+        self, stream: str, config: "ConsumerConfig", action: str
+    ) -> "ConsumerInfo":
         name = config.name or config.durable_name
         verb = f"CONSUMER.CREATE.{stream}" + (f".{name}" if name else "")
         if name and config.filter_subject:
             verb += f".{config.filter_subject}"  # permissions may be given by it
-        body = {"stream_name": stream, "config": config.to_json(), "action": "create"}
+        body = {"stream_name": stream, "config": config.to_json(), "action": action}
         return _read_consumer_info(await self.request(verb, body))
+
+    async def resume_consumer(self, stream: str, consumer: str) -> None:
+        """Have the consumer not be paused; that it was not is success."""
+        await self.request(f"CONSUMER.PAUSE.{stream}.{consumer}")
 
     async def consumer_info(self, stream: str, consumer: str) -> "ConsumerInfo":
         """Return configuration and state.

@@ -56,8 +56,7 @@ class JetStreamRequests:
         found = _DOMAIN_PREFIX.fullmatch(self.prefix)
         self.domain = found[1] if found else ""
         """The domain that the prefix names, if it names one."""
-        imported = self.is_remote and not self.domain
-        self.single_reply = imported if single_reply is None else single_reply
+        self.single_reply = self.is_imported if single_reply is None else single_reply
 
     @property
     def nc(self) -> Client:
@@ -72,6 +71,11 @@ class JetStreamRequests:
     def is_remote(self) -> bool:
         """Whether it may be another account's or domain's."""
         return self.prefix != DEFAULT_PREFIX
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether it is another account's, which may export parts of its API alone."""
+        return self.is_remote and not self.domain
 
     def prefixed_subject(self, subject: str) -> str:
         """Where to publish to a view's `subject` (`$KV.…`, `$O.…`) so that it gets to this one.

@@ -3,6 +3,7 @@
 JetStreamError
 ├── NatsUnreachable            no answer: whether the server did it is unknown
 │   └── NoResponders       nothing listens on the subject, as the server says
+├── NotListed              connected, and not done with a long list in time
 ├── BadServerUrl           not the URL of a NATS server; nothing was tried
 ├── Unsendable             never left us and never will: subject or header not allowed
 │   └── Oversized          the same: it does not fit into a message
@@ -51,6 +52,13 @@ class JetStreamError(Exception):
 
 class NatsUnreachable(JetStreamError):
     """No answer came: not connected, connection lost, no responders, or too late."""
+
+
+class NotListed(JetStreamError):
+    """NATS answers, but was not done in time with the list of a stream's subjects.
+
+    It goes through all of them for each part of the list.
+    """
 
 
 class BadServerUrl(JetStreamError, ValueError):

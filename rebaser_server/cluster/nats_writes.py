@@ -1,17 +1,24 @@
-"""Whether NATS writes what it is sent, and why it does not.
+"""Whether NATS writes what it is sent and keeps it, and why it does not.
 
 A server whose disk was full leaves what is published to a stream unanswered until it is started
 again. It still answers what is asked about the stream, and refuses what it would not store.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, Never
 
 import structlog
 
 from rebaser_core.jetstream import ApiError, JetStream, JetStreamError, StreamNotFound
 from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.configuration_faults import Effect, Fault, judge, worst
+from rebaser_server.cluster.provisioning import Provisioner
+from rebaser_server.errors import WorkStopped
+from rebaser_server.runtime.concurrency import Interrupt
 from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
@@ -20,8 +27,10 @@ REMEDY: Final = (
     "make room on its disk, then restart the NATS server: until then it may take nothing. What "
     "was confirmed is kept"
 )
-LOOK_EVERY: Final = 15.0
+LOOK_EVERY: Final = 5.0
 """Seconds between two looks of a Rebaser, at most."""
+_FORBIDDEN: Final = (10109, 10110)
+"""Codes of "sealed" and "purge not permitted", which another check reports."""
 _PERMISSIONS_TIMEOUT: Final = 1.0  # seconds; a user who may not ask gets no answer
 
 
@@ -29,13 +38,14 @@ async def refusal(js: JetStream, subjects: Subjects, stream: str) -> JetStreamEr
     """Error of NATS if it does not write to the stream: it is asked to delete what no stream has.
 
     A publish whose precondition fails would not do: a server that cannot write refuses it, too.
+    What the stream's configuration forbids says nothing of the server.
     """
     try:
         await js.purge(stream, subject=subjects.join("rebaser.nothing"))
     except StreamNotFound:  # another check reports it
         return None
     except JetStreamError as error:
-        return error
+        return None if isinstance(error, ApiError) and error.err_code in _FORBIDDEN else error
     return None
 
 
@@ -69,10 +79,25 @@ def _matches(pattern: str, subject: str) -> bool:
     return len(parts) == len(tokens)
 
 
-async def why_not_written(
+@dataclass(frozen=True, slots=True)
+class NatsProblem:
+    """Why NATS does not have what it is sent, or will not keep it."""
+
+    what: str
+    remedy: str
+    fault: Fault | None = None
+    """The difference in its configuration; None if it cannot write."""
+
+    @property
+    def stops_work(self) -> bool:
+        """Whether no new work is begun; a NATS that cannot write holds it up by itself."""
+        return self.fault is None or self.fault.effect is Effect.STOPS
+
+
+async def unwritten(
     js: JetStream, subjects: Subjects, may: Callable[[str], bool] = lambda _: True
-) -> str | None:
-    """Reason why NATS writes no requests or commits; None if it does, or may not be tried.
+) -> NatsProblem | None:
+    """Why NATS writes no requests or commits; None if it does, or may not be tried.
 
     Raises:
         JetStreamError: NATS does not answer.
@@ -80,30 +105,90 @@ async def why_not_written(
     for stream in (subjects.requests_stream, subjects.commits_stream):
         error = await refusal(js, subjects, stream) if may(stream) else None
         if isinstance(error, ApiError):
-            return f"{error.description} (stream {stream})"
+            what = f"NATS cannot write: {error.description} (stream {stream})"
+            return NatsProblem(what, REMEDY)
         if error is not None:
             raise error
     return None
 
 
 class WriteWatch:
-    """Watch of whether NATS writes; each change of that is logged."""
+    """Watch of whether NATS writes and keeps what it is sent; each change of that is logged."""
 
-    def __init__(self, js: JetStream, subjects: Subjects) -> None:
-        self._js = js
-        self._subjects = subjects
-        self.problem: str | None = None
-        """Reason why it did not write at the last look; None if it did."""
+    def __init__(self, provisioner: Provisioner) -> None:
+        self._provisioner = provisioner
+        self.problem: NatsProblem | None = None
+        """Why it did not at the last look; None if it did."""
+        self.stop = Interrupt(WorkStopped)
+        """Set while no new work may be begun; interrupts those that wait for some."""
+        self.resumed = asyncio.Event()
+        """Set while `stop` is not."""
+        self.resumed.set()
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after `stop` was set or cleared."""
+
+    def to_json(self) -> tuple[str, str] | None:
+        """What is wrong and what to do, for the status; None if all is well."""
+        return None if self.problem is None else (self.problem.what, self.problem.remedy)
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether work that is begun would be kept, as far as is known."""
+        return self.problem is None or not self.problem.stops_work
 
     async def look(self) -> None:
         """Look it up now."""
-        found = await why_not_written(self._js, self._subjects)
-        if found is not None and self.problem is None:
-            log.error("nats cannot write", reason=found, remedy=REMEDY)
-        elif found is None and self.problem is not None:
-            log.info("nats writes again")
-        self.problem = found
+        self._note(await self._find())
+
+    async def why_stopped(self) -> str | None:
+        """Look it up now: reason why no new work may be begun; None if it may, or is not known."""
+        with suppress(JetStreamError):
+            await self.look()
+        return self.problem.what if self.problem is not None and self.stop.is_set else None
+
+    async def _find(self) -> NatsProblem | None:
+        provisioner = self._provisioner
+        fault = worst(judge(await provisioner.diff_streams()))
+        if fault is not None:
+            remedy = "`rebaser doctor --repair`" if fault.can_be_mended else fault.remedy
+            if fault.effect is Effect.STOPS:
+                return NatsProblem(f"no new work is begun, since {fault}", remedy, fault)
+            return NatsProblem(f"requests may be lost or refused, since {fault}", remedy, fault)
+        return await unwritten(provisioner.js, provisioner.subjects)
+
+    def _note(self, found: NatsProblem | None) -> None:
+        before, self.problem = self.problem, found
+        if _event(found) != _event(before):
+            if before is not None:
+                log.info(_ENDED[_event(before)])
+            if found is not None:
+                log.error(_event(found), reason=found.what, remedy=found.remedy)
+        is_stopped = found is not None and found.fault is not None and found.stops_work
+        if is_stopped != self.stop.is_set:
+            if is_stopped:
+                self.resumed.clear()
+                self.stop.set()
+            else:
+                self.stop.clear()
+                self.resumed.set()
+            self.on_change()
 
     async def run(self, period: float) -> Never:
         """Look it up until cancelled, once a period or more often."""
         await repeat_every(min(period, LOOK_EVERY), self.look, "durability")
+
+
+_ENDED: Final = {
+    "nats cannot write": "nats writes again",
+    "work stopped": "work resumed",
+    "requests may be lost": "requests kept again",
+}
+"""What is logged when it is over, by what was logged when it began."""
+
+
+def _event(problem: NatsProblem | None) -> str:
+    if problem is None:
+        return ""
+    if problem.fault is None:
+        return "nats cannot write"
+    return "work stopped" if problem.stops_work else "requests may be lost"

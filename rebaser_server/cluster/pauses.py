@@ -3,8 +3,9 @@
 Rules P1 to P5 of the protocol.
 """
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Never
 
@@ -15,11 +16,9 @@ from rebaser_core.codecs import JSON
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
-    Drift,
     JetStream,
     KeyNotFound,
     KeyValue,
-    StreamConfig,
     StreamNotFound,
     ordered_reader,
 )
@@ -40,6 +39,9 @@ from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
+_TURN: Final = 200
+"""Subjects that are parsed until others have a turn on the loop."""
+
 FOREIGN_CHECK_EVERY: Final = 5.0
 """Seconds between two reads of a bucket in another account, whose changes cannot be watched."""
 
@@ -53,10 +55,6 @@ class PauseStore:
         self._js = js
         self._subjects = subjects
         self._bucket = KeyValue(js, subjects.pauses_bucket)
-
-    async def ensure(self, replicas: int = 1) -> list[Drift]:
-        """Create the bucket if it is missing; return how it differs from its configuration."""
-        return await self._bucket.ensure(StreamConfig(num_replicas=replicas))
 
     async def all(self) -> Paused:
         """Return all pauses."""
@@ -124,7 +122,9 @@ class PauseStore:
                 if UNFINISHED in entry.headers:
                     found_subjects.add(entry.subject)
         waiting = set()
-        for subject in found_subjects:
+        for number, subject in enumerate(found_subjects):
+            if number % _TURN == 0:
+                await asyncio.sleep(0)
             with suppress(UnknownSubject):  # the reconciler logs it
                 waiting.add(subjects.parse_change_set(subject))
         return waiting
@@ -133,8 +133,12 @@ class PauseStore:
 class PauseMonitor:
     """The pauses that this process knows of, and its runs, which a pause ends."""
 
-    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+    def __init__(
+        self, js: JetStream, subjects: Subjects, is_stopped: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`is_stopped`: whether no change set may be worked on now, whatever is paused."""
         self._store = PauseStore(js, subjects)
+        self._is_stopped = is_stopped
         self._js = js
         self._subject = f"$KV.{subjects.pauses_bucket}.>"
         self.known: Paused = {}
@@ -168,9 +172,19 @@ class PauseMonitor:
         if pauses != self.known:
             log.info("pauses changed", paused=[scope.key for scope in pauses])
         self.known = pauses
+        self.notify()
+
+    def notify(self) -> None:
+        """Have the runs know whether they may go on; a stop also ends the updates in hand."""
         for change_set, slots in self._slots.items():
             for slot in slots:
-                slot.pause(paused=self.is_paused(change_set))
+                self._notify(slot, change_set)
+
+    def _notify(self, slot: SlotLease, change_set: ChangeSet) -> None:
+        is_stopped = self._is_stopped()
+        slot.pause(paused=is_stopped or self.is_paused(change_set))
+        if is_stopped:
+            slot.cancel_dvu.set()
 
     async def run(self, period: float) -> Never:
         """Read the pauses whenever the bucket changes, and once in `period` seconds."""
@@ -195,7 +209,7 @@ class PauseMonitor:
     def registered(self, change_set: ChangeSet, slot: SlotLease) -> Iterator[None]:
         """Notify the run that holds `slot` of pauses while the body runs."""
         self._slots[change_set].add(slot)
-        slot.pause(paused=self.is_paused(change_set))
+        self._notify(slot, change_set)
         try:
             yield
         finally:

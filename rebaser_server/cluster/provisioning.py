@@ -7,7 +7,6 @@ from typing import Final
 
 import structlog
 
-from rebaser_client.registry import Registry
 from rebaser_core.commits import Commit
 from rebaser_core.jetstream import (
     ApiError,
@@ -18,16 +17,21 @@ from rebaser_core.jetstream import (
     JetStreamError,
     NatsUnreachable,
     NotFound,
-    ObjectStore,
     StreamConfig,
     StreamNotFound,
     Unavailable,
     ordered_reader,
 )
-from rebaser_core.jetstream.configs.config_diff import diff_config
-from rebaser_core.streams import StreamOptions, stream_configs, tasks_consumer_config
+from rebaser_core.streams import (
+    StreamOptions,
+    bucket_configs,
+    diff_stream,
+    excess_of_consumer,
+    stream_configs,
+    tasks_consumer_config,
+)
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.cluster.pauses import PauseStore
+from rebaser_server.cluster.configuration_faults import MISSING, judge, remedy_of_missing
 from rebaser_server.errors import DeploymentInconsistent
 
 log: Final = structlog.get_logger()
@@ -36,9 +40,6 @@ READY_TIMEOUT: Final = 60.0
 """Seconds to wait until JetStream is ready: a cluster may still be electing its leaders."""
 NO_PLACEMENT: Final = 10005  # "no suitable peers for placement": not enough servers are up, as yet
 _RETRY_DELAY: Final = 1.0  # seconds until a failed JetStream request is tried again
-
-MISSING: Final = Drift("", "existence", expected=True, actual=False)
-"""Of a stream that is not there at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,11 @@ class Provisioner:
             DeploymentInconsistent: the logs or the requests are lost, and the others are there.
         """
         await self._require_all_or_none()
-        drifts = []
         for config in reversed(self._streams()):  # nothing is stored before requests can be
-            drifts += await self.js.ensure_stream(config)
-        drifts += await self.js.ensure_consumer(self.subjects.tasks_stream, self._consumer())
-        return drifts + await self._ensure_buckets()
+            await self.js.ensure_stream(config)
+        await self.js.ensure_consumer(self.subjects.tasks_stream, self._consumer())
+        await self._ensure_buckets()
+        return await self.diff()
 
     async def _require_all_or_none(self) -> None:
         """Require that of requests and logs none is lost: an empty one would pass for sound.
@@ -96,7 +97,7 @@ class Provisioner:
                 and await self._last_sequence(lost) is None
             ):
                 raise DeploymentInconsistent(
-                    f"{lost} is gone, and {other} is not: {_remedy_of_missing(lost)}"
+                    f"{lost} is gone, and {other} is not: {remedy_of_missing(lost)}"
                 )
 
     async def _last_sequence(self, stream: str) -> int | None:
@@ -121,23 +122,30 @@ class Provisioner:
 
     async def check(self) -> list[Drift]:
         """Return how all differ from their configuration; recreate a missing tasks' stream (X3)."""
-        differences = await self.ensure_tasks()
-        for config in self._streams():
-            differences += await self._diff_stream(config)
-        return differences + await self._ensure_buckets()
+        await self.ensure_tasks()
+        await self._ensure_buckets()
+        return await self.diff()
 
     async def diff(self) -> list[Drift]:
         """Return how all differ from their configuration, or that they are missing. Read-only."""
-        bucket = f"OBJ_{self.subjects.batches_bucket}"
-        differences = await self._diff_stream(replace(self._bucket(), name=bucket))
-        for config in self._streams():
-            differences += await self._diff_stream(config)
-        stream = self.subjects.tasks_stream
+        differences = await self.diff_streams()
+        consumer = f"consumer {self.subjects.tasks_stream}/{TASKS_CONSUMER}"
         try:
-            info = await self.js.consumer_info(stream, TASKS_CONSUMER)
+            info = await self.js.consumer_info(self.subjects.tasks_stream, TASKS_CONSUMER)
         except NotFound:
-            return [*differences, MISSING._replace(name=f"consumer {stream}/{TASKS_CONSUMER}")]
-        return differences + info.diff(self._consumer())
+            return [*differences, MISSING._replace(name=consumer)]
+        expected = self._consumer()
+        return [
+            *differences,
+            *info.diff(expected),
+            *excess_of_consumer(consumer, expected, info.config),
+        ]
+
+    async def diff_streams(self) -> list[Drift]:
+        """Return how streams and buckets differ, or that they are missing. Read-only."""
+        configs = [*self._streams(), *self._buckets()]
+        differences = await asyncio.gather(*map(self._diff_stream, configs))
+        return [each for of_one in differences for each in of_one]
 
     async def _diff_stream(self, config: StreamConfig) -> list[Drift]:
         name = f"stream {config.name}"
@@ -145,7 +153,37 @@ class Provisioner:
             actual = await self.js.stream_config(config.name or "")
         except StreamNotFound:
             return [MISSING._replace(name=name)]
-        return diff_config(name, config, actual)
+        return diff_stream(name, config, actual, self.js.message_limits.max_payload)
+
+    async def mend(self, name: str) -> None:
+        """Set the stream or consumer of that `Drift.name` back, where that may be done.
+
+        What is stored stays. A consumer that NATS does not change is made anew: its tasks are
+        delivered once more, and the log fences their former holders (S-3).
+        """
+        if name.startswith("consumer "):
+            await self._mend_consumer()
+            return
+        config = next(
+            each for each in (*self._streams(), *self._buckets()) if name == f"stream {each.name}"
+        )
+        faults = judge(await self._diff_stream(config))
+        fields = {fault.drift.field.partition(".")[0] for fault in faults if fault.can_be_mended}
+        if not fields:
+            return
+        wanted, actual = config.to_json(), await self.js.stream_config(config.name or "")
+        kept = {field: each for field, each in actual.to_json().items() if field not in fields}
+        back = {field: wanted[field] for field in fields if field in wanted}
+        await self.js.update_stream(StreamConfig.from_json({**kept, **back}))
+
+    async def _mend_consumer(self) -> None:
+        stream, config = self.subjects.tasks_stream, self._consumer()
+        await self.js.resume_consumer(stream, TASKS_CONSUMER)
+        try:
+            await self.js.update_consumer(stream, config)
+        except ApiError:
+            await self.js.delete_consumer(stream, TASKS_CONSUMER)
+            await self.js.ensure_consumer(stream, config)
 
     async def ensure_tasks(self) -> list[Drift]:
         """Create the tasks' stream and its consumer if they are missing; return how they differ.
@@ -174,15 +212,12 @@ class Provisioner:
             log.warning("tasks stream not recreated yet", error=str(error))
             await asyncio.sleep(_RETRY_DELAY)
 
-    async def _ensure_buckets(self) -> list[Drift]:
-        bucket = ObjectStore(self.js, self.subjects.batches_bucket)
-        differences = await bucket.ensure(self._bucket())
-        differences += await Registry(self.js, self.subjects).ensure(self.options.replicas)
-        return differences + await PauseStore(self.js, self.subjects).ensure(self.options.replicas)
+    async def _ensure_buckets(self) -> None:
+        for config in self._buckets():
+            await self.js.ensure_stream(config)
 
-    def _bucket(self) -> StreamConfig:
-        options = self.options
-        return StreamConfig(num_replicas=options.replicas, allow_rollup_hdrs=options.batches_rollup)
+    def _buckets(self) -> list[StreamConfig]:
+        return bucket_configs(self.subjects, self.options)
 
     def _streams(self) -> list[StreamConfig]:
         return stream_configs(self.subjects, self.options)
@@ -202,48 +237,15 @@ def _is_transient(error: JetStreamError) -> bool:
 
 
 def report(differences: list[Drift]) -> None:
-    """Log each difference, and what an operator can do about it."""
-    for drift in differences:
+    """Log each difference, what it means, and what an operator can do about it."""
+    for fault in judge(differences):
+        drift = fault.drift
         log.error(
             "configuration differs",
             what=drift.name,
             field=drift.field,
             expected=drift.expected,
             actual=drift.actual,
-            remedy=remedy_for(drift),
+            meaning=fault.meaning,
+            remedy=fault.remedy,
         )
-
-
-def _remedy_of_missing(name: str) -> str:
-    remedy = "stop the Rebasers, and restore it from a backup"
-    if "REQUESTS" in name:
-        return (
-            f"{remedy}; or `rebaser doctor --repair` makes an empty one, with a first_seq above "
-            "the last one handled (S-5)"
-        )
-    if "COMMITS" in name:
-        return f"{remedy} of the same time as the store's; docs/backup.md says what is left without"
-    return f"{remedy}, or start them again to have an empty one"
-
-
-_SETTINGS: Final = {
-    "ack_wait": "REBASER_ACK_WAIT",
-    "num_replicas": "REBASER_NATS__REPLICAS",
-    "allow_rollup_hdrs": "REBASER_NATS__BATCHES_ROLLUP",
-    "max_msgs_per_subject": "REBASER_QUEUE__CHANGE_SET_REQUESTS",
-    "discard_new_per_subject": "REBASER_QUEUE__CHANGE_SET_REQUESTS",
-    "max_msgs": "REBASER_QUEUE__REQUESTS",
-    "max_bytes": "REBASER_QUEUE__REQUESTS_BYTES",
-}
-
-
-def remedy_for(drift: Drift) -> str:
-    if drift.field == MISSING.field:
-        return _remedy_of_missing(drift.name)
-    if drift.field == "pause_until":
-        return "resume it with `nats consumer resume`; to pause work, there is `rebaser pause`"
-    kind, _, _ = drift.name.partition(" ")
-    remedy = f"set it back with `nats {kind} edit`"
-    if drift.field in _SETTINGS:
-        return f"{remedy}, or set {_SETTINGS[drift.field]} to it for all Rebasers"
-    return remedy

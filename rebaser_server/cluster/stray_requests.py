@@ -10,9 +10,11 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.errors import UnknownSubject
+from rebaser_core.ids import CANONICAL
 from rebaser_core.jetstream import JetStream, NatsUnreachable, StoredMessage, Unavailable
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.subject_slices import FEW, SubjectSlices
 from rebaser_server.processor.dead_letters import (
     DIED_AT,
     REASON,
@@ -25,6 +27,7 @@ from rebaser_server.runtime.periodic import repeat_every
 
 log: Final = structlog.get_logger()
 
+_ID: Final = CANONICAL[1:-1]
 _is_plain: Final = re.compile("[0-9A-Za-z_-]+").fullmatch
 
 
@@ -36,11 +39,17 @@ def stray_letters_subject(subjects: Subjects) -> str:
 class StrayRequests:
     """Moves stray requests; two Rebasers may do it at once."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, members: Membership) -> None:
+    def __init__(
+        self, js: JetStream, subjects: Subjects, members: Membership, few: int = FEW
+    ) -> None:
+        """`few`: subjects that are listed at once."""
         self._js = js
         self._subjects = subjects
         self._stream = subjects.requests_stream
         self._members = members
+        self._slices = SubjectSlices(js, self._stream, few=few)
+        ids = re.escape(subjects.join("rebaser.requests.")) + rf"{_ID}\.{_ID}"
+        self._is_sound: Final = re.compile(ids).fullmatch  # much faster than to parse it
 
     async def run(self, period: float) -> Never:
         """Move them once in about `period` seconds, until cancelled."""
@@ -51,9 +60,10 @@ class StrayRequests:
             await self.move()
 
     async def move(self) -> None:
-        """Move all of them. May be cancelled and repeated."""
-        names = await self._js.stream_subjects(self._stream)
-        for pattern in sorted({_pattern(name) for name in names if self._is_stray(name)}):
+        """Move all of them, or those that this round looks at. May be cancelled and repeated."""
+        names = await self._slices.next()
+        strays = {name for name in names if not self._is_sound(name)}
+        for pattern in sorted({_pattern(name) for name in strays if self._is_stray(name)}):
             sequence = 0
             while message := await self._js.get_message(
                 self._stream, sequence=sequence + 1, next_by_subject=pattern

@@ -12,16 +12,26 @@ from rebaser_client.errors import ClientError
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStreamError
+from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_lease import LeaseTerms, ack_and_delete, lease
-from rebaser_server.errors import Fenced, HistoryInconsistent, Interrupted, LeaseLost, RetryLater
+from rebaser_server.errors import (
+    AppendRefused,
+    Fenced,
+    HistoryInconsistent,
+    Interrupted,
+    LeaseLost,
+    RetryLater,
+    WorkStopped,
+)
 from rebaser_server.processor.context import Services
 from rebaser_server.processor.pending_work import recheck_after_ack
 from rebaser_server.processor.processor import process
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.runtime.containment import contained, printable
+from rebaser_server.runtime.failures import is_panic
 from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.telemetry import metrics
 
@@ -37,6 +47,7 @@ class TaskRunner:
     shutdown: Shutdown
     slots: SlotPool
     pauses: PauseMonitor
+    writes: WriteWatch
 
     def dispatch(self, task: Delivery) -> Coroutine[Any, Any, None]:
         """Return the coroutine that handles `task`, settles it and never raises; takes its slot."""
@@ -102,11 +113,12 @@ class TaskRunner:
         try:
             with stats.hold(change_set), self.pauses.registered(change_set, slot):
                 async with lease(self.services.js, task, self.lease_terms):
+                    self.writes.stop.check()
                     quiet = await process(self.services, change_set, self.shutdown, slot)
             await self._recheck(change_set)
             end = "quiet" if quiet else "paused" if slot.paused else "turn over"
             log.info(end)
-        except Interrupted:
+        except (Interrupted, WorkStopped):
             end = "interrupted"
             log.info(end)
         except (LeaseLost, Fenced) as error:
@@ -124,14 +136,23 @@ class TaskRunner:
         except HistoryInconsistent as error:
             stats.failure(change_set, "history broken", str(error))
             log.error("history broken", reason=str(error), remedy="see `rebaser doctor`")
-        except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            if isinstance(error, OSError | JetStreamError | ClientError) and is_transient(error):
-                failed = "store failed" if isinstance(error, OSError) else "NATS failed"
-                stats.failure(change_set, failed, str(error))
-                log.warning(failed, error=what)
-            else:
-                stats.failure(change_set, "work failed", what)
-                log.exception("work failed")
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_panic(error):
+                raise
+            await self._report(change_set, error)
         finally:
             metrics.TASK_ENDS.labels(end).inc()
+
+    async def _report(self, change_set: ChangeSet, error: BaseException) -> None:
+        """Log a failure and show it on the pages."""
+        stats, what = self.services.notifier.stats, f"{type(error).__name__}: {error}"
+        if isinstance(error, AppendRefused) and await self.writes.why_stopped():
+            stats.failure(change_set, "work stopped", str(error))
+            log.warning("run stopped", error=what)
+        elif isinstance(error, OSError | JetStreamError | ClientError) and is_transient(error):
+            failed = "store failed" if isinstance(error, OSError) else "NATS failed"
+            stats.failure(change_set, failed, str(error))
+            log.warning(failed, error=what)
+        else:
+            stats.failure(change_set, "work failed", what)
+            log.error("work failed", exc_info=error)

@@ -106,11 +106,14 @@ def _report(error: BaseException) -> None:
     try:
         import traceback
 
+        from rebaser_server.settings.redaction import redact_text
+
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"at {Path(last.filename).name}:{last.lineno} in {last.name}"
-        details = _written("".join(traceback.format_exception(error)))
+        details = _written(redact_text("".join(traceback.format_exception(error))))
+        cause = redact_text(str(error))[:300]
         lines.complain(
-            f"rebaser: a fault of Rebaser's own: {type(error).__name__}: {error!s:.300} ({place}). "
+            f"rebaser: a fault of Rebaser's own: {type(error).__name__}: {cause} ({place}). "
             f"{details}; please report it with that and the output of `rebaser --version`"
         )
     except Exception:  # noqa: BLE001 — stderr is gone, say

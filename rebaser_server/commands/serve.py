@@ -62,15 +62,21 @@ def _find_mistake(arguments: argparse.Namespace) -> str | None:
     return None
 
 
+def _configure_logs(settings: "Settings") -> None:
+    from rebaser_server.settings.redaction import redact_text
+    from rebaser_server.telemetry import logs
+
+    logs.configure(settings.instance_id, settings.log_format, settings.log_level, mask=redact_text)
+
+
 async def _serve(settings: "Settings", _: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, _exit)  # until there is work to finish
     import structlog
 
     from rebaser_server.runtime.concurrency import Shutdown, on_signals
     from rebaser_server.service import daemon
-    from rebaser_server.telemetry import logs
 
-    logs.configure(settings.instance_id, settings.log_format, settings.log_level)
+    _configure_logs(settings)
     structlog.get_logger().info("starting")
     shutdown = Shutdown()
     with on_signals(shutdown):
@@ -83,9 +89,8 @@ def _exit(*_: object) -> Never:
 
 async def _up(settings: "Settings", arguments: argparse.Namespace) -> None:
     from rebaser_server.service.dev_server import run_dev_server
-    from rebaser_server.telemetry import logs
 
-    logs.configure(settings.instance_id, settings.log_format, settings.log_level)
+    _configure_logs(settings)
     await run_dev_server(
         settings,
         arguments.data.absolute(),

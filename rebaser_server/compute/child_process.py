@@ -13,6 +13,13 @@ from threading import Thread
 from typing import Any, Final
 
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
+_OURS: Final = ("REBASER_", "PYSPARK_GATEWAY_")
+"""What the names of variables begin with that are for this process: passwords and tokens, too."""
+
+
+def child_environment() -> dict[str, str]:
+    """Variables for a child, which may show or run anything: all but our settings."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(_OURS)}
 
 
 def spawn_bound(

@@ -15,6 +15,7 @@ from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import NeedsNewerVersion, NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
+from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.store.rollback import roll_back_to_sound
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import Graph
@@ -54,6 +55,7 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         present = await loader.load()
         if deep:
             await _require_whole_log(loader)
+            present.damage = present.damage or await _damage_of_rows(loader)
         if present.damage:
             return _damaged(loader, present)
         if deep and len(present.checkpoints) > 1:
@@ -85,6 +87,15 @@ async def _require_whole_log(loader: StateLoader) -> None:
     begins, (last, _) = await loader.earliest_commit(), await loader.log.last()
     async for _ in loader.log.entries(begins, last):
         pass
+
+
+async def _damage_of_rows(loader: StateLoader) -> str:
+    """What is wrong with rows and columns that loading the state does not need."""
+    try:
+        await asyncio.to_thread(checkpoints_of(loader).require_sound, loader.change_set)
+    except StoreDamaged as error:
+        return str(error)
+    return ""
 
 
 def _damaged(loader: StateLoader, present: LoadedState) -> Finding:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from rebaser_client.request_publisher import ensure_task
@@ -10,8 +9,9 @@ from rebaser_core.counts import many
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import NatsUnreachable, ordered_reader
+from rebaser_server.cluster.configuration_faults import Effect, Fault, judge
 from rebaser_server.cluster.pauses import PauseStore, paused_since
-from rebaser_server.cluster.provisioning import Provisioner, remedy_for
+from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.cluster.stray_requests import stray_letters_subject
 from rebaser_server.commit_log.commit_messages import UNFINISHED
 from rebaser_server.doctor.findings import Finding, Severity
@@ -19,7 +19,8 @@ from rebaser_server.doctor.findings import Finding, Severity
 
 async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Streams, consumer and bucket that are missing or configured differently."""
-    for drift in await provisioner.diff():
+    for fault in judge(await provisioner.diff()):
+        drift = fault.drift
         if drift.field == "allow_atomic":
             yield Finding(
                 "configuration",
@@ -27,27 +28,28 @@ async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
                 "takes no atomic batches, so commits are stored one by one",
                 Severity.WARNING,
                 remedy="`rebaser doctor --repair`, once all Rebasers are of this release",
-                repair=partial(_allow_batches, provisioner),
+                repair=partial(provisioner.mend, drift.name),
             )
             continue
         missing = drift.field == "existence"
         is_requests = drift.name == f"stream {provisioner.subjects.requests_stream}"
+        repair = provisioner.recreate_requests if missing and is_requests else None
+        if fault.can_be_mended:
+            repair = partial(provisioner.mend, drift.name)
         yield Finding(
             "configuration",
             drift.name,
-            "is missing"
-            if missing
-            else f"{drift.field} is {drift.actual!r}, not {drift.expected!r}",
+            "is missing" if missing else _difference(fault),
             Severity.ERROR,
-            remedy=remedy_for(drift),
-            repair=provisioner.recreate_requests if missing and is_requests else None,
+            remedy=fault.remedy,
+            repair=repair,
         )
 
 
-async def _allow_batches(provisioner: Provisioner) -> None:
-    name = provisioner.subjects.commits_stream
-    config = await provisioner.js.stream_config(name)
-    await provisioner.js.update_stream(replace(config, allow_atomic=True))
+def _difference(fault: Fault) -> str:
+    drift = fault.drift
+    what = f"{drift.field} is {drift.actual!r}, not {drift.expected!r}: {fault.meaning}"
+    return f"{what}; no new work is begun" if fault.effect is Effect.STOPS else what
 
 
 async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:

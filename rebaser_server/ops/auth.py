@@ -24,6 +24,9 @@ _OPEN: Final = ("/healthz", "/readyz")
 _WITH_VALUES: Final = ("/change-set", "/dead-letters", "/actions")
 """How the paths begin that show or change values: other machines need a token for them."""
 
+_SLASHES: Final = "/\\"
+"""Of either kind: what begins with two of them a browser takes for the address of another site."""
+
 _UNAUTHORIZED: Final = (
     "A token is required: send `Authorization: Bearer …`, or open /?token=… in a browser.\n"
 )
@@ -81,7 +84,7 @@ class Guard:
         in_address = request.query.get("token")
         if self._owner_of(in_address) is not None:
             # The browser gets a cookie, and the token disappears from the address bar.
-            home = web.HTTPSeeOther(request.path)
+            home = web.HTTPSeeOther("/" + request.path.lstrip(_SLASHES))
             home.set_cookie(
                 _COOKIE, in_address or "", httponly=True, samesite="Strict", secure=request.secure
             )

@@ -165,6 +165,8 @@ def _answering(reading: Reading) -> Callable[[web.Request], Awaitable[web.Respon
             return web.Response(status=400, text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
         try:
             answer = await reading(change_set, request)
+        except (NoSuchChangeSet, NotABranch) as error:
+            return web.Response(status=404, text=f"{error}\n")
         except (RebaserError, JetStreamError, OSError) as error:
             return web.Response(status=503, text=f"{error}\n")
         return answer if isinstance(answer, web.Response) else web.json_response(answer)

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.resources import files
 from typing import Final
 
@@ -21,6 +21,7 @@ from rebaser_server.ops.discussion import Discussion
 from rebaser_server.ops.exposition import CONTENT_TYPE, exposition
 from rebaser_server.ops.health import Health
 from rebaser_server.ops.status import DeploymentStatus
+from rebaser_server.ops.visitors import Bounds, Visitors
 from rebaser_server.settings.access import OpsSettings
 from rebaser_server.settings.settings import Settings
 
@@ -73,12 +74,11 @@ async def starting_endpoint(settings: Settings) -> AsyncIterator[None]:
         reason = "waits for NATS and its JetStream; the log says why"
         return _verdict(Health(ok=False, reasons={"start": reason}))
 
-    app = _application(Guard(ops, settings.author or "local"))
-    app.router.add_get("/healthz", alive)
-    app.router.add_get("/readyz", ready)
-    async with _running(app) as runner:
+    routes = [web.get("/healthz", alive), web.get("/readyz", ready)]
+    guard, ports = Guard(ops, settings.author or "local"), [ops.port or DEFAULT_PORT]
+    async with AsyncExitStack() as stack:
         try:
-            await _listening(runner, ops, [ops.port or DEFAULT_PORT])
+            await stack.enter_async_context(_listening(guard, routes, ops, ports))
         except OpsNotStarted:
             if ops.port is not None:
                 raise
@@ -102,28 +102,27 @@ class Endpoint:
         Raises:
             OpsNotStarted: the port is taken, or the certificate cannot be read.
         """
-        app = _application(self._guard)
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/config", self._config)
-        app.router.add_get("/status", self._status)
-        app.router.add_get("/sketch", self._sketch)
-        app.router.add_get("/events", self._events)
-        context = self._context
-        for pages in (context.change_sets, context.operator, context.actions):
-            app.router.add_routes(pages.routes())
+        context, ops = self._context, self._settings.ops
         discussion = Discussion(context, self._peers)
-        app.router.add_get("/change-set/discussion", discussion.respond)
-        for path in _STATIC:
-            app.router.add_get(path, self._static)
+        routes = [
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/metrics", self._metrics),
+            web.get("/config", self._config),
+            web.get("/status", self._status),
+            web.get("/sketch", self._sketch),
+            web.get("/events", self._events),
+            *context.change_sets.routes(),
+            *context.operator.routes(),
+            *context.actions.routes(),
+            web.get("/change-set/discussion", discussion.respond),
+            *(web.get(path, self._static) for path in _STATIC),
+        ]
         if self._guard.is_open:
-            log.warning("ops endpoint unprotected", host=self._settings.ops.host, remedy=_REMEDY)
-        ops = self._settings.ops
-        async with _running(app) as runner, self._peers.serving():
-            yield await _listening(
-                runner, ops, [DEFAULT_PORT, 0] if ops.port is None else [ops.port]
-            )
+            log.warning("ops endpoint unprotected", host=ops.host, remedy=_REMEDY)
+        ports = [DEFAULT_PORT, 0] if ops.port is None else [ops.port]
+        async with _listening(self._guard, routes, ops, ports) as url, self._peers.serving():
+            yield url
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return _verdict(self._context.health.alive())
@@ -176,43 +175,31 @@ class Endpoint:
         return web.Response(text=text, content_type=_TYPES[name.rpartition(".")[2]])
 
 
-def _application(guard: Guard) -> web.Application:
-    """An application that answers whom `guard` admits, with the headers of all our answers."""
-    app = web.Application(middlewares=[guard.middleware()])
+@asynccontextmanager
+async def _listening(
+    guard: Guard, routes: Sequence[web.RouteDef], ops: OpsSettings, ports: Sequence[int]
+) -> AsyncIterator[str]:
+    """Answer whom `guard` admits on the first of these ports that is free; yields the URL.
+
+    All answers have the same headers.
+    """
+    tls, visitors = tls_of(ops), Visitors(Bounds.of_process())
+    app = web.Application(middlewares=[guard.middleware(), visitors.middleware()])
+    app.router.add_routes(routes)
 
     async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(_HEADERS)
 
     app.on_response_prepare.append(add_headers)
-    return app
-
-
-@asynccontextmanager
-async def _running(app: web.Application) -> AsyncIterator[web.AppRunner]:
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    await runner.setup()
-    try:
-        yield runner
-    finally:
-        await runner.cleanup()
-
-
-async def _listening(runner: web.AppRunner, ops: OpsSettings, ports: Sequence[int]) -> str:
-    """Listen on the first of these ports that is free; 0 is any. Return the URL."""
-    tls = tls_of(ops)
-    for port in ports:
+    async with AsyncExitStack() as stack:
         try:
-            await web.TCPSite(runner, ops.host, port, ssl_context=tls).start()
+            host, port = await stack.enter_async_context(visitors.served(app, ops.host, ports, tls))
         except OSError as error:
-            if port == ports[-1]:
-                raise OpsNotStarted(
-                    f"ops endpoint: cannot listen on {ops.host}:{port}: {error.strerror}; "
-                    "choose another REBASER_OPS__PORT"
-                ) from error
-        else:
-            break
-    host, port = runner.addresses[0][:2]
-    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
+            raise OpsNotStarted(
+                f"ops endpoint: cannot listen on {ops.host}:{ports[-1]}: {error.strerror}; "
+                "choose another REBASER_OPS__PORT"
+            ) from error
+        yield f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 def _verdict(health: Health) -> web.Response:

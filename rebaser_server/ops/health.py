@@ -72,9 +72,10 @@ class HealthMonitor:
         if self._shutdown.is_set:
             return Health(ok=False, reasons={"shutdown": "requested"})
         answers, refusal = await asyncio.gather(self._nats_answers(), self._store_refusal())
-        unwritten = self._stats.cannot_write()
-        if answers and unwritten is not None:
-            nats = f"cannot write: {unwritten}"
+        problem = self._stats.nats_problem() if answers else None
+        if problem is not None:
+            nats, remedy = problem
+            nats = f"{nats}; {remedy}"
         else:
             nats = "answers" if answers else self._why_not()
         reasons = {"nats": nats, "store": refusal or "takes files"}
@@ -82,7 +83,8 @@ class HealthMonitor:
         if absence is not None:
             reasons["spark"] = str(absence)
         never_started = absence is not None and absence.is_first
-        ok = answers and unwritten is None and refusal is None and not never_started
+        takes_work = answers and not self._stats.is_stopped()
+        ok = takes_work and refusal is None and not never_started
         return Health(ok, reasons)
 
     def _why_not(self) -> str:

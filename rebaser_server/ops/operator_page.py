@@ -14,7 +14,7 @@ from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.ops.actions.dead_letters import latest, load
+from rebaser_server.ops.actions.dead_letters import NoSuchLetter, latest, load
 
 MAX_ROWS: Final = 100
 """Change sets of a list."""
@@ -91,6 +91,8 @@ def _answering(reading: Reading) -> Callable[[web.Request], Awaitable[web.Respon
     async def answer(request: web.Request) -> web.Response:
         try:
             return web.json_response(await reading(request))
+        except NoSuchLetter as error:
+            return web.Response(status=404, text=f"{error}\n")
         except (RebaserError, JetStreamError, OSError) as error:
             return web.Response(status=503, text=f"{error}\n")
 

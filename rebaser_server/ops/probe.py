@@ -13,7 +13,7 @@ from urllib.request import HTTPSHandler, build_opener
 
 from rebaser_server.ops.endpoint import DEFAULT_PORT
 from rebaser_server.settings.renamed_variables import rename_variables
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import Settings, service_variables
 from rebaser_server.terminal import lines
 
 _TIMEOUT: Final = 4.0  # seconds
@@ -21,6 +21,8 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 def main() -> int:
+    for name in service_variables(os.environ):
+        del os.environ[name]
     rename_variables(os.environ)  # the daemon itself logs the warnings
     ops = Settings().ops
     if not ops.enabled:

@@ -46,7 +46,7 @@ class DeploymentStatus:
             "failures": list(self._context.stats.failures),
             "durability": self._context.stats.durability(),
             "spark": str(self._context.stats.spark_absence() or "") or None,
-            "cannotWrite": self._context.stats.cannot_write(),
+            "natsProblem": self._context.stats.nats_problem(),
         }
 
     def sketch(self, change_set: ChangeSet) -> Report | None:

@@ -1,6 +1,7 @@
 """The services that the runs of a process share, and what one run has."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,6 +43,11 @@ class ProcessorSettings:
     batch_limits: BatchLimits = field(default_factory=BatchLimits)
 
 
+async def never_stopped() -> str | None:
+    """None: nothing holds up the work."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The services that all runs of a process share."""
@@ -61,6 +67,8 @@ class Services:
     """These, and those of its runs."""
     failed_to_load: set[ChangeSet] = field(default_factory=set)
     """Change sets whose state could not be loaded when a run last started."""
+    why_stopped: Callable[[], Awaitable[str | None]] = never_stopped
+    """Looks up why NATS would lose or refuse commits now; None if it would not."""
     startup_permits: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(MAX_STARTUPS)
     )

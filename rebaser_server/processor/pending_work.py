@@ -10,7 +10,7 @@ from rebaser_client.registry import Registry
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core.commits import BranchState, ClosedState, ControlState
 from rebaser_core.errors import MessageError, NewerVersion
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.ids import ChangeSet, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, StoredMessage, StreamNotFound
 from rebaser_core.records.registry_records import ChangeSetRecordV1, ChangeSetStatus
 from rebaser_server.commit_log.commit_messages import LogEnd
@@ -124,7 +124,8 @@ async def _is_registry_behind(
 async def initial_control(registry: Registry, change_set: ChangeSet) -> ControlState:
     """Return the control record that a change set begins with: empty, or as a branch was forked.
 
-    A change set that the registry knows in another workspace begins closed, and rejects all.
+    A change set that the registry knows in another workspace, or as a workspace, begins closed and
+    rejects all. The reason does not name that workspace: this one's clients may not know it.
     """
     try:
         record = await _record(registry, change_set)
@@ -136,15 +137,17 @@ async def initial_control(registry: Registry, change_set: ChangeSet) -> ControlS
 
 
 async def _unregistered_control(registry: Registry, change_set: ChangeSet) -> ControlState:
+    as_workspace = WorkspaceId.from_bytes(change_set.change_set_id.bytes)
     try:
         home = await registry.workspace_of(change_set.change_set_id)
+        is_workspace = home is None and await registry.has_workspace(as_workspace)
     except (StreamNotFound, ValueError):  # no registry, or an invalid key
-        home = None
-    if home is None:
         return ControlState()
     if home == change_set.workspace_id:  # registered a moment ago
         return await initial_control(registry, change_set)
-    reason = f"it belongs to workspace {home}"
+    if home is None and not is_workspace:
+        return ControlState()
+    reason = "it is a workspace" if is_workspace else "it belongs to another workspace"
     closing = ClosedState(standing=ChangeSetStatus.ABANDONED, request=RequestId(), reason=reason)
     return ControlState(closing=closing)
 

@@ -125,6 +125,8 @@ class RequestHandler:
         refused = next((each for each in requests if not self._is_committed(each)), None)
         if refused is None or is_transient(cause):
             return RetryLater(str(error))
+        if stopped := await self.run.services.why_stopped():  # the next one would be refused, too
+            return RetryLater(stopped)
         try:
             return await self.attempts.count_failure(refused, cause)
         except AppendRefused as again:

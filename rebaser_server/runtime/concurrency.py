@@ -9,13 +9,41 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from rebaser_server.errors import Interrupted, RunEnded
+from rebaser_server.runtime.failures import LibraryPanicked, is_panic
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class WorkThreads(ThreadPoolExecutor):
+    """Threads for blocking work, in which a panic of a library is an error of that work alone.
+
+    As a `BaseException` it would end every task group up to the process.
+    """
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call the function in a thread.
+
+        Raises:
+            LibraryPanicked: from the result, in place of a panic.
+        """
+        return super().submit(partial(_without_panic, fn, *args, **kwargs))
+
+
+def _without_panic(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    try:
+        return fn(*args, **kwargs)
+    except BaseException as error:
+        if is_panic(error):
+            raise LibraryPanicked(f"a library panicked: {error}") from error
+        raise
 
 
 async def for_each_concurrently(

@@ -10,6 +10,7 @@ import structlog
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import JetStreamError
+from rebaser_server.runtime.failures import is_panic
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -25,12 +26,12 @@ _REMEMBERED: Final = 1000  # items
 def contained(
     what: metrics.Item, /, *, passing: tuple[type[Exception], ...] = (), **keys: object
 ) -> AbstractContextManager[None, bool]:
-    """Log, count and swallow any `Exception` of the body, which deals with one item of many.
+    """Log, count and swallow any error of the body, which deals with one item of many.
 
     `what` is the kind of item, `keys` say which one it is. Let through are cancellation,
     `SystemExit`, `KeyboardInterrupt` and the errors in `passing`: those that concern every other
-    item as well, such as a NATS that does not answer. The body may stop anywhere, so
-    it must leave nothing half done that others rely on.
+    item as well, such as a NATS that does not answer. A panic of a library is an error as others
+    are. The body may stop anywhere, so it must leave nothing half done that others rely on.
     """
     return _Containment(what, passing, keys)
 
@@ -47,7 +48,8 @@ class _Containment(AbstractContextManager[None, bool]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, self.passing):
+        is_contained = isinstance(error, Exception) or is_panic(error)
+        if error is None or not is_contained or isinstance(error, self.passing):
             return False
         metrics.ITEMS_SKIPPED.labels(self.what).inc()
         shown = {key: printable(value) for key, value in self.keys.items()}

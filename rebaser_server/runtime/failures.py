@@ -7,6 +7,7 @@ OSError
     └── StoreDamaged    the store does not hold what was written
 
 JobFailed               a background job came to nothing; the application says why
+LibraryPanicked         a library gave up in the middle of a call
 """
 
 
@@ -37,3 +38,17 @@ class StoreFailed(OSError):
 
 class StoreDamaged(StoreFailed):
     """The store does not hold what was written. Waiting does not help."""
+
+
+class LibraryPanicked(Exception):
+    """A library in Rust panicked in a call, which came to nothing; the others go on."""
+
+
+def is_panic(error: BaseException | None) -> bool:
+    """Whether a library in Rust panicked, which it says by a `BaseException` of its own.
+
+    It is an error of what was asked of the library, as any `Exception` is, and no reason to end
+    the process.
+    """
+    kind = type(error)
+    return (kind.__module__, kind.__name__) == ("pyo3_runtime", "PanicException")

@@ -12,6 +12,7 @@ import structlog
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.backoff import Backoff
 from rebaser_server.runtime.containment import printable
+from rebaser_server.runtime.failures import is_panic
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -31,7 +32,7 @@ class Round:
 
 @contextmanager
 def survived(what: metrics.Round) -> Iterator[Round]:
-    """Log, count and swallow any `Exception` of the body: one round of what is done again."""
+    """Log, count and swallow any error of the body: one round of what is done again."""
     this = Round()
     this.failed = True
     try:
@@ -39,7 +40,9 @@ def survived(what: metrics.Round) -> Iterator[Round]:
         this.failed = False
     except (JetStreamError, OSError) as error:  # NATS or the store, and not our fault
         log.warning("round failed", what=what, error=_describe(error))
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
         log.exception("round failed", what=what, error=_describe(error))
     if this.failed:
         metrics.ROUNDS_FAILED.labels(what).inc()
@@ -79,5 +82,5 @@ def _jittered(seconds: float, spread: float) -> float:
     return seconds * random.uniform(1 - spread, 1 + spread)
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     return printable(f"{type(error).__name__}: {error}")

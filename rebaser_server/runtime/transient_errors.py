@@ -18,12 +18,14 @@ from rebaser_core.jetstream import (
     JetStreamError,
     MessagesMissed,
     NatsUnreachable,
+    NotListed,
     StatusError,
     StreamNotFound,
     Unavailable,
     WrongLastSequence,
 )
 from rebaser_core.jetstream.backoff import Backoff
+from rebaser_server.errors import AppendRefused
 
 FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 30.0
@@ -37,11 +39,16 @@ def _is_server_error(error: BaseException) -> bool:
     return isinstance(error, ApiError) and error.code >= _SERVER_ERROR
 
 
+def _is_cause_transient(error: BaseException) -> bool:
+    return error.__cause__ is not None and is_transient(error.__cause__)
+
+
 TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool]]] = {
     BaseException: False,
     OSError: True,  # the store: a full disk, a device, a timeout, an endpoint that is away
     JetStreamError: False,
     NatsUnreachable: True,
+    NotListed: True,
     StatusError: True,
     HeartbeatsMissed: True,
     MessagesMissed: True,
@@ -50,6 +57,7 @@ TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool
     ConsumerNotFound: True,
     WrongLastSequence: True,
     Full: True,
+    AppendRefused: _is_cause_transient,
     Unavailable: True,
     RebaserError: False,
     NotConfirmed: True,

@@ -111,13 +111,17 @@ async def serve(
             log.info("stopped")
             return
         members = Membership(nc, subjects, instance, lambda: work.in_hand)
-        services = build_services(nc, provisioner, settings, make_application, members)
+        writes = WriteWatch(provisioner)
+        services = build_services(
+            nc, provisioner, settings, make_application, members, writes.why_stopped
+        )
         period = settings.reconcile_interval.total_seconds()
-        pauses = PauseMonitor(services.js, services.subjects)
+        pauses = PauseMonitor(services.js, services.subjects, lambda: writes.stop.is_set)
+        writes.on_change = pauses.notify
         with survived("pauses"):  # seen late is fine
             await pauses.refresh()
         services.notifier.stats.pauses = pauses.to_json
-        durability, writes = await _nats_watches(services, settings)
+        durability = await _nats_watches(services, writes, settings)
         ends = StreamEnds(services.js, services.subjects, open_shared_files(settings.store))
         loss_watch = LossWatch(ends, members, durability, settings.nats.monitoring)
         with survived("losses"):
@@ -192,22 +196,24 @@ async def serve(
             await await_subscriptions(nc)
             log.info("ready", concurrency=settings.concurrency)
             ready(page)
-            runner = TaskRunner(services, lease_terms, shutdown, work, pauses)
+            runner = TaskRunner(services, lease_terms, shutdown, work, pauses, writes)
             await take_tasks(runner, provisioner, settings.shutdown_grace.total_seconds())
         log.info("stopped")
 
 
 async def _nats_watches(
-    services: Services, settings: Settings
-) -> tuple[DurabilityWatch, WriteWatch]:
-    """Watches of NATS's disks and writes; the status shows what they find."""
+    services: Services, writes: WriteWatch, settings: Settings
+) -> DurabilityWatch:
+    """Watch NATS's disks and, with `writes`, what it keeps; the status shows what they find."""
     js, subjects, stats = services.js, services.subjects, services.notifier.stats
     durability = DurabilityWatch(js, subjects, settings.nats.monitoring)
     with survived("durability"):
         await durability.refresh()
-    writes = WriteWatch(js, subjects)
-    stats.durability, stats.cannot_write = durability.to_json, lambda: writes.problem
-    return durability, writes
+    with survived("durability"):
+        await writes.look()
+    stats.durability = durability.to_json
+    stats.nats_problem, stats.is_stopped = writes.to_json, lambda: not writes.takes_work
+    return durability
 
 
 async def _connect_when_up(stack: AsyncExitStack, options: ConnectOptions) -> Client:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Never
@@ -25,7 +26,7 @@ from rebaser_server.files.filesystems import local_path
 from rebaser_server.files.paths import CHANGE_SETS
 from rebaser_server.runtime.allocator import limit_kept_memory
 from rebaser_server.runtime.background import background
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.concurrency import Shutdown, WorkThreads
 from rebaser_server.runtime.garbage import collect_rarely
 from rebaser_server.service import composition
 from rebaser_server.service.value_graph import ValueGraph
@@ -61,6 +62,8 @@ async def run(
         NatsUnreachable, GraceExceeded: as `composition.serve`.
     """
     _require_usable_folders(settings)
+    _raise_descriptor_limit()
+    asyncio.get_running_loop().set_default_executor(WorkThreads(thread_name_prefix="work"))
     collect_rarely()
     limit_kept_memory()
     costs = CostModel()
@@ -89,6 +92,13 @@ async def run(
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
         await executor.close()
+
+
+def _raise_descriptor_limit() -> None:
+    """Let this process have as many descriptors as the system grants it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # not all systems grant what they name
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _require_usable_folders(settings: Settings) -> None:

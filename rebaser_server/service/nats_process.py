@@ -17,7 +17,7 @@ import structlog
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import deadlines
-from rebaser_server.compute.child_process import spawn_bound
+from rebaser_server.compute.child_process import child_environment, spawn_bound
 from rebaser_server.runtime.background import background
 
 log: Final = structlog.get_logger()
@@ -159,7 +159,7 @@ def _start(
                 "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(directory),
             ],
             death_signal=signal.SIGTERM, stdout=output, stderr=output, start_new_session=True,
-            pass_fds=inherits,
+            pass_fds=inherits, env=child_environment(),
         )  # fmt: skip
 
 

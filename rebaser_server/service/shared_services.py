@@ -1,6 +1,6 @@
 """What all runs of a process share, and what answers its questions, made from the settings."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from nats.aio.client import Client
 
@@ -14,7 +14,7 @@ from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.stores import open_batch_store
 from rebaser_server.processor.application import Application
-from rebaser_server.processor.context import ProcessorSettings, Services
+from rebaser_server.processor.context import ProcessorSettings, Services, never_stopped
 from rebaser_server.processor.former_owners import FormerOwners
 from rebaser_server.processor.notifier import Notifier
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
@@ -33,6 +33,7 @@ def build_services(
     settings: Settings,
     make_application: MakeApplication,
     members: Membership,
+    why_stopped: Callable[[], Awaitable[str | None]] = never_stopped,
 ) -> Services:
     """What all runs of this process, one of the `members`, share."""
     js, subjects = provisioner.js, provisioner.subjects
@@ -57,6 +58,7 @@ def build_services(
             batch_limits=settings.limits,
         ),
         ReleasedStates(settings.released_bytes),
+        why_stopped=why_stopped,
     )
 
 

@@ -9,9 +9,8 @@ import structlog
 from rebaser_core.jetstream import ConsumerGone, Delivery, PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.provisioning import Provisioner
-from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_runner import TaskRunner
-from rebaser_server.errors import GraceExceeded, Interrupted
+from rebaser_server.errors import GraceExceeded, Interrupted, WorkStopped
 from rebaser_server.runtime.background import background
 from rebaser_server.runtime.concurrency import Shutdown
 
@@ -29,40 +28,49 @@ async def take_tasks(runner: TaskRunner, provisioner: Provisioner, grace: float)
     Raises:
         GraceExceeded: that took longer than `grace` seconds; the work in hand is dropped.
     """
-    services, slots, shutdown = runner.services, runner.slots, runner.shutdown
+    shutdown = runner.shutdown
     async with (
-        PullConsumer(
-            services.js,
-            services.subjects.tasks_stream,
-            TASKS_CONSUMER,
-            expires=PULL_EXPIRES,
-            idle_heartbeat=PULL_HEARTBEAT,
-        ) as tasks,
         background(_enforce_grace(shutdown, grace)),
-        background(slots.preempt()),
+        background(runner.slots.preempt()),
         asyncio.TaskGroup() as group,
     ):
         with suppress(Interrupted):
             while True:
-                task = await _next_task(tasks, provisioner, slots, shutdown)
-                group.create_task(runner.dispatch(task))
-        log.info("stopping", change_sets=slots.busy)
-        await tasks.close()
+                async with shutdown.interrupts():
+                    await runner.writes.resumed.wait()
+                with suppress(WorkStopped):
+                    await _take_until_stopped(runner, provisioner, group)
+        log.info("stopping", change_sets=runner.slots.busy)
 
 
-async def _next_task(
-    tasks: PullConsumer, provisioner: Provisioner, slots: SlotPool, shutdown: Shutdown
-) -> Delivery:
-    task = None
+async def _take_until_stopped(
+    runner: TaskRunner, provisioner: Provisioner, group: asyncio.TaskGroup
+) -> None:
+    """Take tasks; what was delivered and not taken is given back at the end."""
+    services = runner.services
+    async with PullConsumer(
+        services.js,
+        services.subjects.tasks_stream,
+        TASKS_CONSUMER,
+        expires=PULL_EXPIRES,
+        idle_heartbeat=PULL_HEARTBEAT,
+    ) as tasks:
+        while True:
+            task = await _next_task(tasks, provisioner, runner)
+            group.create_task(runner.dispatch(task))
+
+
+async def _next_task(tasks: PullConsumer, provisioner: Provisioner, runner: TaskRunner) -> Delivery:
+    task, slots = None, runner.slots
     try:
-        async with shutdown.interrupts():
+        async with runner.shutdown.interrupts(), runner.writes.stop.interrupts():
             while task is None:
                 await slots.wait_until_free()
                 try:
                     task = await tasks.take(slots.free)
                 except ConsumerGone as error:
                     await provisioner.recreate_tasks(error)
-    except Interrupted:
+    except (Interrupted, WorkStopped):
         if task is not None:  # both came at once
             await task.nak()
         raise

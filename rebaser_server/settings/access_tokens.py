@@ -57,7 +57,8 @@ def _token(number: int, entry: list[str]) -> AccessToken:
         raise ValueError(f"token {number} is not of the form `NAME ROLE TOKEN`")
     name, role, secret = entry
     if role not in list(Role):
-        raise ValueError(f"token {number}: no role is called {role[:20]!r}; there are {_ROLES}")
+        # It may be the token, in the wrong place.
+        raise ValueError(f"token {number}: its second word is no role; there are {_ROLES}")
     if not name.isprintable():
         raise ValueError(f"token {number}: its name has characters that cannot be printed")
     return AccessToken(name, Role(role), SecretStr(secret))

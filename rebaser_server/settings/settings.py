@@ -1,14 +1,16 @@
 """Everything that can be set from outside: read once, checked before anything starts."""
 
+import dataclasses
 import getpass
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final, Self, get_origin
+from typing import Annotated, Any, Final, Self, get_origin
 
 from annotated_types import Ge, Gt
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
@@ -19,6 +21,10 @@ from rebaser_server.settings.types import Duration, Options, SettingsGroup, Url
 from rebaser_server.telemetry.log_options import LogFormat, LogLevel
 
 _PREFIX: Final = "REBASER_"
+_OF_SERVICE: Final = "_SERVICE_HOST"
+_SERVICE_VARIABLE: Final = re.compile(
+    rf"{_OF_SERVICE}|_SERVICE_PORT(_\w+)?|_PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
+)
 
 
 def _login_name() -> str:
@@ -28,6 +34,12 @@ def _login_name() -> str:
         return ""
 
 
+def _whole_hours(duration: timedelta) -> timedelta:
+    if duration % timedelta(hours=1):
+        raise ValueError("tables count it in whole hours; PT1H is the least, PT24H is a day")
+    return duration
+
+
 class StoreSettings(SettingsGroup):
     """Where checkpoints lie; all Rebasers of a deployment share it."""
 
@@ -35,12 +47,19 @@ class StoreSettings(SettingsGroup):
     """A directory, or a URI of an object store."""
     options: Options = Field(default_factory=dict)
     """Passed to the object store's client: region, endpoint, keys."""
-    replaced_file_retention: Duration = timedelta(days=1)
-    """How long files that a table does not need any more are kept for readers."""
+    replaced_file_retention: Annotated[Duration, AfterValidator(_whole_hours)] = timedelta(days=1)
+    """How long files that a table does not need any more are kept for readers, in whole hours."""
     gc_interval: Duration = timedelta(hours=6)
     """How often one Rebaser looks for batches and files that nothing refers to."""
     orphan_retention: Duration = timedelta(days=1)
     """How long these are kept: a batch is stored before its request is."""
+
+    @field_validator("root")
+    @classmethod
+    def _no_password(cls, root: str) -> str:
+        if ":" in root.partition("://")[2].partition("/")[0].rpartition("@")[0]:
+            raise ValueError("a password in a URI: no store takes it; put keys into store.options")
+        return root
 
 
 class HistorySettings(SettingsGroup):
@@ -196,14 +215,42 @@ class Settings(BaseSettings):
         return self
 
 
-def setting_names(model: type[BaseModel] = Settings, prefix: str = _PREFIX) -> Iterator[str]:
+def setting_names(group: type[Any] = Settings, prefix: str = _PREFIX) -> Iterator[str]:
     """The variable of each setting, nested ones included."""
-    for name, field in model.model_fields.items():
-        kind, variable = field.annotation, f"{prefix}{name.upper()}"
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
+    fields: dict[str, Any] = (
+        {name: field.annotation for name, field in group.model_fields.items()}
+        if issubclass(group, BaseModel)
+        else {field.name: field.type for field in dataclasses.fields(group)}
+    )
+    for name, kind in fields.items():
+        variable = f"{prefix}{name.upper()}"
+        is_group = isinstance(kind, type) and (
+            issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind)
+        )
+        if is_group:
             yield from setting_names(kind, f"{variable}__")
         else:
             yield variable
+
+
+def service_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables by which Kubernetes tells a pod of a Service, and which are no settings.
+
+    It sets them in each pod of a Service's namespace: of a Service `rebaser-spark` they begin
+    with `REBASER_SPARK_`.
+    """
+    ours = set(setting_names())
+    services = [
+        name.removesuffix(_OF_SERVICE)
+        for name in environment
+        if name.startswith(_PREFIX) and name.endswith(_OF_SERVICE)
+    ]
+    return sorted(
+        name
+        for name in environment
+        if name not in ours
+        and any(_SERVICE_VARIABLE.fullmatch(name.removeprefix(each)) for each in services)
+    )
 
 
 def unknown_variables(environment: dict[str, str]) -> list[str]:

@@ -1,6 +1,6 @@
 """What a checkpoint writes: the changes of a graph since the checkpoint before it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -10,7 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from rebaser_server.store.table_schema import rows_for, select_rows
+from rebaser_server.store.row_digest import NO_ROWS, RowDigest
+from rebaser_server.store.table_schema import SealedRows, rows_for, select_rows
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.graph.readable_graph import GraphSnapshot
 
@@ -25,8 +26,10 @@ class CheckpointChanges:
     """What a checkpoint writes: taken from a graph at one moment, written later."""
 
     commit: int
-    make_rows: Callable[[], pa.RecordBatchReader]
-    """Reading takes long if they are many; the graph may change meanwhile."""
+    make_rows: Callable[[], Iterable[pa.RecordBatch]]
+    """All but the head. Reading takes long if they are many; the graph may change meanwhile."""
+    metadata: bytes
+    """JSON; what the head says."""
     count: int
     whole: bool
     """The rows are complete: they replace the table's rows and the past."""
@@ -36,6 +39,10 @@ class CheckpointChanges:
     """The touched values, as indices into the graph."""
     funcs: frozenset[str] = frozenset()
 
+    def sealed(self, before: RowDigest = NO_ROWS) -> SealedRows:
+        """The rows with their head; `before`: the digest of those that the table has had."""
+        return SealedRows(self.make_rows(), self.metadata, self.commit, before)
+
     def __len__(self) -> int:
         return self.count
 
@@ -44,18 +51,18 @@ def take_changes(
     graph: Graph, commit: int, metadata: dict[str, Any], *, whole: bool, base: int = 0
 ) -> CheckpointChanges:
     """Take what changed since the last call, or everything; afterwards no value is touched."""
+    make_rows: Callable[[], Iterable[pa.RecordBatch]]
     selection, encoded = select_rows(graph, whole=whole), to_json(metadata)
     if len(selection.indices) > max(_FEW, len(graph.columns) // _PART):
-        make_rows = partial(rows_for, GraphSnapshot(graph), selection, encoded, commit)
+        make_rows = partial(rows_for, GraphSnapshot(graph), selection, commit)
     else:
-        rows = rows_for(graph, selection, encoded, commit).read_all()
-        make_rows = rows.to_reader
+        make_rows = list(rows_for(graph, selection, commit)).copy
     count = len(selection.indices) + len(selection.funcs) + 1
     touched, funcs = graph.touched.indices(), frozenset(graph.touched_funcs)
     graph.touched.clear()
     graph.touched_funcs.clear()
     graph.compact()
-    return CheckpointChanges(commit, make_rows, count, whole, base, touched, funcs)
+    return CheckpointChanges(commit, make_rows, encoded, count, whole, base, touched, funcs)
 
 
 def restore_touched(graph: Graph, changes: CheckpointChanges) -> None:

@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.store.checkpoints import APP_ID, Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.live_rows import KEY_COLUMNS, find_live_rows
+from rebaser_server.store.row_digest import SealedDigest
 from rebaser_server.store.row_groups import ROW_GROUPS
 from rebaser_server.store.store_errors import translate_store_errors
+from rebaser_server.store.table_files import (
+    APP_ID,
+    dropped_rows,
+    require_content,
+    transactions,
+)
 from rebaser_server.store.vacuum import KEEP_ENTRIES, vacuum
 
 if TYPE_CHECKING:
@@ -89,20 +96,25 @@ def drop_superseded(delta: DeltaTable, start: int) -> None:
 
     Raises:
         CommitFailedError: another process wrote at the same time.
+        StoreDamaged: the rows are not those that were written.
     """
     dataset = delta.to_pyarrow_dataset()
     is_live = find_live_rows(_batches(dataset, start, KEY_COLUMNS), dataset.count_rows())
+    kept = _KeptRows(dataset.schema, _batches(dataset, start), is_live)
+    require_content(delta, kept.read, kept.heads)
     version = delta.transaction_version(APP_ID)
     write_deltalake(
         delta,
-        _compress_live_rows(dataset.schema, _batches(dataset, start), is_live),
+        kept.reader(),
         mode="overwrite",
         predicate=f"commit <= {start}",
         target_file_size=_ONE_FILE,
         writer_properties=ROW_GROUPS,
         # The one there is: no checkpoint is claimed, but one that comes in between is noticed.
         commit_properties=CommitProperties(
-            app_transactions=[Transaction(app_id=APP_ID, version=version or 0)]
+            app_transactions=transactions(
+                version or 0, dropped_rows(delta).plus(kept.read.minus(kept.digest))
+            )
         ),
         post_commithook_properties=KEEP_ENTRIES,
     )
@@ -126,23 +138,32 @@ def _batches(
         )
 
 
-def _compress_live_rows(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch], is_live: NDArray[np.bool_]
-) -> pa.RecordBatchReader:
-    """The live rows, compressed: Delta's writer must not read Delta's files while it writes.
+class _KeptRows:
+    """The live rows, compressed: Delta's writer must not read Delta's files while it writes."""
 
-    What has been read takes no memory any more.
-    """
-    compressed, end = deque[pa.Buffer](), 0
-    for batch in batches:
-        start, end = end, end + len(batch)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
-            writer.write_batch(batch.filter(pa.array(is_live[start:end])))
-        compressed.append(sink.getvalue())
-    return pa.RecordBatchReader.from_batches(schema, _decompress(compressed))
+    def __init__(
+        self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], is_live: NDArray[np.bool_]
+    ) -> None:
+        """Read all of `batches`."""
+        self._schema = schema
+        self._compressed = deque[pa.Buffer]()
+        end, read, kept = 0, SealedDigest(), SealedDigest()
+        for batch in batches:
+            start, end = end, end + len(read.add(batch))
+            live = kept.add(batch.filter(pa.array(is_live[start:end])))
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, schema, options=_COMPRESSED) as writer:
+                writer.write_batch(live)
+            self._compressed.append(sink.getvalue())
+        self.read, self.heads = read.result()
+        """The digest of all rows, and the heads among them."""
+        self.digest = kept.result()[0]
+        """Of the live ones."""
 
+    def reader(self) -> pa.RecordBatchReader:
+        """The live rows, once. What has been read takes no memory any more."""
+        return pa.RecordBatchReader.from_batches(self._schema, self._decompressed())
 
-def _decompress(compressed: deque[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-    while compressed:
-        yield from pa.ipc.open_stream(compressed.popleft())
+    def _decompressed(self) -> Iterator[pa.RecordBatch]:
+        while self._compressed:
+            yield from pa.ipc.open_stream(self._compressed.popleft())

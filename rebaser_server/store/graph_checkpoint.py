@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from rebaser_server.store.graph_loader import InputsNeeded
+from rebaser_server.store.row_digest import Head, RowDigest, SealedDigest, heads_in
+from rebaser_server.store.store_errors import translate_store_errors
+from rebaser_server.store.table_files import require_content, require_last
 from rebaser_server.store.table_schema import (
     LOADED,
     checkpoint_record,
@@ -29,6 +32,8 @@ class GraphCheckpoint:
     metadata: dict[str, Any]
     """Everything but the graph."""
     graph: Graph
+    digest: RowDigest
+    """Of all rows that were written to the table up to this checkpoint."""
     damage: str = ""
     """Why a later checkpoint could not be read; empty if this is the last one."""
 
@@ -49,31 +54,57 @@ def read_checkpoint(
         return _read(delta, sorted(columns), damage, at)
 
 
+def read_head(delta: DeltaTable) -> Head | None:
+    """The head of the last checkpoint, if there is one."""
+    with translate_store_errors():
+        columns = ["kind", "commit", "value"]  # all would take gigabytes: heads lie among values
+        heads = heads_in(delta.to_pyarrow_table(columns=columns, filters=[("kind", "=", "head")]))
+        require_last(delta, heads)
+        return max(heads, default=None)
+
+
 def read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
     """Everything but the graph of the last checkpoint, if there is one."""
     del damage
-    columns = ["kind", "commit", "value"]  # all would take gigabytes: heads lie among the values
-    rows = delta.to_pyarrow_table(columns=columns, filters=[("kind", "=", "head")])
-    return checkpoint_record(rows)[1] if rows else None
+    head = read_head(delta)
+    return None if head is None else checkpoint_record(head)
 
 
 def _read(
     delta: DeltaTable, columns: list[str], damage: str, at: int | None
 ) -> GraphCheckpoint | None:
-    values, others = scan(delta, columns, at)
-    if not pc.any(pc.equal(others["kind"], "head")).as_py():
+    """Raises what `graph_from_batches` does only if the rows are those that were written."""
+    with translate_store_errors():
+        rows = scan(delta, columns, at)
+        if at is None:
+            require_last(delta, rows.heads)
+        require_content(delta, rows.digest, rows.heads)
+    if not rows.heads:
         return None
-    commit, metadata = checkpoint_record(others)
-    return GraphCheckpoint(commit, metadata, graph_from_batches(values, others), damage)
+    head = max(rows.heads)
+    metadata = checkpoint_record(head)
+    graph = graph_from_batches(rows.values, rows.others)
+    return GraphCheckpoint(head.commit, metadata, graph, head.digest, damage)
 
 
-def scan(
-    delta: DeltaTable, columns: list[str], at: int | None = None
-) -> tuple[list[pa.RecordBatch], pa.Table]:
-    """The rows of these columns up to commit `at`, or all, as `split_rows` gives them."""
+class _Rows(NamedTuple):
+    """Rows of a table."""
+
+    values: list[pa.RecordBatch]
+    """Those of values, without their kind."""
+    others: pa.Table
+    digest: RowDigest
+    heads: list[Head]
+
+
+def scan(delta: DeltaTable, columns: list[str], at: int | None = None) -> _Rows:
+    """The rows of these columns up to commit `at`, or all."""
     from pyarrow.dataset import ParquetReadOptions  # see `import_reader`
 
     options = ParquetReadOptions(dictionary_columns=_DICTIONARY_COLUMNS)
     dataset = delta.to_pyarrow_dataset(parquet_read_options=options)
     wanted = None if at is None else pc.field("commit") <= at
-    return split_rows(dataset.to_batches(columns=columns, filter=wanted))
+    digests = SealedDigest()
+    batches = map(digests.add, dataset.to_batches(columns=columns, filter=wanted))
+    values, others = split_rows(batches)
+    return _Rows(values, others, *digests.result())

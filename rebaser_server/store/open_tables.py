@@ -7,8 +7,10 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.store.checkpoints import APP_ID, Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.row_digest import heads_in
 from rebaser_server.store.store_errors import translate_store_errors
+from rebaser_server.store.table_files import require_last
 from rebaser_server.store.table_schema import checkpoint_record
 
 KEPT: Final = 4
@@ -36,14 +38,14 @@ class OpenTable:
         self.version: Final = delta.version()
         self.log_entry: Final = log_entry
         self._engine = QueryBuilder(_SETTINGS).register(_NAME, delta)
-        commit = delta.transaction_version(APP_ID)
-        heads = self._select(["kind", "commit", "value"], "kind = 'head'")
-        if commit is None or not heads:
+        found = self._select(["kind", "commit", "value"], "kind = 'head'")
+        heads = heads_in(pa.Table.from_pylist(found)) if found else []
+        require_last(delta, heads)
+        if not heads:
             raise LookupError("the table has no checkpoint")
-        self.commit: Final = commit
-        self.commit_id: Final[str | None] = checkpoint_record(pa.Table.from_pylist(heads))[1].get(
-            "commitId"
-        )
+        head = max(heads)
+        self.commit: Final = head.commit
+        self.commit_id: Final[str | None] = checkpoint_record(head).get("commitId")
         """Of that commit; None in a table of an early release."""
 
     def values(

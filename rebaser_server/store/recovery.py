@@ -4,14 +4,24 @@ What is lost by that lies in the commit log, which is purged only behind the che
 the last.
 """
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from deltalake import DeltaTable
 
-from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
+from rebaser_server.runtime.failures import StoreDamaged
+from rebaser_server.store.row_digest import NO_ROWS
 from rebaser_server.store.store_errors import translate_store_errors
-from rebaser_server.store.table_files import DataFile, TableFiles, data_files
+from rebaser_server.store.table_files import (
+    DataFile,
+    FileContent,
+    TableFiles,
+    TableLog,
+    data_files,
+    require_content,
+    require_last,
+)
 
 OpenVersion = Callable[[int], DeltaTable]
 
@@ -22,54 +32,88 @@ _MAX_TRIES: Final = 3
 """Attempts at a repair; each gives way to another process that writes to the table."""
 
 
-def is_damage(error: StoreFailed, files: TableFiles, delta: DeltaTable | None) -> bool:
-    """Whether what was raised when a table was opened, or then read, will be raised again.
-
-    Of a damaged page, Arrow says what its decoder says. So the files are looked through.
+def require_sound(files: TableFiles, delta: DeltaTable) -> None:
+    """Require that a version of a table has the rows that were written. Reads all of it.
 
     Raises:
+        StoreDamaged: it has not.
         OSError: the store cannot be read now.
     """
-    if isinstance(error, StoreDamaged):
-        return True
-    if delta is not None:
-        try:
-            files.require_files(delta)
-        except StoreDamaged:
-            return True
-    return False
+    _require_sound(delta, [files.read(file) for file in data_files(delta)])
+
+
+def _require_sound(delta: DeltaTable, contents: Sequence[FileContent]) -> None:
+    digest, heads = NO_ROWS, []
+    for content in contents:
+        digest = digest.plus(content.digest)
+        heads += content.heads
+    require_last(delta, heads)
+    require_content(delta, digest, heads)
 
 
 def sound_versions(files: TableFiles, open_version: OpenVersion) -> Iterator[DeltaTable]:
-    """The versions that can be read whole, the latest first. Reads each data file once.
+    """The versions that can be read whole, and have the rows that were written, the latest first.
+
+    Reads each data file once. A sum of the log of which no later version is sound may be what is
+    damaged: if the entries are there that it sums up, it is set aside. So is a hint at a sum
+    that is gone.
 
     Raises:
         OSError: the store cannot be read now.
     """
-    table_log = files.log()
-    sound: dict[DataFile, bool] = {}
+    inspection = _Inspection(files, open_version)
+    table_log, is_any_sound = files.log(), False
+    files.set_aside_hint(table_log)
+    versions = deque(sorted(table_log.entries, reverse=True)[:_MAX_VERSIONS])
+    while versions:
+        version = versions.popleft()
+        suspect = max((each for each in table_log.sums if each > version), default=None)
+        if suspect is not None and not is_any_sound and table_log.repeats(suspect):
+            files.set_aside_sum(suspect)
+            table_log = files.log()
+            versions = deque(sorted(table_log.entries, reverse=True)[:_MAX_VERSIONS])
+        elif (delta := inspection.sound(version, table_log)) is not None:
+            is_any_sound = True
+            yield delta
 
-    def is_sound(file: DataFile) -> bool:
-        if file not in sound:
-            try:
-                files.require_file(file)
-            except StoreDamaged:
-                sound[file] = False
-            else:
-                sound[file] = True
-        return sound[file]
 
-    for version in sorted(table_log.entries, reverse=True)[:_MAX_VERSIONS]:
+class _Inspection:
+    """Looks at versions of one table, and reads no file twice."""
+
+    def __init__(self, files: TableFiles, open_version: OpenVersion) -> None:
+        self._files = files
+        self._open_version = open_version
+        self._contents: dict[DataFile, FileContent | None] = {}
+        self._ours: dict[int, bool] = {}
+
+    def sound(self, version: int, table_log: TableLog) -> DeltaTable | None:
+        """The version of the table, if it is sound."""
         if not table_log.is_whole(version):
-            continue
+            return None
         try:
             with translate_store_errors():
-                delta = open_version(version)
-                added = data_files(delta)
+                entries = range(table_log.summed_up(version) + 1, version + 1)
+                if not all(map(self._is_ours, entries)):
+                    return None
+                delta = self._open_version(version)
+                _require_sound(delta, [self._content(file) for file in data_files(delta)])
         except StoreDamaged:
-            continue
-        if all(map(is_sound, added)):
-            yield delta
+            return None
+        return delta
+
+    def _is_ours(self, version: int) -> bool:
+        if version not in self._ours:
+            self._ours[version] = not self._files.foreign_change(version, version)
+        return self._ours[version]
+
+    def _content(self, file: DataFile) -> FileContent:
+        if file not in self._contents:
+            self._contents[file] = None
+            self._contents[file] = self._files.read(file)
+        content = self._contents[file]
+        if content is None:
+            raise StoreDamaged(file.name)
+        return content
 
 
 def repair(files: TableFiles, open_version: OpenVersion) -> int | None:

@@ -1,8 +1,9 @@
 """Rollback of a damaged table to a sound version from which the log continues."""
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.store.checkpoints import APP_ID, Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.store_errors import translate_store_errors
+from rebaser_server.store.table_files import APP_ID
 
 
 def roll_back_to_sound(

@@ -4,9 +4,11 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from rebaser_core.ids import ID_LENGTH, ChangeSet
+from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.open_tables import OpenTable, OpenTables
 from rebaser_server.store.store_errors import translate_store_errors
+from rebaser_server.values.graph import STATUSES
 
 
 class StoredValue(NamedTuple):
@@ -83,7 +85,7 @@ def _live_values(table: OpenTable, ids: Collection[str]) -> dict[str, StoredValu
     live: dict[str, StoredValue] = {}
     for row in table.values(["commit", "removed", *StoredValue._fields], "id", ids):
         commit, is_removed = row.pop("commit"), row.pop("removed")
-        value = StoredValue(**row)
+        value = _require_value(StoredValue(**row), is_removed=is_removed)
         if commit < commits.get(value.id, 0):
             continue
         commits[value.id] = commit
@@ -91,3 +93,15 @@ def _live_values(table: OpenTable, ids: Collection[str]) -> dict[str, StoredValu
         if not is_removed:
             live[value.id] = value
     return live
+
+
+def _require_value(value: StoredValue, *, is_removed: bool) -> StoredValue:
+    """Require that the row can be one: no digest is compared where a few are read.
+
+    Raises:
+        StoreDamaged: it was written otherwise.
+    """
+    is_id = len(value.id) == ID_LENGTH and value.id.isascii() and value.id.isalnum()
+    if not is_id or not (is_removed or value.status in STATUSES):
+        raise StoreDamaged(f"a row of the table has the id {value.id!a} and status {value.status}")
+    return value

@@ -4,22 +4,42 @@ Delta syncs none of them, and takes an empty entry of its log for one that chang
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Transaction
 from pyarrow.parquet import ParquetFile, read_metadata
 
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.failures import StoreDamaged
+from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDigest
+from rebaser_server.store.store_errors import translate_store_errors
+
+APP_ID: Final = "rebaser"
+"""Of the transaction that each of our commits to a table names: its version is the last
+checkpoint's commit."""
+
+_DROPPED: Final = ("rebaser-dropped-rows", "rebaser-dropped-inputs")
+"""Transactions whose versions are the digest of the rows that compaction dropped."""
+
+_READERS: Final = 8
+"""Entries of a log that are read at once."""
 
 _LOG: Final = "_delta_log"
 _HINT: Final = "_last_checkpoint"
 """Delta's note of the last entry up to which its log is summed up in a Parquet file."""
+
+
+class FileContent(NamedTuple):
+    """What is in a Parquet file."""
+
+    digest: RowDigest
+    heads: list[Head]
 
 
 class DataFile(NamedTuple):
@@ -44,10 +64,21 @@ class TableLog:
         """The last version that has an entry; -1 for none."""
         return max(self.entries, default=-1)
 
-    def is_whole(self, version: int) -> bool:
-        """Whether no entry is empty or missing of those that say what the version is."""
-        summed_up = max((each for each in self.sums if each <= version), default=-1)
-        return all(self.entries.get(each) for each in range(summed_up + 1, version + 1))
+    def summed_up(self, version: int) -> int:
+        """The last version up to this one of which there is a sum; -1 for none."""
+        return max((each for each in self.sums if each <= version), default=-1)
+
+    def repeats(self, summed_up: int) -> bool:
+        """Whether the log says without this sum what it says with it."""
+        return self.is_whole(summed_up, since=self.summed_up(summed_up - 1))
+
+    def is_whole(self, version: int, since: int | None = None) -> bool:
+        """Whether no entry is empty or missing of those that say what the version is.
+
+        `since`: the version that the entries follow (default: the last that has a sum).
+        """
+        first = (self.summed_up(version) if since is None else since) + 1
+        return all(self.entries.get(each) for each in range(first, version + 1))
 
 
 class TableFiles:
@@ -58,13 +89,56 @@ class TableFiles:
         self._files = files
         self._directory = directory
 
-    def require_entries(self, version: int) -> None:
-        """Raise `StoreDamaged` if an entry of the table's log, which ends there, is empty."""
-        names = [_entry(each) for each in range(self._summed_up() + 1, version + 1)]
+    def require_entries(self, version: int, known: int = -1) -> None:
+        """Require that the entries of the table's log, which ends there, are whole, and ours.
+
+        Up to version `known` they are known to be ours. Those that Delta has summed up are not
+        looked at; the digest of the rows is compared all the same.
+
+        Raises:
+            StoreDamaged: an entry is empty, or another program changed the table with it.
+        """
+        first = self._summed_up() + 1
+        names = [_entry(each) for each in range(first, version + 1)]
         sizes = self._files.sizes(f"{self._directory}/{_LOG}", names)
         for name in names:
             if sizes.get(name) == 0:
                 raise StoreDamaged(f"{self._directory}/{_LOG}/{name} is empty")
+        if foreign := self.foreign_change(max(first, known + 1), version):
+            raise StoreDamaged(foreign)
+
+    def foreign_change(self, first: int, last: int) -> str:
+        """What another program changed in the table with these entries of its log, if anything.
+
+        What changes no rows, as OPTIMIZE and VACUUM, is any program's business.
+
+        Raises:
+            StoreDamaged: an entry cannot be read.
+        """
+        names = [_entry(each) for each in range(first, last + 1)]
+        if len(names) <= 1:
+            return "".join(map(self._foreign_change, names))
+        with ThreadPoolExecutor(_READERS) as readers:
+            return next(filter(None, readers.map(self._foreign_change, names)), "")
+
+    def _foreign_change(self, name: str) -> str:
+        path = f"{self._directory}/{_LOG}/{name}"
+        try:
+            payload = bytes(self._files.get(path))
+        except FileNotFoundError:  # summed up, and removed as too old
+            return ""
+        actions = _actions_in(payload, path)
+        changes = [action.get("add") or action.get("remove") for action in actions]
+        if not any(change and change.get("dataChange", True) for change in changes):
+            return ""
+        if any((action.get("txn") or {}).get("appId") == APP_ID for action in actions):
+            return ""
+        info: dict[str, Any] = {}
+        for action in actions:
+            info |= action.get("commitInfo") or {}
+        operation = info.get("operation", "a change")
+        engine = info.get("engineInfo", "a program that does not say its name")
+        return f"{path}: {operation} by {engine}, not by a Rebaser"
 
     def last_entry(self, version: int) -> bytes | None:
         """The entry of this version; None if the log does not end with it (any more)."""
@@ -108,23 +182,23 @@ class TableFiles:
                 table_log.sums[int(version)] = info.size
         return table_log
 
-    def require_file(self, file: DataFile) -> None:
-        """Raise `StoreDamaged` if the file is not as it was written. Reads all of it."""
-        self._require_files([file])
-        path = f"{self._directory}/{file.name}"
-        with _damage_of(path), self._files.open(path) as opened:
-            for _ in ParquetFile(opened).iter_batches():
-                pass
+    def read(self, file: DataFile) -> FileContent:
+        """Read all of the file.
 
-    def require_files(self, delta: DeltaTable) -> None:
-        """Raise `StoreDamaged` if a file of the table is not as it was written. Reads all of it."""
-        for file in data_files(delta):
-            self.require_file(file)
+        Raises:
+            StoreDamaged: it cannot be read, or has not as many octets and rows as were written.
+        """
+        self._require_files([file])
+        path, digests = f"{self._directory}/{file.name}", SealedDigest()
+        with translate_store_errors(path), self._files.open(path) as opened:
+            for batch in ParquetFile(opened).iter_batches():
+                digests.add(batch)
+            return FileContent(*digests.result())
 
     def set_aside_sums(self) -> None:
         """Rename those sums of the log that cannot be read, and the hint at the last sum.
 
-        It is safe at any time: the entries say the same, and without a hint Delta looks.
+        It is safe at any time: without a hint Delta looks.
         """
         self._set_aside([_HINT])
         for version in self.log().sums:
@@ -133,6 +207,15 @@ class TableFiles:
                 self._rows_of(path)
             except StoreDamaged:
                 self._set_aside([_sum(version)])
+
+    def set_aside_hint(self, table_log: TableLog) -> None:
+        """Rename the hint at the last sum of the log, if that sum is not there."""
+        if self._summed_up() not in (-1, *table_log.sums):
+            self._set_aside([_HINT])
+
+    def set_aside_sum(self, version: int) -> None:
+        """Rename a sum of the log of which the entries say the same, and the hint at the last."""
+        self._set_aside([_HINT, _sum(version)])
 
     def set_aside_entries(self, after: int) -> None:
         """Rename all that the log has after a version, the last one first.
@@ -162,7 +245,7 @@ class TableFiles:
 
     def _rows_of(self, path: str) -> int:
         """Count the rows by the file's footer."""
-        with _damage_of(path), self._files.open(path) as file:
+        with translate_store_errors(path), self._files.open(path) as file:
             return int(read_metadata(file).num_rows)
 
     def _added(self, versions: Iterable[int]) -> list[DataFile]:
@@ -179,20 +262,13 @@ class TableFiles:
 
     def _actions(self, entry: str) -> list[dict[str, Any]]:
         path = f"{self._directory}/{_LOG}/{entry}"
-        try:
-            lines = bytes(self._files.get(path)).splitlines()
-            actions = [json.loads(line) for line in lines if line]
-        except ValueError as error:
-            raise StoreDamaged(f"{path}: {error}") from error
-        if not actions:
-            raise StoreDamaged(f"{path} is empty")
-        return actions
+        return _actions_in(bytes(self._files.get(path)), path)
 
     def _summed_up(self) -> int:
         """Return the version up to which Delta has summed up its log; -1 for none."""
-        with suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        with suppress(FileNotFoundError, ValueError, KeyError, TypeError, OverflowError):
             hint = json.loads(bytes(self._files.get(f"{self._directory}/{_LOG}/{_HINT}")))
-            return int(hint["version"])
+            return max(int(hint["version"]), -1)
         return -1
 
 
@@ -216,14 +292,57 @@ def _sum(version: int) -> str:
     return f"{version:020d}.checkpoint.parquet"
 
 
-@contextmanager
-def _damage_of(path: str) -> Iterator[None]:
-    """Raise `StoreDamaged` for what Arrow says of a file's content: errors without a number."""
-    try:
-        yield
-    except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise StoreDamaged(f"{path}: {error}") from error
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise StoreDamaged(f"{path}: {error}") from error
+def _actions_in(payload: bytes, path: str) -> list[dict[str, Any]]:
+    """The actions of an entry of a table's log."""
+    with translate_store_errors(path):
+        actions = [json.loads(line) for line in payload.splitlines() if line]
+    if not actions:
+        raise StoreDamaged(f"{path} is empty")
+    if not all(isinstance(part, dict) for action in actions for part in (action, *action.values())):
+        raise StoreDamaged(f"{path} has what is no action")
+    return actions
+
+
+def dropped_rows(delta: DeltaTable) -> RowDigest:
+    """The digest of all rows that compaction dropped from the table."""
+    rows, inputs = (delta.transaction_version(app_id) or 0 for app_id in _DROPPED)
+    return NO_ROWS.plus(RowDigest(rows, inputs))
+
+
+def transactions(commit: int, dropped: RowDigest | None = None) -> list[Transaction]:
+    """What a commit of ours says: the last checkpoint's commit, and what is dropped by now."""
+    said = [Transaction(APP_ID, commit)]
+    if dropped is not None:
+        for app_id, digest in zip(_DROPPED, dropped, strict=True):
+            signed = int.from_bytes((digest or 0).to_bytes(8), signed=True)
+            said.append(Transaction(app_id, signed))
+    return said
+
+
+def require_last(delta: DeltaTable, heads: Sequence[Head]) -> None:
+    """Require that the last checkpoint among those of a table is the one that its log names.
+
+    Raises:
+        StoreDamaged: rows of it are missing, as after a RESTORE.
+    """
+    commit, last = delta.transaction_version(APP_ID), max(heads, default=None)
+    if commit != (None if last is None else last.commit):
+        found = "none" if last is None else f"that of commit {last.commit}"
+        raise StoreDamaged(
+            f"the table lacks the checkpoint of commit {commit}; its last is {found}"
+        )
+
+
+def require_content(delta: DeltaTable, digest: RowDigest, heads: Sequence[Head]) -> None:
+    """Require that rows with this digest and these heads are those that were written.
+
+    They are all of the table's, or all up to some commit.
+
+    Raises:
+        StoreDamaged: they are not.
+    """
+    last = max(heads, default=None)
+    written = NO_ROWS if last is None else last.digest
+    # To look up what was dropped takes a pass over the log, and mostly nothing was.
+    if not digest.fits(written) and not digest.fits(written.minus(dropped_rows(delta))):
+        raise StoreDamaged("the table's rows are not those that were written: their digest differs")

@@ -20,6 +20,14 @@ from pydantic_core import to_json
 from rebaser_core.errors import NewerVersion
 from rebaser_server.store.graph_loader import load_graph
 from rebaser_server.store.input_columns import arguments_texts, hashes_column, inputs_texts
+from rebaser_server.store.row_digest import (
+    NO_ROWS,
+    Head,
+    RowDigest,
+    digest_of,
+    seal,
+    without_dictionaries,
+)
 from rebaser_server.values.graph import STATUSES, Func, Graph, ValueStatus
 from rebaser_server.values.graph.columns import REMOVED
 from rebaser_server.values.graph.readable_graph import ReadableGraph
@@ -74,19 +82,47 @@ def select_rows(graph: Graph, *, whole: bool) -> RowSelection:
 
 def rows_of(graph: Graph, metadata: dict[str, Any], commit: int, *, whole: bool) -> pa.Table:
     """Rows of all touched values and functions, or of all, and one row of metadata."""
-    return rows_for(graph, select_rows(graph, whole=whole), to_json(metadata), commit).read_all()
+    rows = rows_for(graph, select_rows(graph, whole=whole), commit)
+    return SealedRows(rows, to_json(metadata), commit).reader().read_all()
+
+
+class SealedRows:
+    """The rows of a checkpoint, and behind them its head, which has their digest."""
+
+    def __init__(
+        self,
+        rows: Iterable[pa.RecordBatch],
+        metadata: bytes,
+        commit: int,
+        before: RowDigest = NO_ROWS,
+    ) -> None:
+        """`before`: the digest of all rows that were written to the table before these."""
+        self._rows = rows
+        self._metadata = metadata
+        self._commit = commit
+        self.digest = before
+        """With these rows, once they are read."""
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows; they can be read once."""
+        return pa.RecordBatchReader.from_batches(SCHEMA, self._chunks())
+
+    def _chunks(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._rows:
+            self.digest = self.digest.plus(digest_of(batch))
+            yield batch
+        plain = self._head(self._metadata)
+        self.digest = self.digest.plus(digest_of(plain))
+        yield self._head(seal(self._metadata, self.digest))
+
+    def _head(self, text: bytes) -> pa.RecordBatch:
+        return _rows("head", pa.array([""]), self._commit, value=_array([text]))
 
 
 def rows_for(
-    graph: ReadableGraph, selection: RowSelection, metadata: bytes, commit: int
-) -> pa.RecordBatchReader:
-    """Rows of these, and one row of metadata, which is JSON. A chunk is made when it is read."""
-    return pa.RecordBatchReader.from_batches(SCHEMA, _chunks(graph, selection, metadata, commit))
-
-
-def _chunks(
-    graph: ReadableGraph, selection: RowSelection, metadata: bytes, commit: int
+    graph: ReadableGraph, selection: RowSelection, commit: int
 ) -> Iterator[pa.RecordBatch]:
+    """Rows of these, in chunks. A chunk is made when it is read."""
     indices, funcs = selection
     graph.adjacency.prune()
     for start in range(0, len(indices), _CHUNK):
@@ -95,7 +131,6 @@ def _chunks(
     removed = [func_id for func_id in funcs if func_id not in graph.funcs]
     yield _func_rows(defined, commit)
     yield _removed_rows("func", _array(removed), commit)
-    yield _rows("head", pa.array([""]), commit, value=_array([metadata]))
 
 
 def _value_rows(graph: ReadableGraph, indices: NDArray[Any], commit: int) -> list[pa.RecordBatch]:
@@ -191,17 +226,16 @@ _FAILED: Final = STATUSES.index(ValueStatus.FAILED)
 _BLOCKED: Final = STATUSES.index(ValueStatus.BLOCKED)
 
 
-def checkpoint_record(rows: pa.Table) -> tuple[int, dict[str, Any]]:
-    """The commit and the metadata of the last checkpoint among `rows`.
+def checkpoint_record(head: Head) -> dict[str, Any]:
+    """The metadata of a checkpoint.
 
     Raises:
         NewerVersion: the metadata say that it is of a newer format.
     """
-    heads = rows.filter(pc.equal(rows["kind"], "head")).sort_by("commit")
-    metadata = json.loads(heads["value"][-1].as_py())
+    metadata: dict[str, Any] = json.loads(head.metadata)
     if (version := metadata.get(FORMAT_KEY, FORMAT)) > FORMAT:
         raise NewerVersion(f"checkpoint of format {version}; this build reads up to {FORMAT}")
-    return heads["commit"][-1].as_py(), metadata
+    return metadata
 
 
 def split_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch], pa.Table]:
@@ -212,17 +246,8 @@ def split_rows(batches: Iterable[pa.RecordBatch]) -> tuple[list[pa.RecordBatch],
         of_values = batch if pc.all(is_value).as_py() else batch.filter(is_value)
         values.append(of_values.drop_columns(["kind"]))
         if len(of_values) < len(batch):
-            others.append(_without_dictionaries(batch.filter(pc.invert(is_value))))
+            others.append(without_dictionaries(batch.filter(pc.invert(is_value))))
     return values, pa.Table.from_batches(others, None if others else SCHEMA)
-
-
-def _without_dictionaries(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with plain columns in place of dictionaries."""
-    fields = [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-        for field in batch.schema
-    ]
-    return batch.cast(pa.schema(fields))
 
 
 def graph_from_batches(values: list[pa.RecordBatch], others: pa.Table) -> Graph:

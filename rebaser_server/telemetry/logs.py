@@ -1,8 +1,19 @@
-"""How the daemon says what it does, on stderr: JSON lines for programs, readable in a terminal."""
+"""How the daemon says what it does, on stderr: JSON lines for programs, readable in a terminal.
 
+Warnings and errors do not flood it: those of one kind beyond `BURST` come once a second at most,
+and the same one again after pauses that double, with the number of those left out.
+"""
+
+import atexit
 import logging
+import math
 import sys
+import threading
+import time
 import traceback
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, TextIO
 
 import structlog
@@ -12,24 +23,48 @@ from rebaser_core import trace_context
 from rebaser_server.telemetry.log_options import LogFormat, LogLevel
 from rebaser_server.terminal.lines import visible
 
+BURST: Final = 20
+"""Lines of one kind that may come at once."""
+LONGEST_PAUSE: Final = 60.0
+"""Seconds up to which the pause between two of the same lines grows, from one second."""
+MORE: Final = "and_more_like_this"
+"""Key of the number of lines that were left out before this one."""
+
 _TRACEBACK: Final = "exc_info"
 """Key of an event's traceback, which is shown as lines of its own."""
+_KIND: Final = "_kind"
+"""Key of what an event is counted with, where that is not its text; it is not shown."""
+_COUNTED: Final = "_counted"
+"""Key of an event that tells of those that were left out; it is not shown."""
+_REMEMBERED: Final = 256
+"""Kinds of lines, and lines of one kind, that are known apart."""
+_LIMITED: Final = ("warning", "error", "critical")
 
 
-def configure(instance_id: str, form: LogFormat = "auto", level: LogLevel = "info") -> None:
+def configure(
+    instance_id: str,
+    form: LogFormat = "auto",
+    level: LogLevel = "info",
+    mask: Callable[[str], str] = str,
+) -> None:
     """Set logging up for the process. stdout stays free for results.
 
+    Each event, with its traceback, is written as `mask` returns it, without secrets.
     Warnings and errors of libraries, which log in Python's own way, are events like all others,
     with the name of their `logger`.
     """
     terminal = sys.stderr.isatty()
     pretty = terminal if form == "auto" else form == "pretty"
+    repetitions = _Repetitions()
+    atexit.register(repetitions.tell_all)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
-            _with_trace,
             structlog.processors.add_log_level,
+            repetitions.admit,
+            _with_trace,
             *(_console_processors(colors=terminal) if pretty else _json_processors()),
+            lambda _, __, line: mask(str(line)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
@@ -47,9 +82,173 @@ class _Forwarder(logging.Handler):
     """Logs the records of Python's `logging` as events."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        place = f"{record.pathname}:{record.lineno}"
         structlog.get_logger().log(
-            record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info
+            record.levelno,
+            record.getMessage(),
+            logger=record.name,
+            exc_info=record.exc_info,
+            **{_KIND: place},
         )
+
+
+class _Repetitions:
+    """Counts warnings and errors of one kind rather than repeating them: none is lost uncounted.
+
+    A kind is an event or, of a library, the place in its code. The same lines are those whose
+    keys have the same values, but for numbers.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: OrderedDict[tuple[str, str], _Kind] = OrderedDict()
+        self._lock = threading.RLock()
+        self._has_thread = False
+
+    def admit(
+        self, _: object, __: str, event: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        """Let the event pass, with the number of those left out before, or leave it out."""
+        kind, is_counted = event.pop(_KIND, event["event"]), event.pop(_COUNTED, False)
+        if is_counted or event["level"] not in _LIMITED:
+            return event
+        with self._lock:
+            left_out = self._kind((event["level"], kind)).admit(event, time.monotonic())
+            if left_out is None and not self._has_thread:
+                self._has_thread = True
+                threading.Thread(target=self._tell_overdue, name="log counts", daemon=True).start()
+        if left_out is None:
+            raise structlog.DropEvent
+        return {**event, MORE: left_out} if left_out else event
+
+    def _kind(self, key: tuple[str, str]) -> "_Kind":
+        kind = self._kinds.setdefault(key, _Kind())
+        self._kinds.move_to_end(key)
+        if len(self._kinds) > _REMEMBERED:
+            _, oldest = self._kinds.popitem(last=False)
+            _log_counted(oldest.left_out(math.inf))
+        return kind
+
+    def _tell_overdue(self) -> None:
+        """Log what was left out, and of which no other line came, until nothing of it is left."""
+        while self._has_thread:
+            time.sleep(1.0)
+            with self._lock:
+                now = time.monotonic()
+                said = [event for kind in self._kinds.values() for event in kind.left_out(now)]
+                self._has_thread = any(kind.has_left_out for kind in self._kinds.values())
+            _log_counted(said)
+
+    def tell_all(self) -> None:
+        """Log what was left out, whether it is due or not."""
+        with self._lock:
+            kinds = list(self._kinds.values())
+        _log_counted([event for kind in kinds for event in kind.left_out(math.inf)])
+
+
+def _log_counted(events: list[structlog.typing.EventDict]) -> None:
+    for event in events:
+        level = logging.getLevelNamesMapping()[event.pop("level").upper()]
+        structlog.get_logger().log(level, event.pop("event"), **event, **{_COUNTED: True})
+
+
+class _Kind:
+    """Lines of one kind: `BURST` of them may come at once, and one more with each second."""
+
+    def __init__(self) -> None:
+        self._tokens = float(BURST)
+        self._at = time.monotonic()
+        self._lines: OrderedDict[int, _Line] = OrderedDict()
+        self._others = _Line(0.0)
+        """Those that were not written at all."""
+
+    def admit(self, event: structlog.typing.EventDict, now: float) -> int | None:
+        """How many were left out before it, if it may be written; None if it is left out, too."""
+        text = _text(event)
+        line = self._lines.get(text)
+        if line is not None and now < line.due:
+            line.leave_out(event)
+            return None
+        if not self._has_token(now):
+            (line or self._others).leave_out(event)
+            return None
+        if line is not None and now < line.due + LONGEST_PAUSE:
+            return line.write(now)
+        self._lines[text] = _Line(now + 1.0)
+        self._lines.move_to_end(text)
+        if len(self._lines) > _REMEMBERED:
+            _, oldest = self._lines.popitem(last=False)
+            self._others.add(oldest)
+        return 0 if line is None else line.count
+
+    def _has_token(self, now: float) -> bool:
+        """Whether another line may be written, which it then is."""
+        self._tokens = min(self._tokens + now - self._at, BURST)
+        self._at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    @property
+    def has_left_out(self) -> bool:
+        return any(line.count for line in (*self._lines.values(), self._others))
+
+    def left_out(self, now: float) -> list[structlog.typing.EventDict]:
+        """The last of each of the lines that were left out, with the number of the others.
+
+        Those that are due; at an infinite time all of them.
+        """
+        return [
+            {**line.last, **({MORE: more} if (more := line.write(now) - 1) else {})}
+            for line in (*self._lines.values(), self._others)
+            if line.count and now >= line.due and (now == math.inf or self._has_token(now))
+        ]
+
+
+@dataclass(slots=True)
+class _Line:
+    """One that was written, and how many of the same have been left out since."""
+
+    due: float
+    pause: float = 1.0
+    count: int = 0
+    last: structlog.typing.EventDict = field(default_factory=dict)
+
+    def leave_out(self, event: structlog.typing.EventDict) -> None:
+        self.count += 1
+        self.last = {key: value for key, value in event.items() if key != _TRACEBACK}
+        error = _error(event)
+        if error is not None:
+            self.last.setdefault("error", f"{type(error).__name__}: {error}")
+
+    def add(self, other: "_Line") -> None:
+        self.count += other.count
+        self.last = other.last or self.last
+
+    def write(self, now: float) -> int:
+        """How many were left out; the next one is longer in coming."""
+        count, self.count = self.count, 0
+        self.pause = min(2 * self.pause, LONGEST_PAUSE)
+        self.due = now + self.pause
+        return count
+
+
+def _text(event: structlog.typing.EventDict) -> int:
+    """A hash of all that the line tells, but for numbers."""
+    said = [
+        (key, str(value))
+        for key, value in event.items()
+        if key != _TRACEBACK and not isinstance(value, int | float)
+    ]
+    return hash((tuple(sorted(said)), repr(_error(event))))
+
+
+def _error(event: structlog.typing.EventDict) -> BaseException | None:
+    """The error whose traceback is shown with the event."""
+    given = event.get(_TRACEBACK)
+    if isinstance(given, BaseException) or given is None:
+        return given
+    return given[1] if isinstance(given, tuple) else sys.exc_info()[1] if given else None
 
 
 def _with_trace(

@@ -85,8 +85,10 @@ class WorkStats:
         """When NATS syncs, and how many replicas there are; None before that was looked up."""
         self.spark_absence: Callable[[], SparkAbsence | None] = lambda: None
         """Reason why there is no Spark to compute on; None if there is, or it was not asked yet."""
-        self.cannot_write: Callable[[], str | None] = lambda: None
-        """Reason why NATS does not write; None while it does."""
+        self.nats_problem: Callable[[], tuple[str, str] | None] = lambda: None
+        """Why NATS does not have what it is sent, or will not keep it, and what to do; or None."""
+        self.is_stopped: Callable[[], bool] = lambda: False
+        """Whether no new work may be begun because of that."""
 
     @contextmanager
     def hold(self, change_set: ChangeSet) -> Iterator[None]:

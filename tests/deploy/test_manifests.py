@@ -20,10 +20,14 @@ from tests.deploy.manifests import (
     SCALED_OBJECT,
     compose,
     documents,
+    environment,
     kubernetes,
     of_kind,
     rebaser,
+    service_variables,
 )
+from tests.helpers.deployment import deployed
+from tests.helpers.nats_process import NatsServer, running
 
 KUBERNETES_VERSION = "1.32"
 WRITABLE = ("/var/lib/rebaser", "/tmp")  # noqa: S108 - in a container
@@ -62,6 +66,59 @@ def test_every_variable_is_a_setting() -> None:
         _, *path = name.removeprefix("REBASER_").lower().split("__")
         group = Settings.model_fields[name.removeprefix("REBASER_").lower().split("__")[0]]
         assert not path or path[0] in group.annotation.model_fields, name
+
+
+PREFIX = "REBASER_"
+OF_THE_CLUSTER = ("NATS__URL", "NATS__MONITORING", "NATS__REPLICAS", "OPS__HOST", "OPS__PORT",
+                  "NATS__USER", "NATS__PASSWORD", "INSTANCE_ID", "SHUTDOWN_GRACE")  # fmt: skip
+"""Settings that say where the pod's neighbours are, of which none is here."""
+
+
+@pytest.mark.parametrize("folder", ["base", "overlays/connect", "overlays/keda"])
+async def test_a_daemon_starts_with_the_environment_that_its_pod_has(
+    folder: str, tmp_path: Path
+) -> None:
+    """Also where the Services of others have names that begin as ours do, in all three forms."""
+    ports = [{"port": 80, "name": "web-ui"}]
+    foreign = service_variables("rebaser", ports) | service_variables("rebaser-ops--page", ports)
+    pod = environment(KUBERNETES / folder) | foreign
+    variables = {name.removeprefix(PREFIX): value for name, value in pod.items()}
+
+    with running(NatsServer(tmp_path / "nats")) as server:
+        async with deployed(server, tmp_path) as deployment:
+            daemon = await deployment.start(
+                **{name: value for name, value in variables.items() if name not in OF_THE_CLUSTER}
+            )
+
+            assert daemon.said("ready")
+
+
+def test_pods_are_not_told_of_services_by_variables() -> None:
+    for deployment in of_kind("Deployment"):
+        assert deployment["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_what_a_pod_may_take_is_bounded_on_a_node_of_any_size() -> None:
+    """Spark takes a process for each core, and `local[*]` is all of the node's."""
+    for deployment in of_kind("Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["containers"][0]["resources"]["limits"]["memory"]
+        assert all(v["emptyDir"]["sizeLimit"] for v in pod["volumes"] if "emptyDir" in v)
+    [spark] = [d for d in of_kind("Deployment") if d["metadata"]["name"] == "rebaser-spark"]
+    arguments = spark["spec"]["template"]["spec"]["containers"][0]["args"]
+    masters = [environment(KUBERNETES / "base")["REBASER_SPARK__MASTER"]]
+    masters += [a.removeprefix("spark.master=") for a in arguments if "spark.master" in a]
+    assert [re.fullmatch(r"local\[\d+\]", master) is not None for master in masters] == [True] * 2
+
+
+def test_servers_of_nats_take_the_accounts_with_passwords_of_a_secret() -> None:
+    [values] = documents(DEPLOY / "nats/helm-values.yaml")
+    wanted = set(re.findall(r"\$(NATS_\w+)", (DEPLOY / "nats/accounts.conf").read_text()))
+    env = values["container"]["env"]
+
+    assert values["config"]["merge"]["$include"] == "accounts.conf"
+    assert wanted == {name for name, value in env.items() if "valueFrom" in value}
+    assert env["GOMEMLIMIT"] < values["container"]["merge"]["resources"]["limits"]["memory"]
 
 
 def test_stopping_a_rebaser_allows_its_shutdown_grace() -> None:
@@ -126,6 +183,9 @@ def test_keda_watches_the_consumer_that_all_rebasers_share() -> None:
 
     assert scaled["spec"]["scaleTargetRef"]["name"] == "rebaser"
     assert (told["stream"], told["consumer"]) == (Subjects().tasks_stream, TASKS_CONSUMER)
+    host, _, port = told["natsServerMonitoringEndpoint"].partition(":")
+    assert re.fullmatch(r"nats-headless\.[\w-]+\.svc", host), "KEDA asks from its own namespace"
+    assert port == "8222"
     assert int(told["lagThreshold"]) < Settings.model_fields["concurrency"].default
 
 

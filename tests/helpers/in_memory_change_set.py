@@ -21,6 +21,7 @@ from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.store.checkpoint_changes import take_changes
+from rebaser_server.store.row_digest import heads_in
 from rebaser_server.store.table_schema import checkpoint_record
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.rebase import rebase
@@ -75,7 +76,7 @@ class ChangeSet:
         """Store what changed since the last one."""
         whole = self._table is None
         changes = take_changes(self.graph, self.state.commit, self.state.metadata(), whole=whole)
-        rows = changes.make_rows().read_all()
+        rows = changes.sealed().reader().read_all()
         self._table = rows if whole else pa.concat_tables([rows, self._table])
         self._lines.clear()
 
@@ -85,9 +86,10 @@ class ChangeSet:
         if self._table is None:
             self.state = State(GraphContent())
         else:
-            commit, small = checkpoint_record(self._table)
+            head = max(heads_in(self._table))
+            content = GraphContent(graph_from_table(self._table))
             self.state = State.from_checkpoint(
-                Checkpoint(commit, small, GraphContent(graph_from_table(self._table)))
+                Checkpoint(head.commit, checkpoint_record(head), content)
             )
         for line in self._lines:
             handled = line.handled

@@ -13,11 +13,15 @@ from tests.helpers.deployment import Deployment
 
 
 def services_of(
-    deployment: Deployment, instance: str = "in-test", executor: ChildProcessExecutor | None = None
+    deployment: Deployment,
+    instance: str = "in-test",
+    executor: ChildProcessExecutor | None = None,
+    attempts: int = 5,
 ) -> Services:
     """Services of one Rebaser; a test in which values are computed closes its executor."""
     quiet_period = timedelta(seconds=0.2)
-    settings = deployment.settings.model_copy(update={"quiet_period": quiet_period})
+    update = {"quiet_period": quiet_period, "max_attempts": attempts}
+    settings = deployment.settings.model_copy(update=update)
     return build_services(
         deployment.nc,
         provisioner_of(deployment.js, settings),

@@ -111,7 +111,7 @@ async def test_operators_act_as_by_commands(deployment: Deployment) -> None:
     code, why = await act(daemon, "replay", {"number": 1})
     assert (code, "cannot be decoded" in why) == (409, True)
     code, why = await act(daemon, "replay", {"number": 77})
-    assert (code, "no dead letter 77" in why) == (409, True)
+    assert (code, "no dead letter 77" in why) == (404, True)
     [listed] = json.loads((await get(url_of(daemon) + "dead-letters"))[1])["letters"]
     assert (listed["sequence"], listed["reason"]) == (1, "why")
     shown = json.loads((await get(url_of(daemon) + "dead-letters/1"))[1])
@@ -122,3 +122,39 @@ async def test_operators_act_as_by_commands(deployment: Deployment) -> None:
     assert (await act(daemon, "cancel", target(change_set)))[1][:3] == "no "
     code, why = await act(daemon, "recompute", target(change_set))
     assert (code, "no value failed" in why or "commit" in why) == (200, True)
+
+
+async def test_a_body_that_is_nested_too_deep_is_refused_by_every_action(
+    deployment: Deployment,
+) -> None:
+    daemon = await started(deployment, OPS__TOKENS=TOKENS)
+    deep = [b"[" * depth + b"]" * depth for depth in (500, 100_000)]
+    deep += [
+        b'{"text":' * 500 + b"1" + b"}" * 500,
+        b'{"workspace":' + b"[" * 500 + b"]" * 500 + b"}",
+    ]
+
+    for action in ACTIONS:
+        for body in deep:
+            code, said = await act(daemon, action, body)
+            assert code == 400, (action, said)
+            assert "nested deeper" in said or "recursion depth" in said
+
+    assert "Traceback" not in daemon.said_in_all()
+
+
+async def test_what_is_not_there_is_not_found(deployment: Deployment) -> None:
+    """No fault of NATS, after which one would ask again."""
+    [change_set] = new_change_sets(1)
+    daemon = await started(deployment, OPS__TOKENS=TOKENS)
+    url, query = url_of(daemon), "workspace={workspace}&changeSet={changeSet}"
+    branch = query.format_map(target(change_set))
+
+    letter = await get(f"{url}dead-letters/7", **bearer(OPERATOR))
+    effects = await get(f"{url}change-set/effects.csv?{branch}", **bearer(OPERATOR))
+    replayed = await act(daemon, "replay", {"number": 7})
+    value = {"id": new_id(), "text": "1"}
+    edited = await act(daemon, "set-value", target(change_set) | value)
+
+    assert [code for code, _ in (letter, effects, replayed, edited)] == [404] * 4
+    assert "there is no dead letter 7" in letter[1]

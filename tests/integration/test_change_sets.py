@@ -312,7 +312,6 @@ async def test_an_update_too_large_is_refused_by_client_and_server(
 async def test_a_workspace_has_no_more_change_sets_than_it_may(deployment: Deployment) -> None:
     """Said before anything is done; head counts."""
     limits = BatchLimits(change_sets=3)
-    await Registry(deployment.js, deployment.subjects).ensure()
     async with RebaserClient.on(deployment.nc, deployment.js, limits=limits) as client:
         workspace = (await client.workspaces.create("small")).record.workspace_id
         for name in ("one", "two"):

@@ -32,6 +32,7 @@ from tests.helpers.random_batches import (
     made,
     require_consistent,
 )
+from tests.helpers.table_rows import overwrite
 
 A, B, C = ulid(0), ulid(1), ulid(2)
 
@@ -144,10 +145,10 @@ def test_a_table_from_before_is_loaded_and_written_on(checkpoints, whole):
     graph = Graph()
     puts = [PutValue(value_id=A, value=1), PutValue(value_id=B, func_id=C, inputs={"a": [A, A]})]
     rebase(graph, 1, puts)
-    rows = take_changes(graph, 1, {"n": 1}, whole=True).make_rows().read_all()
+    rows = take_changes(graph, 1, {"n": 1}, whole=True).sealed().reader().read_all()
     old = rows.drop_columns(["arguments", "input_hashes"])
     DeltaTable.create(checkpoints.uri(CHANGE_SET), old.schema)
-    write_deltalake(table_of(checkpoints), old, mode="append")
+    overwrite(table_of(checkpoints), old)
     require_loads(checkpoints, graph, 1)
 
     rebase(graph, 2, [PutValue(value_id=C, func_id=C, inputs={"b": B})])

@@ -6,10 +6,11 @@ import inspect
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from rebaser_client import (
     ClientClosed,
@@ -22,7 +23,13 @@ from rebaser_client import (
     connect,
     sync,
 )
+from rebaser_client.outcomes import settlement
+from rebaser_core.corrections import abbreviate
 from rebaser_core.ids import RequestId
+from rebaser_core.messages import Correction
+from rebaser_core.queries.query_protocol import RETRY_AFTER
+from rebaser_core.queries.revert_query import RevertReply, RevertReplyV1
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -42,6 +49,8 @@ OTHERS = {
     "corrections": [],
 }
 """What the other arguments may be."""
+
+TOO_MANY = abbreviate([Correction(index=0, code="unused", detail="")] * 101, "0" * 64)
 
 OFFLINE = {"enqueue_table", "corrections", "workspace", "reader", "progress"}
 """They read a file first, or ask nothing by themselves."""
@@ -122,6 +131,86 @@ async def test_a_closed_client_says_so_in_everything_that_it_made(deployment: De
     ):  # fmt: skip
         with pytest.raises(ClientClosed, match="this client is closed"):
             await late
+
+
+async def test_what_waits_for_an_answer_ends_when_its_client_is_closed(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, also what would look again only after a while."""
+    monkeypatch.setattr(settlement, "POLL_INTERVAL", 1e6)
+    [change_set], asked = new_change_sets(1), set[str]()
+    own = await acquire_ownership(deployment.archive(change_set), "owner")
+    await own.write(dirty_sequence=1)
+    subjects = deployment.subjects
+
+    async def ask_later(question: Msg) -> None:
+        reply = RevertReplyV1(id=RequestId(), now=0, error="too many questions wait")
+        headers, payload = RevertReply.encode(reply)
+        headers[RETRY_AFTER] = "20"
+        await deployment.nc.publish(question.reply, payload, headers=headers)
+        asked.add(question.subject)
+
+    async def answer_nothing(question: Msg) -> None:
+        asked.add(question.subject)
+
+    mute = {subjects.values(change_set), subjects.provenance(change_set)}
+    mute |= {subjects.differences(change_set), subjects.outcomes(change_set)}
+    for subject in mute:
+        await deployment.nc.subscribe(subject, cb=answer_nothing)
+    await deployment.nc.subscribe(subjects.reverts(change_set), cb=ask_later)
+    async with connect(deployment.nats.url) as client:
+        reader, steps = client.reader(*change_set), client.progress(*change_set)
+        await anext(steps)
+        waiting = started(
+            anext(steps),
+            client.settled(*change_set),
+            client.enqueue(*change_set, ExampleGraph().define(1, 2)),
+            client.operations.checkpoint(*change_set),
+            client.outcome(*change_set, RequestId()),
+            reader.values(),
+            reader.why("a"),
+            reader.difference(),
+            reader.plan_revert(1),
+        )
+        await eventually(lambda: asked == {*mute, subjects.reverts(change_set)})
+
+    await eventually(lambda: all(each.done() for each in waiting))
+    assert ends(waiting) == [ClientClosed] * len(waiting)
+
+
+async def test_what_waits_for_nats_ends_when_its_client_is_closed(deployment: Deployment) -> None:
+    """At once, whether it waits for an answer or to ask again."""
+    [change_set] = new_change_sets(1)
+    async with connect(deployment.nats.url) as client:
+        assert await client.workspaces.all() == []
+        reader = client.reader(*change_set)
+        deployment.nats.freeze()
+        waiting = started(
+            client.enqueue(*change_set, []),
+            client.workspaces.all(),
+            client.workspaces.create("shop"),
+            client.find("shop"),
+            client.settled(*change_set),
+            client.workspace("shop").values(),
+            client.corrections(TOO_MANY),
+            reader.log(),
+        )
+        await asyncio.wait(waiting, timeout=0.1)
+    deployment.nats.thaw()
+
+    await eventually(lambda: all(each.done() for each in waiting))
+    assert ends(waiting) == [ClientClosed] * len(waiting)
+
+
+def started(*calls: Awaitable[Any]) -> list[asyncio.Task[Any]]:
+    async def end_of(call: Awaitable[Any]) -> Any:
+        return await call
+
+    return [asyncio.create_task(end_of(each)) for each in calls]
+
+
+def ends(tasks: list[asyncio.Task[Any]]) -> list[type | None]:
+    return [type(each.exception()) for each in tasks]
 
 
 async def test_a_client_in_another_event_loop_says_so_and_goes_on_in_its_own(

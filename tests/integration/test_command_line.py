@@ -61,6 +61,17 @@ def test_a_duration_that_is_none_is_refused_with_one_that_is() -> None:
     assert "REBASER_QUIET_PERIOD: not a duration; PT5M is five minutes" in done.stderr
 
 
+@pytest.mark.parametrize("duration", ["PT30M", "PT90M", "5400"])
+def test_a_retention_that_tables_cannot_count_is_refused(duration: str) -> None:
+    """It would be rounded up to whole hours without a word."""
+    done = rebaser("settings", REBASER_STORE__REPLACED_FILE_RETENTION=duration)
+
+    assert done.returncode == 2
+    assert "REBASER_STORE__REPLACED_FILE_RETENTION: " in done.stderr
+    assert "whole hours" in done.stderr
+    assert rebaser("settings", REBASER_STORE__REPLACED_FILE_RETENTION="PT2H").returncode == 0
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -74,6 +85,18 @@ def test_an_unknown_setting_is_refused_with_the_nearest_one(name: str, meant: st
 
     assert done.returncode == 2
     assert f"no such setting: {name}; there is '{meant}'" in done.stderr
+
+
+def test_variables_of_a_service_are_known_by_its_address() -> None:
+    """A setting that is misspelt so that it looks like one of them stays unknown."""
+    link = {"REBASER_OSP_SERVICE_HOST": "10.0.0.1", "REBASER_OSP_PORT": "tcp://10.0.0.1:1"}
+
+    taken = rebaser("settings", **link)
+    refused = rebaser("settings", REBASER_OSP_PORT="7380")
+    kept = rebaser("settings", **link, REBASER_OPS_SERVICE_HOST="::", REBASER_OPS__PORT="7381")
+
+    assert (taken.returncode, refused.returncode) == (0, 2)
+    assert json.loads(kept.stdout)["ops"]["port"] == 7381
 
 
 def test_settings_show_what_is_in_force_without_secrets() -> None:

@@ -101,6 +101,45 @@ async def test_the_doctor_repairs_it(deployment: Deployment, find: Find) -> None
     assert contents(graph_of(loaded.state)) == contents(graph_of(owner.own.state))
 
 
+def restored(table: DeltaTable) -> None:
+    table.restore(table.version() - 2)
+
+
+def updated(table: DeltaTable) -> None:
+    table.update(updates={"value": "'4711'"}, predicate="kind = 'value'")
+
+
+def deleted(table: DeltaTable) -> None:
+    table.delete("commit > 1 AND kind = 'value'")
+
+
+@pytest.mark.parametrize("change", [restored, updated, deleted])
+@pytest.mark.parametrize("gone", [False, True], ids=["to be turned back", "for good"])
+async def test_what_another_program_changed_in_a_table_is_a_finding_and_not_served(
+    deployment: Deployment, change: Callable[[DeltaTable], None], gone: bool
+) -> None:
+    [change_set] = new_change_sets(1)
+    owner = await saved_often(deployment, change_set)
+    uri = checkpoints_of(owner.archive).uri(change_set)
+    change(DeltaTable(uri))
+    if gone:
+        DeltaTable(uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    finding = await check_history(deployment.archive(change_set), deep=False)
+
+    assert finding is not None
+    assert "by delta-rs" in finding.what
+    if gone:
+        assert (finding.severity, "backups" in finding.remedy) == (Severity.ERROR, True)
+        with pytest.raises(HistoryInconsistent, match="by delta-rs"):
+            await Owner.over(deployment.archive(change_set))
+        return
+    loaded = await deployment.archive(change_set).load()
+    assert contents(graph_of(loaded.state)) == contents(graph_of(owner.own.state))
+    assert (await repair(finding)).repaired
+    assert await check_history(deployment.archive(change_set), deep=True) is None
+
+
 async def test_the_outcome_of_a_request_is_known_all_the_same(deployment: Deployment) -> None:
     """Some of it was in the damaged checkpoint alone, as far as the store goes."""
     [change_set] = new_change_sets(1)

@@ -31,9 +31,11 @@ async def test_a_full_disk_of_nats_is_said_where_people_wait_and_look(
     await eventually(lambda: bool(daemon.said("nats cannot write")))
     status, said = await get(url_of(daemon) + "readyz")
     assert status == 503
-    assert json.loads(said)["nats"].startswith("cannot write: write ")
+    assert json.loads(said)["nats"].startswith("NATS cannot write: write ")
     [rebaser] = (await status_of(daemon))["rebasers"]
-    assert "(stream " in rebaser["cannotWrite"]
+    what, remedy = rebaser["natsProblem"]
+    assert "(stream " in what
+    assert remedy.startswith("make room on its disk")
     deployment.nats.stop()
     deployment.nats.start()
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.errors import HistoryInconsistent
@@ -16,6 +15,7 @@ from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import NOTHING, Owner
+from tests.helpers.table_rows import overwrite
 from tests.integration.test_doctor import doctor
 
 Rewrite = Callable[[pa.Table], pa.Table]
@@ -67,9 +67,9 @@ async def with_checkpoint(deployment: Deployment, change_set: ChangeSet, rewrite
         await deployment.js.purge(requests)  # as what `owner` handles
         await owner.commit([put(new_id(), number)])
         await owner.checkpoint()
-    table: DeltaTable = checkpoints_of(owner.archive).table(change_set)
+    table = checkpoints_of(owner.archive).table(change_set)
     rows = rewrite(table.to_pyarrow_table())
-    write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
+    overwrite(table, rows)
 
 
 async def test_what_a_newer_release_adds_is_passed_over(deployment: Deployment) -> None:

@@ -365,3 +365,27 @@ async def test_the_page_needs_nothing_from_elsewhere(
     assert policy.startswith("default-src 'self'")
     assert "http://" not in body.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in body
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("//elsewhere/", "/elsewhere/"),
+        ("/%5Celsewhere/", "/elsewhere/"),
+        ("/operator", "/operator"),
+    ],
+)
+async def test_a_token_in_the_address_leads_to_no_other_site(
+    deployment: Deployment, asked: str, shown: str
+) -> None:
+    """A browser takes what begins with two slashes, of either kind, for an address of another."""
+    daemon = await started(deployment, OPS__TOKEN="hush")
+    host, _, port = url_of(daemon).removeprefix("http://").rstrip("/").rpartition(":")
+
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET {asked}?token=hush HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    headers = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()
+    writer.close()
+
+    assert f"Location: {shown}" in headers
+    assert any(header.startswith("Set-Cookie:") for header in headers)

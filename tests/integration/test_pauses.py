@@ -11,12 +11,14 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import KeyValue, PullConsumer
 from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor, PauseStore
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets, recording
@@ -160,7 +162,9 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
     js, subjects, services = deployment.js, deployment.subjects, services_of(deployment)
     slots = SlotPool(js, subjects.tasks_stream, 1, Fairness())
     late = PauseMonitor(js, subjects)
-    runner = TaskRunner(services, LeaseTerms(LeaseSettings(2, 0.4)), Shutdown(), slots, late)
+    writes = WriteWatch(provisioner_of(js, deployment.settings))
+    terms = LeaseTerms(LeaseSettings(2, 0.4))
+    runner = TaskRunner(services, terms, Shutdown(), slots, late, writes)
     await book.pause(PauseScope(*change_set))
     await late.refresh()
     await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])

@@ -11,6 +11,7 @@ from rebaser_core.jetstream import (
     KeyValue,
     KeyValueEntry,
     KeyValueWatch,
+    NoResponders,
     StreamConfig,
     Unsendable,
     WrongLastSequence,
@@ -34,6 +35,26 @@ async def test_what_was_put_is_got_by_key_and_by_revision(bucket: KeyValue) -> N
     assert (await bucket.get("a.b", revision=first)).value == b"1"
     with pytest.raises(KeyNotFound):
         await bucket.get("other", revision=first)
+
+
+async def test_a_user_who_may_ask_for_some_keys_alone_reads_their_last_values(
+    either_js: JetStream, bucket: KeyValue
+) -> None:
+    """By direct gets with the key in their subject; of several keys it is what was put last."""
+    direct = KeyValue(either_js, "b", direct=True)
+    await bucket.put("a.b", b"1")
+    await bucket.put("a.c", b"2")
+    await bucket.put("gone", b"3")
+    await bucket.delete("gone")
+
+    assert await direct.get("a.b") == await bucket.get("a.b")
+    assert await direct.last("a.*") == await bucket.get("a.c")
+    assert await direct.last("*") is None, "what was done last is a deletion"
+    for missing in ("gone", "never"):
+        with pytest.raises(KeyNotFound):
+            await direct.get(missing)
+    with pytest.raises(NoResponders):
+        await KeyValue(either_js, "no-such-bucket", direct=True).get("a.b")
 
 
 async def test_a_key_is_created_once_until_it_is_deleted(bucket: KeyValue) -> None:

@@ -5,6 +5,7 @@ has the real one all the same. What is simulated is the store, as is the broker;
 their order and the rules of who may write are the product's own code.
 """
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -175,4 +176,4 @@ class Lake:
 
     def _answer(self) -> None:
         if self.fails():
-            raise OSError(STORE_FAILS)
+            raise OSError(errno.EIO, STORE_FAILS)

@@ -208,6 +208,8 @@ NOT_FOR_CLIENTS = [
     *(f"{api}.STREAM.MSG.GET.REBASER_REQUESTS" for api in API),
     *(f"{api}.STREAM.MSG.GET.REBASER_COMMITS" for api in API),
     *(f"{api}.STREAM.MSG.GET.OBJ_REBASER_BATCHES" for api in API),
+    *(f"{api}.STREAM.MSG.GET.KV_REBASER_CHANGE_SETS" for api in API),
+    *(f"{api}.DIRECT.GET.KV_REBASER_CHANGE_SETS" for api in API),
     *(f"{api}.DIRECT.GET.REBASER_REQUESTS" for api in API),
     *(f"{api}.CONSUMER.CREATE.REBASER_REQUESTS.mine" for api in API),
     *(f"{api}.CONSUMER.CREATE.KV_REBASER_CHANGE_SETS.mine" for api in API),

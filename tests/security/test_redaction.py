@@ -18,6 +18,8 @@ HOLDING = [
     {"spark": {"remote": f"sc://spark.test:15002/;use_ssl=true;token={SECRET}"}},
     {"spark": {"conf": {"spark.hadoop.fs.s3a.secret.key": SECRET}}},
     {"spark": {"conf": {"spark.ssl.keyPassword": SECRET}}},
+    {"spark": {"conf": {"spark.driver.extraJavaOptions": f"-Xss1m -Djavax.net.passwd={SECRET}"}}},
+    {"store": {"options": {"endpoint": f"https://store.test/c?sv=1&sig={SECRET}"}}},
 ]
 
 

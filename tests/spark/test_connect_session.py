@@ -96,3 +96,17 @@ async def test_a_server_that_was_started_again_is_found(
             await executor.close()  # while there is somebody to tell
     finally:
         await executor.close()
+
+
+@pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")
+def test_a_server_that_does_not_answer_is_named_without_its_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is logged, on the page and in what watchers get."""
+    monkeypatch.setattr(connect_session, "MAX_ATTEMPTS", 1)
+    remote = f"sc://127.0.0.1:{free_port()}/;use_ssl=true;token=hush"
+
+    with pytest.raises(SessionFailed, match=r"answers at sc://127\.0\.0\.1:\d+/;") as failed:
+        connect_session.start(SparkOptions(tmp_path, remote=remote))
+
+    assert "hush" not in str(failed.value)

@@ -9,10 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.java import VECTOR_MODULE, find_java
-from rebaser_server.compute.spark.launch import MODULES, spark_home
+from rebaser_server.compute.spark.launch import (
+    MODULES,
+    command,
+    environment,
+    forget_settings,
+    spark_home,
+)
 from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.scratch import ScratchDirectory
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from tests.helpers.graph_builder import eventually, is_running
 from tests.helpers.machine_requirements import lacking, program
@@ -40,6 +48,51 @@ def test_the_jvm_is_given_what_spark_says_it_needs(tmp_path: Path) -> None:
     options = asked[asked.index("-XX:+IgnoreUnrecognizedVMOptions") :]
     options = options[: options.index("org.apache.spark.deploy.SparkSubmit")]
     assert set(options) - {VECTOR_MODULE} == set(MODULES)
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://127.0.0.1:1"])
+def test_no_setting_stands_where_all_users_of_the_machine_look(
+    tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command names files that only our user reads, and the environment has none of ours."""
+    monkeypatch.setenv("REBASER_NATS__PASSWORD", "hush")
+    extra = {
+        "spark.hadoop.fs.s3a.secret.key": "hush",
+        "spark.driver.extraJavaOptions": "-Djavax.net.ssl.trustStorePassword=hush",
+    }
+    scratch = ScratchDirectory(tmp_path / "scratch")
+    try:
+        options = SparkOptions(tmp_path, master, extra=extra)
+        said = command(options, find_java(tmp_path, os.environ), scratch)
+        written = [file for file in scratch.directory.iterdir() if b"hush" in file.read_bytes()]
+
+        assert "hush" not in str(said)
+        assert "hush" not in str(child_environment())
+        assert {file.stat().st_mode & 0o777 for file in written} == {0o600}
+        forget_settings(scratch)
+        assert not any(file.exists() for file in written)
+    finally:
+        scratch.close()
+
+
+def test_settings_reach_the_jvm_whatever_characters_they_have(tmp_path: Path) -> None:
+    """Java and Spark say how they read the files."""
+    odd, java = "a b=c:d#e!f\\g\"h'i\tj ü €", find_java(tmp_path, os.environ)
+    extra = {"spark.odd": odd, "spark.odd x=y:": "1"}
+    extra["spark.driver.extraJavaOptions"] = """'-Dodd=a "b\\c" ü'"""
+    options = SparkOptions(tmp_path, extra=extra)
+    scratch = ScratchDirectory(tmp_path / "scratch")
+    try:
+        launched = command(options, java, scratch)
+        launched[1:1] = ["-XshowSettings:properties", "-Dfile.encoding=UTF-8"]
+        launched[-1:] = ["--verbose", "--class", "no.such.Main", "local:/none.jar"]
+        variables = {**os.environ, **environment(options, java)}
+        ran = subprocess.run(launched, env=variables, capture_output=True, check=False)
+    finally:
+        scratch.close()
+
+    lines = [line.strip() for line in (ran.stdout + ran.stderr).decode().splitlines()]
+    assert {f"(spark.odd,{odd})", "(spark.odd x=y:,1)", 'odd = a "b\\c" ü'} <= {*lines}
 
 
 async def test_an_executor_that_is_closed_while_it_starts_is_closed_at_once(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """How a configuration at the server differs from the one we want."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -29,6 +29,17 @@ _IMPLIED: Final = {
 }
 """Fields that the server makes true, even against the request, if one of the others is set."""
 
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "retention": "limits",
+    "storage": "file",
+    "discard": "old",
+    "compression": "none",
+    "num_replicas": 1,
+    "deliver_policy": "all",
+    "replay_policy": "instant",
+}
+"""What the server says of fields that nothing was said of, where that is not zero or empty."""
+
 _SAYS_NOTHING: Final = {"priority_policy": "none", "persist_mode": "default"}
 """Texts in whose place the server says nothing."""
 
@@ -55,6 +66,22 @@ def diff_config(name: str, expected: C, actual: C) -> list[Drift]:
     wanted = expected.to_json()
     differences = _differences("", wanted, actual.to_json())
     return [Drift(name, *each) for each in differences if not _is_filled_in(wanted, *each)]
+
+
+def excess_config(name: str, expected: C, actual: C, besides: Collection[str] = ()) -> list[Drift]:
+    """What `actual` has beyond `expected`, which leaves it open, but for the fields `besides`.
+
+    Also fields of a newer server. What the server has where nothing is said is no excess.
+    """
+    wanted = expected.to_json()
+    return [
+        Drift(name, field, _DEFAULTS.get(field), found)
+        for field, found in actual.to_json().items()
+        if field not in wanted
+        and field not in besides
+        and found != _DEFAULTS.get(field)
+        and not _is_unset(found)
+    ]
 
 
 def _is_filled_in(wanted: Mapping[str, Any], field: str, value: Any, found: Any) -> bool:

@@ -119,7 +119,7 @@ async def connected(
             probe.cancel()
             await asyncio.wait([probe])
     finally:
-        await _close(nc)
+        await _close(link)
 
 
 async def _connect(
@@ -250,10 +250,13 @@ async def _is_responding(link: Connection, timeout: float) -> bool:
     return not link.is_connected  # if it is down, that has been noticed already
 
 
-async def _close(nc: Client) -> None:
+async def _close(link: Connection) -> None:
     with _logged("not closed in order"):
-        async with deadlines.within(CLOSE_TIMEOUT):
-            await nc.close()
+        try:
+            async with deadlines.within(CLOSE_TIMEOUT):
+                await link.nc.close()
+        finally:
+            await link.notify()  # a close that takes too long tells none of those who wait
 
 
 @contextlib.contextmanager

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import logging
+import math
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import nats.errors
 from nats.aio.client import Client
@@ -94,15 +95,51 @@ class Connection:
         self.add_listener(change.set)
         try:
             while not self.is_connected:
-                self.guard()
-                if self.nc.is_closed:
-                    raise NatsUnreachable("connection closed")
+                self._require_open()
                 change.clear()
                 with contextlib.suppress(TimeoutError):
                     async with deadlines.within(None if self.has_callbacks else POLL_INTERVAL):
                         await change.wait()
         finally:
             self.remove_listener(change.set)
+
+    async def wait(self, *awaited: "asyncio.Future[Any]", timeout: float | None = None) -> None:
+        """Return once one of them is done, or so many seconds have passed; none is cancelled.
+
+        Raises:
+            NatsUnreachable: the connection was closed for good, before or meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        end = math.inf if timeout is None else loop.time() + timeout
+        closed: asyncio.Future[None] = loop.create_future()
+
+        def on_change() -> None:
+            if self.nc.is_closed and not closed.done():
+                closed.set_result(None)
+
+        self.add_listener(on_change)
+        try:
+            is_over = False
+            while not is_over:
+                self._require_open()
+                left = min(end - loop.time(), math.inf if self.has_callbacks else POLL_INTERVAL)
+                done, _ = await asyncio.wait(
+                    {closed, *awaited},
+                    timeout=None if left == math.inf else left,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                is_over = bool(done - {closed}) or loop.time() >= end
+        finally:
+            self.remove_listener(on_change)
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after so many seconds; raise as `wait` does."""
+        await self.wait(timeout=seconds)
+
+    def _require_open(self) -> None:
+        self.guard()
+        if self.nc.is_closed:
+            raise NatsUnreachable("connection closed")
 
     async def publish(
         self,
@@ -166,6 +203,8 @@ class Connection:
         message = await answer
         if message is None and loop.time() >= end:
             raise self._timeout_error(subject, timeout)
+        if message is None:
+            self.guard()
         return check_reply(subject, message)
 
     async def send_request(
@@ -214,7 +253,7 @@ class Connection:
         with propagate_cancellation(), translate_errors():
             self._flush()
             await self.nc._send_ping(pong)
-            await asyncio.wait([pong], timeout=timeout)  # never cancels the future
+        await self.wait(pong, timeout=timeout)
         return pong.done()
 
     async def send_unsubscribe(self, subscription: Subscription) -> None:

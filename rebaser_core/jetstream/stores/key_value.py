@@ -12,6 +12,7 @@ from rebaser_core.jetstream.stores.key_value_entry import DELETE, OPERATION, PUR
 if TYPE_CHECKING:
     from rebaser_core.jetstream.configs.config_diff import Drift
     from rebaser_core.jetstream.configs.stream_config import StreamConfig
+    from rebaser_core.jetstream.messages.stored_message import StoredMessage
 
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
 _is_key: Final = re.compile(r"[^\x00-\x20\x7f.*>]+(\.[^\x00-\x20\x7f.*>]+)*").fullmatch
@@ -25,8 +26,13 @@ class KeyValue:
     cancelled; whether a write was done is then unknown.
     """
 
-    def __init__(self, js: JetStreamApi, bucket: str) -> None:
+    def __init__(self, js: JetStreamApi, bucket: str, *, direct: bool = False) -> None:
+        """`direct`: last values are asked for by subjects that have the key.
+
+        A user may be permitted some keys, then; a replica answers, and it may lag.
+        """
         self._js = js
+        self._direct = direct
         self._bucket = bucket
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
@@ -38,18 +44,23 @@ class KeyValue:
 
         `config` is for what a stream has beyond its being a bucket: replicas, storage, limits.
         """
+        bucket = self.stream_config(self._bucket, history=history)
+        return await self._js.ensure_stream(bucket | config if config else bucket)
+
+    @staticmethod
+    def stream_config(bucket: str, *, history: int = 1) -> "StreamConfig":
+        """What makes a stream the bucket of that name (ADR-8)."""
         from rebaser_core.jetstream.configs.stream_config import StreamConfig  # slow, not for keys
 
-        bucket = StreamConfig(
-            name=self._stream,
-            subjects=[f"{self._prefix}>"],
+        return StreamConfig(
+            name=f"KV_{bucket}",
+            subjects=[f"$KV.{bucket}.>"],
             max_msgs_per_subject=history,
             discard="new",
             deny_delete=True,
             allow_rollup_hdrs=True,
             allow_direct=True,
         )
-        return await self._js.ensure_stream(bucket | (config or StreamConfig()))
 
     async def get(self, key: str, *, revision: int | None = None) -> KeyValueEntry:
         """Return the last value of the key, or one revision of it.
@@ -67,8 +78,7 @@ class KeyValue:
 
         `*` and `>` are wildcards, as in a subject.
         """
-        subject = f"{self._prefix}{pattern}"
-        stored = await self._js.get_message(self._stream, last_by_subject=subject)
+        stored = await self._last_stored(pattern)
         if stored is None:
             return None
         entry = KeyValueEntry.of_stored(self._bucket, stored)
@@ -76,14 +86,18 @@ class KeyValue:
 
     async def _entry(self, key: str, revision: int | None = None) -> KeyValueEntry | None:
         if revision is None:
-            stored = await self._js.get_message(
-                self._stream, last_by_subject=f"{self._prefix}{key}"
-            )
+            stored = await self._last_stored(key)
         else:
             stored = await self._js.get_message(self._stream, sequence=revision)
         if stored is None or stored.subject != f"{self._prefix}{key}":
             return None
         return KeyValueEntry.of_stored(self._bucket, stored)
+
+    async def _last_stored(self, pattern: str) -> "StoredMessage | None":
+        subject = f"{self._prefix}{pattern}"
+        if self._direct:
+            return await self._js.get_last_direct(self._stream, subject)
+        return await self._js.get_message(self._stream, last_by_subject=subject)
 
     async def put(self, key: str, value: bytes) -> int:
         """Set the key, whether or not it was set before; return its revision.

@@ -52,16 +52,21 @@ class ObjectStore:
 
         `config` is for what a stream has beyond its being a bucket: replicas, storage, limits.
         """
+        bucket = self.stream_config(self._bucket)
+        return await self._js.ensure_stream(bucket | config if config else bucket)
+
+    @staticmethod
+    def stream_config(bucket: str) -> "StreamConfig":
+        """What makes a stream the bucket of that name (ADR-20)."""
         from rebaser_core.jetstream.configs.stream_config import StreamConfig  # slow, not for puts
 
-        bucket = StreamConfig(
-            name=self._stream,
-            subjects=[f"$O.{self._bucket}.C.>", f"$O.{self._bucket}.M.>"],
+        return StreamConfig(
+            name=f"OBJ_{bucket}",
+            subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
             discard="new",
             allow_rollup_hdrs=True,
             allow_direct=True,
         )
-        return await self._js.ensure_stream(bucket | (config or StreamConfig()))
 
     async def put(self, name: str, payload: bytes) -> ObjectInfo:
         """Store the object, in the place of any of that name. Readers see the old or the new one.

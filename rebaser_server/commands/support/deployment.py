@@ -117,30 +117,34 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
 
 
 async def _say_if_unwritten(js: JetStream, subjects: Subjects, watch: PermissionWatch) -> Never:
-    """Say on stderr, while the command waits, that NATS writes nothing, and once it does again."""
+    """Say on stderr, while the command waits, why NATS keeps nothing, and once it does again."""
     said = False
     while True:
         await asyncio.sleep(_PATIENCE)
         if watch.lacks_optional:  # it would be refused again and again
             await asyncio.Event().wait()
         with suppress(JetStreamError, nats.errors.Error):
-            problem = await _why_not_written(js, subjects)
+            problem = await _nats_problem(js, subjects)
             if problem is not None and not said:
-                from rebaser_server.cluster.nats_writes import REMEDY
-
-                complain(f"rebaser: NATS cannot write: {problem}", f"  {REMEDY}")
+                what, remedy = problem
+                complain(f"rebaser: {what}", f"  {remedy}")
             elif problem is None and said:
-                complain("rebaser: NATS writes again")
+                complain("rebaser: NATS is well again")
             said = problem is not None
 
 
-async def _why_not_written(js: JetStream, subjects: Subjects) -> str | None:
-    """Reason why NATS does not write: from the Rebasers, or from a trial where the user may try."""
-    from rebaser_server.cluster.nats_writes import may_try, why_not_written
+async def _nats_problem(js: JetStream, subjects: Subjects) -> tuple[str, str] | None:
+    """Why NATS does not keep what it is sent, and what to do.
+
+    From the Rebasers, or from a trial where the user may try.
+    """
+    from rebaser_server.cluster.nats_writes import may_try, unwritten
     from rebaser_server.ops.actions.answers import all_answers
 
     reports = await all_answers(js.nc, subjects.join(_STATUS), _STATUS_TIMEOUT)
     for report in reports:
-        if report.get("cannotWrite"):
-            return str(report["cannotWrite"])
-    return await why_not_written(js, subjects, await may_try(js))
+        if report.get("natsProblem"):
+            what, remedy = report["natsProblem"]
+            return str(what), str(remedy)
+    problem = await unwritten(js, subjects, await may_try(js))
+    return None if problem is None else (problem.what, problem.remedy)

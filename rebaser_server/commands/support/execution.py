@@ -18,6 +18,7 @@ from rebaser_server.settings.renamed_variables import BothNamesGiven, rename_var
 from rebaser_server.settings.settings import (
     Settings,
     malformed_objects,
+    service_variables,
     setting_names,
     unknown_variables,
 )
@@ -67,6 +68,8 @@ class _BadSettings(Exception):
 
 
 def _settings() -> Settings:
+    for name in service_variables(os.environ):
+        del os.environ[name]
     try:
         warnings = rename_variables(os.environ)
     except BothNamesGiven as error:

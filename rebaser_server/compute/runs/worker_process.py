@@ -1,4 +1,7 @@
-"""The worker's process: asks it, reads its answers, and ends it with all that it forked."""
+"""The worker's process: asks it, reads its answers, and ends it with all that it forked.
+
+What functions print in it goes to the log: bounded, and with the change set that was computed.
+"""
 
 import asyncio
 import os
@@ -8,16 +11,87 @@ from asyncio import SubprocessTransport
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Final, Self
+from contextvars import Context
+from typing import Any, Final, Self, cast
 
+import structlog
+
+from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.runs.local_worker import LENGTH
 
+_STDERR: Final = 2
 _READ_AHEAD: Final = 1 << 16
 """Bytes of an answer that are read ahead."""
 _LAST_WORDS: Final = 1.0
 """Seconds in which what a child wrote before it ended is read."""
 _GRACE: Final = 5.0
 """Seconds in which a process that was killed is gone; else it is left to the kernel."""
+_PRINTED: Final = 2_000
+"""Bytes that are logged of what was printed lately: the last ones, with a crash's reason."""
+_PRINT_PAUSES: Final = (1.0, 10.0)
+"""Seconds between two such lines: first, and as they double while more is printed."""
+_READ_AT_ONCE: Final = 1 << 20
+"""Bytes of prints that are read before what prints has to wait for..."""
+_UNREAD: Final = 0.1
+"""...so many seconds, so that reading them leaves this process time for others."""
+
+log: Final = structlog.get_logger()
+
+
+class _Prints:
+    """What was printed and is not logged yet, cut."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, Any] = {}
+        """What log lines say of the work in hand: its change set."""
+        self._labels: dict[str, Any] = {}
+        self._text = bytearray()
+        self._left_out = 0
+        self._pause, _ = _PRINT_PAUSES
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self, data: bytes) -> None:
+        """Note it, to be logged together with what follows soon."""
+        if not self._text:
+            self._labels = self.labels
+        else:  # of several change sets, what they have in common
+            both = self._labels.items() & self.labels.items()
+            self._labels = dict(both)
+        self._text += data
+        beyond = max(0, len(self._text) - _PRINTED)
+        del self._text[:beyond]
+        self._left_out += beyond
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._next)
+
+    def _next(self) -> None:
+        first, longest = _PRINT_PAUSES
+        self._timer = None
+        if not self._text:
+            self._pause = first
+            return
+        self.tell()
+        self._pause = min(2 * self._pause, longest)
+        self._timer = asyncio.get_running_loop().call_later(self._pause, self._next)
+
+    def tell(self) -> None:
+        """Log what there is."""
+        if self._text:
+            text, left_out = self._text.decode(errors="replace"), self._left_out
+            self._text.clear()
+            self._left_out = 0
+            Context().run(_log_prints, self._labels, text, left_out)
+
+    def close(self) -> None:
+        self.tell()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _log_prints(labels: dict[str, Any], text: str, left_out: int) -> None:
+    before = {"bytes_before": left_out} if left_out else {}
+    with structlog.contextvars.bound_contextvars(**labels):
+        log.info("functions printed", text=text.strip("\n"), **before)
 
 
 class _Protocol(SubprocessStreamProtocol):
@@ -26,6 +100,25 @@ class _Protocol(SubprocessStreamProtocol):
     def __init__(self) -> None:
         super().__init__(limit=_READ_AHEAD, loop=asyncio.get_running_loop())
         self.ended = asyncio.Event()
+        self.prints = _Prints()
+        self._process: SubprocessTransport | None = None
+        self._unpaused = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._process = cast("SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        if fd != _STDERR or isinstance(data, str):
+            super().pipe_data_received(fd, data)
+            return
+        self.prints.take(data)
+        self._unpaused += len(data)
+        if self._unpaused >= _READ_AT_ONCE and self._process is not None:
+            pipe = cast("asyncio.ReadTransport", self._process.get_pipe_transport(fd))
+            pipe.pause_reading()
+            asyncio.get_running_loop().call_later(_UNREAD, pipe.resume_reading)
+            self._unpaused = 0
 
     def process_exited(self) -> None:
         super().process_exited()
@@ -50,7 +143,8 @@ class WorkerProcess:
             *(sys.executable, "-P", "-m", "rebaser_server.compute.runs.local_worker"),
             stdin=PIPE,
             stdout=PIPE,
-            stderr=None,
+            stderr=PIPE,
+            env=child_environment(),
             start_new_session=True,
         )
         child = cls(transport, protocol)
@@ -68,6 +162,7 @@ class WorkerProcess:
 
     async def ask(self, question: bytes) -> bytes:
         """Raises `EOFError`: it has ended, or closed its pipes."""
+        self._protocol.prints.labels = structlog.contextvars.get_contextvars()
         return await self._reply(self._ask(question))
 
     async def _reply(self, reply: Coroutine[Any, Any, bytes]) -> bytes:
@@ -108,3 +203,4 @@ class WorkerProcess:
         ending = asyncio.ensure_future(self._protocol.ended.wait())
         await asyncio.wait([ending], timeout=_GRACE)
         ending.cancel()
+        self._protocol.prints.close()

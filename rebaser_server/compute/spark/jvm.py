@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from rebaser_server.compute.errors import SessionFailed, breakdown
 from rebaser_server.compute.spark.error_text import last_log_line, root_cause, with_remedy
-from rebaser_server.compute.spark.launch import CONNECTION, environment
+from rebaser_server.compute.spark.launch import CONNECTION, environment, forget_settings
 from rebaser_server.compute.spark.options import SparkOptions, has_name
 from rebaser_server.compute.spark.scratch import ScratchDirectory
 
@@ -145,6 +145,7 @@ def start(
         settings = SparkConf(loadDefaults=False).setAll(list(options.settings(scratch).items()))
         with _environment(environment(options, java)):
             gateway = _connect(process, scratch.directory / CONNECTION)
+            forget_settings(scratch)
             _log_in(gateway)
             context = SparkContext(conf=settings, gateway=gateway)
         grace = GRACE if options.training is None else TRAINING_GRACE

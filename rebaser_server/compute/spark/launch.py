@@ -9,14 +9,15 @@ Imports no pyspark: it is imported while the JVM starts.
 """
 
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Final
 
-from rebaser_server.compute.child_process import spawn_bound
+from rebaser_server.compute.child_process import child_environment, spawn_bound
 from rebaser_server.compute.spark import cds_archive
 from rebaser_server.compute.spark.options import SparkOptions, split_java_options
 from rebaser_server.compute.spark.scratch import ScratchDirectory
@@ -46,6 +47,12 @@ module, which only MLlib uses, and which not every Java has."""
 
 CONNECTION: Final = "connection"
 """The file in which the JVM says where it listens."""
+_SETTINGS: Final = "spark.properties"
+_JAVA_OPTIONS: Final = "java.options"
+_ESCAPES: Final = str.maketrans(
+    {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+)
+"""In both kinds of file."""
 
 
 def spark_home() -> Path:
@@ -74,10 +81,14 @@ def environment(options: SparkOptions, java: Path) -> dict[str, str]:
 
 
 def command(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> list[str]:
-    """Command of the JVM: for a local master without Spark's scripts, with an archive if any."""
+    """Command of the JVM: for a local master without Spark's scripts, with an archive if any.
+
+    All users of a machine see commands, and settings may hold secrets: they are in files that
+    only our user may read, until `forget_settings`.
+    """
     settings = options.settings(scratch)
     if not options.is_local:
-        return [str(spark_home() / "bin" / "spark-submit"), *_arguments(settings)]
+        return [str(spark_home() / "bin" / "spark-submit"), *_arguments(settings, scratch)]
     jvm_options = split_java_options(settings.pop("spark.driver.extraJavaOptions"))
     made = cds_archive.archive_path(options.archives, java)
     if options.training is not None:
@@ -88,16 +99,41 @@ def command(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> lis
         str(java / "bin" / "java"),
         *("-cp", f"{spark_home()}/jars/*"),
         f"-Xmx{options.driver_memory}",
-        *jvm_options,
+        f"@{_write(scratch, _JAVA_OPTIONS, map(_quoted, jvm_options))}",
         *MODULES,
         "org.apache.spark.deploy.SparkSubmit",
-        *_arguments(settings),
+        *_arguments(settings, scratch),
     ]
 
 
-def _arguments(settings: Mapping[str, str]) -> list[str]:
-    each = [part for setting in settings.items() for part in ("--conf", "=".join(setting))]
-    return [*each, "pyspark-shell"]
+def _arguments(settings: Mapping[str, str], scratch: ScratchDirectory) -> list[str]:
+    lines = (f"{_escaped(name)}={_escaped(value)}" for name, value in settings.items())
+    file = _write(scratch, _SETTINGS, lines)
+    # Without the flag, a file would take the place of Spark's spark-defaults.conf.
+    return ["--properties-file", str(file), "--load-spark-defaults", "pyspark-shell"]
+
+
+def _write(scratch: ScratchDirectory, name: str, lines: Iterable[str]) -> Path:
+    file = scratch.directory / name
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as written:
+        written.writelines(f"{line}\n".encode(errors="surrogateescape") for line in lines)
+    return file
+
+
+def _quoted(option: str) -> str:
+    """The option as a line of a file of arguments of Java's."""
+    return f'"{option.translate(_ESCAPES)}"'
+
+
+def _escaped(text: str) -> str:
+    """The text as a name or a value in a file of properties of Java's."""
+    return re.sub(r"([ =:#!])", r"\\\1", text.translate(_ESCAPES))
+
+
+def forget_settings(scratch: ScratchDirectory) -> None:
+    """Remove what a JVM has read that is up; nothing reads it again."""
+    for name in (_SETTINGS, _JAVA_OPTIONS):
+        (scratch.directory / name).unlink(missing_ok=True)
 
 
 def launch(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> Popen[bytes]:
@@ -112,6 +148,6 @@ def launch(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> Pope
             stdin=PIPE,
             stdout=output,
             stderr=output,
-            env={**os.environ, **ours},
+            env={**child_environment(), **ours},
             start_new_session=True,
         )

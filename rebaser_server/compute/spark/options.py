@@ -12,6 +12,11 @@ from typing import Final
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.cds_archive import default_directory
 from rebaser_server.compute.spark.scratch import ScratchDirectory
+from rebaser_server.settings.redaction import SECRET_NAME
+
+REDACTION: Final = {"spark.redaction.regex": rf"{SECRET_NAME.pattern}|://[^/\s]+@"}
+"""What Spark masks on its pages, in event logs and in its own log, by names and values: as we do,
+and URLs with a password."""
 
 _HERE = Path(__file__).parent
 _OPTION: Final = re.compile(r"""(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\])+""", re.DOTALL)
@@ -88,7 +93,8 @@ def split_java_options(text: str) -> list[str]:
     """
     if _OPTION.sub("", text).strip():
         raise SessionFailed(
-            f"spark.driver.extraJavaOptions ends within quotes or after a backslash: {text}"
+            "spark.driver.extraJavaOptions in REBASER_SPARK__CONF ends within quotes or after a "
+            "backslash: close the quotes, or write the backslash twice"
         )
     return [_QUOTED.sub(_unquote, option) for option in _OPTION.findall(text)]
 
@@ -122,6 +128,7 @@ def _common(options: SparkOptions, scratch: ScratchDirectory) -> dict[str, str]:
         "spark.driver.memory": options.driver_memory,
         "spark.driver.extraJavaOptions": join_java_options(_java_options(options, scratch)),
         "spark.ui.enabled": "false",
+        **REDACTION,
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": hadoop_uri(options.state_directory / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",

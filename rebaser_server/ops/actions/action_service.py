@@ -10,13 +10,15 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NotConfirmed, Unreachable
+from rebaser_client.errors import NoSuchChangeSet, NotConfirmed, Unreachable
 from rebaser_client.reply_inbox import ReplyInbox
-from rebaser_core.errors import RebaserError
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage, RebaserError
 from rebaser_core.jetstream import JetStreamError, deadlines
 from rebaser_core.wire_model import WireModel, first_error
 from rebaser_server.ops.actions.action import Action, ActionContext, ActionInvalid, NotAllowed
 from rebaser_server.ops.actions.branch_actions import BRANCH_ACTIONS
+from rebaser_server.ops.actions.dead_letters import NoSuchLetter
 from rebaser_server.ops.actions.operator_actions import OPERATOR_ACTIONS
 from rebaser_server.ops.auth import Guard, Visitor
 from rebaser_server.processor.context import Services
@@ -74,11 +76,12 @@ class ActionService:
         visitor, name = self._visitor(request), request.path.rpartition("/")[2]
         action = ACTIONS[name]
         try:
-            body: WireModel = action.body.from_wire(json.loads(await request.read()))
+            asked = codecs.loads(codecs.JSON, await request.read())
+            body: WireModel = action.body.from_wire(asked)
         except ValidationError as error:
             return web.Response(status=400, text=f"{first_error(error)}\n")
-        except ValueError as error:
-            return web.Response(status=400, text=f"the body is not JSON: {error}\n")
+        except MalformedMessage as error:
+            return web.Response(status=400, text=f"the body: {error}\n")
         outcome = await self._outcome(action, visitor, name, body)
         facts = {"action": name, "author": visitor.name, "role": visitor.role.value}
         level = log.warning if outcome.status == web.HTTPForbidden.status_code else log.info
@@ -116,7 +119,8 @@ class ActionService:
         except (Unreachable, NotConfirmed, JetStreamError, OSError) as error:
             return _Outcome(503, str(error))
         except RebaserError as error:
-            return _Outcome(409, str(error))
+            is_missing = isinstance(error, NoSuchLetter | NoSuchChangeSet)
+            return _Outcome(404 if is_missing else 409, str(error))
 
     def _context(self, visitor: Visitor) -> ActionContext:
         services = self._services

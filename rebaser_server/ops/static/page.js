@@ -120,8 +120,8 @@ function show(status) {
   const holdings = status.rebasers.flatMap((r) => r.holdings.map((h) => ({ ...h, instance: r.instance })))
     .sort((a, b) => a.since.localeCompare(b.since) || a.changeSet.localeCompare(b.changeSet));
   const updates = holdings.filter((holding) => holding.update);
-  const unwritten = status.rebasers.map((r) => r.cannotWrite).find(Boolean);
-  const problem = status.problem ?? (unwritten ? `NATS cannot write: ${unwritten}. Make room on its disk, then restart it` : null);
+  const ofNats = status.rebasers.map((r) => r.natsProblem).find(Boolean);
+  const problem = status.problem ?? (ofNats ? `${ofNats[0]}. What to do: ${ofNats[1]}` : null);
   $("state").dataset.tone = problem ? "bad" : "good";
   text("state", problem ?? `${many(status.rebasers.length, "Rebaser")}, NATS answers`);
   const durability = status.rebasers.find((r) => r.instance === status.answering)?.durability;

@@ -10,7 +10,7 @@ import structlog
 from rebaser_core.commits import NO_REQUEST, DvuClaim, RequestOutcome, SettledRequest
 from rebaser_core.counts import many
 from rebaser_core.messages import Correction, UpdatesAddress
-from rebaser_server.errors import AppendRefused, RetryLater, RunEnded
+from rebaser_server.errors import RetryLater, RunEnded
 from rebaser_server.processor.application import JobResult
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.runtime.concurrency import finish
@@ -91,11 +91,8 @@ class DvuCommitter:
             raise
         except Exception as error:
             self._ownership.spoil()
-            cause = (
-                error.__cause__ if isinstance(error, AppendRefused) and error.__cause__ else error
-            )
-            if is_transient(cause):
-                reason = f"an update's result was not committed: {cause}"
+            if is_transient(error):
+                reason = f"an update's result was not committed: {error}"
                 raise RetryLater(reason) from error
             raise await self._count_failure(error, covered) from error
         self._on_failed(failed)

@@ -8,6 +8,7 @@ from nats.aio.msg import Msg
 
 from rebaser_client.activity_feed import ActivityFeed
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
+from rebaser_core.jetstream.connection.connection import Connection
 from tests.wire.samples import REQUEST, WHERE
 
 
@@ -18,7 +19,7 @@ def told(kind, **changed):
 
 
 async def test_activities_come_in_the_order_of_their_publication():
-    activities = ActivityFeed()
+    activities = ActivityFeed(Connection.of(Client()))
     for kind in ActivityKind:
         await activities.receive(told(kind))
 
@@ -26,7 +27,7 @@ async def test_activities_come_in_the_order_of_their_publication():
 
 
 async def test_a_newer_version_and_nonsense_are_passed_over():
-    activities = ActivityFeed()
+    activities = ActivityFeed(Connection.of(Client()))
 
     await activities.receive(told(ActivityKind.TAKEN, **{"X-MESSAGE-VERSION": "2"}))
     await activities.receive(Msg(_client=Client(), subject="a", data=b"\xff"))
@@ -36,7 +37,7 @@ async def test_a_newer_version_and_nonsense_are_passed_over():
 
 
 async def test_a_wait_that_is_given_up_loses_nothing():
-    activities = ActivityFeed()
+    activities = ActivityFeed(Connection.of(Client()))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await anext(activities)

@@ -7,7 +7,14 @@ from contextlib import suppress
 import pytest
 
 from rebaser_server.errors import Interrupted
-from rebaser_server.runtime.concurrency import Shutdown, finish, for_each_concurrently
+from rebaser_server.runtime.concurrency import (
+    Shutdown,
+    WorkThreads,
+    finish,
+    for_each_concurrently,
+)
+from rebaser_server.runtime.failures import LibraryPanicked
+from tests.helpers.panicking_tables import PANIC, PanicException
 
 
 async def test_a_wait_is_over_at_once_when_a_stop_was_asked_for_before():
@@ -120,3 +127,21 @@ async def test_an_error_after_a_cancellation_is_reported_by_nothing():
     gc.collect()
 
     assert complaints == []
+
+
+async def test_a_panic_of_a_library_in_a_thread_is_an_error_of_its_call():
+    def panic():
+        raise PanicException(PANIC)
+
+    asyncio.get_running_loop().set_default_executor(WorkThreads())
+
+    with pytest.raises(LibraryPanicked, match="worker thread"):
+        await asyncio.to_thread(panic)
+
+
+async def test_what_ends_the_process_leaves_a_thread_as_it_is():
+    def leave():
+        raise SystemExit(3)
+
+    with WorkThreads() as threads, pytest.raises(SystemExit):
+        threads.submit(leave).result()

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from rebaser_core.errors import MalformedMessage
 from rebaser_server.runtime.containment import MAX_LINES, contained
+from tests.helpers.panicking_tables import PANIC, PanicException
 
 
 def skipped(what):
@@ -29,6 +30,12 @@ def test_the_other_items_are_dealt_with():
 def test_errors_that_end_the_process_pass(error):
     with pytest.raises(error), contained("record"):
         raise error
+
+
+def test_a_panic_of_a_library_concerns_its_item_alone():
+    """Though it is a `BaseException`."""
+    with contained("record", number="panic"):
+        raise PanicException(PANIC)
 
 
 def test_errors_of_all_items_pass():

@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 
 from rebaser_core.jetstream import NatsUnreachable
 from rebaser_server.runtime.periodic import MAX_BACKOFF, repeat_every
+from tests.helpers.panicking_tables import PanicException
 
 
 class Enough(BaseException):
@@ -33,7 +34,9 @@ async def pauses_of(errors, seconds):
 
 
 async def test_a_round_that_fails_is_not_the_last():
-    assert await pauses_of([ValueError(), None, OSError(), None], 100) == [100, 100, 100, 100]
+    failing = [ValueError(), None, OSError(), PanicException()]
+
+    assert await pauses_of(failing, 100) == [100, 100, 100, 100]
 
 
 async def test_failures_in_a_row_come_ever_more_seldom():

@@ -8,7 +8,7 @@ import pytest
 
 import rebaser_server
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import ApiError, JetStreamError, NatsUnreachable
+from rebaser_core.jetstream import ApiError, Full, JetStreamError, NatsUnreachable
 from rebaser_server.errors import AppendRefused, RunEnded
 from rebaser_server.runtime.transient_errors import LONGEST_DELAY, backoff, is_transient
 
@@ -19,6 +19,7 @@ WAITED_FOR = {
     "HeartbeatsMissed",
     "MessagesMissed",
     "NotConfirmed",
+    "NotListed",
     "QueueFull",
     "StatusError",
     "StreamFull",
@@ -80,6 +81,18 @@ def test_any_other_error_is_counted() -> None:
 def test_the_delay_doubles_up_to_the_longest_with_jitter() -> None:
     for attempt, most in ((0, 1), (1, 1), (2, 2), (5, 16), (6, LONGEST_DELAY), (10**6, 30)):
         assert {most / 2 <= backoff(attempt) <= most for _ in range(100)} == {True}
+
+
+@pytest.mark.parametrize(("cause", "waits"), [(Full(503, 10023, "no"), True), (KeyError(), False)])
+def test_a_commit_that_was_refused_is_waited_for_if_its_cause_is(
+    cause: Exception,
+    waits: bool,
+) -> None:
+    """A full account when a change set is taken over is no fault of its, and no traceback."""
+    with pytest.raises(AppendRefused) as refused:
+        raise AppendRefused([], cause) from cause
+
+    assert is_transient(refused.value) is waits
 
 
 def test_a_line_that_was_refused_tells_why_and_which_are_there() -> None:

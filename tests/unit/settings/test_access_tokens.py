@@ -50,7 +50,7 @@ def test_the_setting_the_file_and_the_single_token_count_together(tmp_path: Path
     ("tokens", "complaint"),
     [
         ("ada s3cret", "token 1 is not of the form"),
-        ("bob viewer b, ada boss s3cret", "no role is called 'boss'; there are viewer, editor"),
+        ("bob viewer b, ada s3cret boss", "token 2: its second word is no role; there are viewer"),
         ("ada operator s3cret, ada viewer other", "two tokens have one name"),
         ("ada operator s3cret, bob viewer s3cret", "two names have one token"),
         ("viewer operator s3cret", "two tokens have one name"),

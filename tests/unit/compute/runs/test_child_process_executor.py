@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.contextvars import bound_contextvars, merge_contextvars
+from structlog.testing import capture_logs
 
 from rebaser_server.compute.errors import EvaluationFailed, RunFailed
 from rebaser_server.compute.evaluate.evaluator import evaluate
@@ -29,13 +31,21 @@ def hang(path):
     while True:
         pass
 
-def crash(): os.abort()
+def crash():
+    print("now or never", flush=True)
+    os.abort()
 
 def told(path):
     with open(path, "a") as file:
         file.write(f"{os.getpid()}\\n")
 
 def prints(): print("not an answer", flush=True)
+
+def prints_much(size):
+    print("first")
+    for _ in range(size >> 10):
+        print("x" * 1023)
+    print("last")
 
 def slow(value):
     time.sleep(0.01)
@@ -54,7 +64,7 @@ def waits(path, number):
 async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ChildProcessExecutor]:
-    names = ("hang", "crash", "prints", "slow", "told", "waits")
+    names = ("hang", "crash", "prints", "prints_much", "slow", "told", "waits")
     install(tmp_path, "odd", FUNCTIONS, {name: f"odd:{name}" for name in names})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     executor = ChildProcessExecutor()
@@ -92,6 +102,30 @@ async def test_output_of_functions_is_not_taken_for_results(executor: ChildProce
     (outcome,) = await executor.run(units("prints"))
 
     assert outcome.value_results == [("it", "ok", None)]
+
+
+async def test_what_functions_print_is_in_the_log_cut_and_with_its_change_set(
+    executor: ChildProcessExecutor,
+) -> None:
+    """The end of it, where a crash says its reason, and how much is missing."""
+    size = 8 << 20
+    with capture_logs([merge_contextvars]) as logs:
+        with bound_contextvars(change_set="one"):
+            await executor.run(units("prints_much", size=size))
+
+        await eventually(lambda: any("last" in line["text"] for line in logs))
+
+    assert {(line["event"], line["change_set"]) for line in logs} == {("functions printed", "one")}
+    assert sum(len(line["text"]) for line in logs) < 50_000
+    told = sum(len(line["text"]) + line.get("bytes_before", 0) for line in logs)
+    assert told >= size
+
+
+async def test_what_is_printed_before_a_crash_is_in_the_log(executor: ChildProcessExecutor) -> None:
+    with capture_logs() as logs, pytest.raises(RunFailed):
+        await executor.run(units("crash"))
+
+    assert [line["text"] for line in logs] == ["now or never"]
 
 
 async def test_a_crash_fails_its_run_and_not_the_next(executor: ChildProcessExecutor) -> None:

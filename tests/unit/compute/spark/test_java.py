@@ -1,6 +1,7 @@
 """Spark's Java: the machine's own if it will do, else the one that comes as a package."""
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from rebaser_server.compute.errors import JavaMissing
 from rebaser_server.compute.spark import java
 from rebaser_server.compute.spark.java import VECTOR_MODULE, find_java
-from tests.helpers.machine_requirements import program
+from tests.helpers.machine_requirements import lacking, program
 
 FITS = """\
 echo 'openjdk version "21.0.1" 2023-10-17' >&2
@@ -55,6 +56,25 @@ def test_a_java_that_will_not_do_is_passed_over(tmp_path: Path, script: str) -> 
     found = find_java(tmp_path, {"JAVA_HOME": str(bad), "PATH": str(good / "bin")})
 
     assert found == good
+
+
+@pytest.fixture
+def no_execution(tmp_path: Path) -> Iterator[Path]:
+    """A folder as a careful administrator mounts `/tmp`."""
+    folder = tmp_path / "noexec"
+    folder.mkdir()
+    mount = [program("mount", package="mount"), "-t", "tmpfs", "-o", "noexec", "tmpfs", folder]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        lacking("the right to mount", "run the tests as root")
+    yield folder
+    subprocess.run([program("umount", package="mount"), folder], check=True)
+
+
+def test_a_folder_that_forbids_execution_is_done_without(no_execution: Path) -> None:
+    home = find_java(no_execution, {"PATH": ""})
+
+    ran = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, check=False)
+    assert ran.returncode == 0
 
 
 def test_without_any_there_is_the_packaged_one(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def _no_collection() -> Iterator[None]:
         lambda: GraphSnapshot(load()),
         lambda: plan(load(), 2).units,
         lambda: plan(GraphSnapshot(load()), 2).units,
-        lambda: take_changes(load(), 1, {}, whole=False).make_rows().read_all(),
+        lambda: take_changes(load(), 1, {}, whole=False).sealed().reader().read_all(),
     ],
     ids=["rebase", "load", "copy", "snapshot", "plan", "plan of a snapshot", "checkpoint"],
 )

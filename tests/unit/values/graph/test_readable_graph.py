@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.store.table_schema import rows_for, rows_of, select_rows
+from rebaser_server.store.table_schema import SealedRows, rows_for, rows_of, select_rows
 from rebaser_server.values.graph.readable_graph import GraphSnapshot
 from rebaser_server.values.graph.value import ValuesById
 from rebaser_server.values.rebase.rebase import rebase
@@ -43,6 +43,7 @@ def test_a_snapshot_is_what_the_graph_was(history, batch, tidy):
 
     assert seen(ValuesById(snapshot)) == before
     assert planned(snapshot) == wanted[0]
-    assert rows_for(snapshot, everything, b"{}", 1).read_all() == wanted[1]
+    rows = SealedRows(rows_for(snapshot, everything, 1), b"{}", 1)
+    assert rows.reader().read_all() == wanted[1]
     assert contents(graph) == contents(other)
     assert planned(graph) == planned(other)
