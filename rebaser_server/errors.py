@@ -124,10 +124,12 @@ class HistoryInconsistent(RunEnded):
 class AppendRefused(JetStreamError):
     """The server refused a commit, though no other run wrote one; those before it are stored.
 
-    The reason is the `__cause__`. None of the commits after it is stored.
+    None of the commits after it is stored.
     """
 
     def __init__(self, sequences: Sequence[int], error: Exception) -> None:
         """`sequences`: those of the commits before it."""
         super().__init__(f"commit not stored: {type(error).__name__}: {error}")
         self.sequences = sequences
+        self.reason: Final = error
+        """What the server said."""

@@ -26,7 +26,7 @@ JetStreamError
     │   └── ObjectNotFound
     ├── AlreadyExists      the name is taken, with another configuration
     ├── WrongLastSequence  a compare-and-swap lost
-    ├── Full               no room for the message
+    ├── Full               no room for what is to be stored or made: a limit is reached
     │   ├── SubjectFull    the subject holds as many messages as it may
     │   └── StreamFull     the stream does, or the account, or the server's disk
     └── Unavailable        not now: no leader, or the same message is being stored
@@ -194,7 +194,7 @@ class WrongLastSequence(ApiError):
 
 
 class Full(ApiError):
-    """Not stored, and it will not be before something else is gone."""
+    """Not stored or made, and it will not be before something else is gone or a limit is raised."""
 
 
 class SubjectFull(Full):
@@ -222,6 +222,8 @@ _ERROR_CLASSES: Final[dict[int | None, type[ApiError]]] = {
     10164: WrongLastSequence,  # the same without the sequence, from batches
     10158: Unavailable,  # "duplicate message id is in process"
     10002: StreamFull,  # "resource limits exceeded for account"
+    10026: Full,  # "maximum consumers limit reached"
+    10027: Full,  # "maximum number of streams reached"
     10047: StreamFull,  # "insufficient storage resources available"
 }
 

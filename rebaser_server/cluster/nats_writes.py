@@ -2,10 +2,12 @@
 
 A server whose disk was full leaves what is published to a stream unanswered until it is started
 again. It still answers what is asked about the stream, and refuses what it would not store.
+A limit of the account or the server is met by work that writes, which notes it here.
 """
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,20 +15,34 @@ from typing import Any, Final, Never
 
 import structlog
 
-from rebaser_core.jetstream import ApiError, JetStream, JetStreamError, StreamNotFound
+from rebaser_core.jetstream import ApiError, Full, JetStream, JetStreamError, StreamNotFound
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge, worst
 from rebaser_server.cluster.provisioning import Provisioner
-from rebaser_server.errors import WorkStopped
+from rebaser_server.errors import AppendRefused, WorkStopped
 from rebaser_server.runtime.concurrency import Interrupt
 from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.transient_errors import LONGEST_DELAY
 
 log: Final = structlog.get_logger()
 
-REMEDY: Final = (
+_REMEDY: Final = (
     "make room on its disk, then restart the NATS server: until then it may take nothing. What "
     "was confirmed is kept"
 )
+_RAISE: Final = (
+    ("resource limits exceeded", "raise `max_file` of the NATS account"),
+    ("maximum consumers", "raise `max_consumers` of the NATS account"),
+    ("maximum number of streams", "raise `max_streams` of the NATS account"),
+    ("maximum bytes", "raise `max_bytes` of the stream"),
+    ("maximum messages per subject", "raise `max_msgs_per_subject` of the stream"),
+    ("maximum messages", "raise `max_msgs` of the stream"),
+    ("", "make room for NATS, or raise the limit of its server (`max_file_store`)"),
+)
+"""For descriptions of the server that begin so, the first that fits: what raises that limit."""
+_KEPT: Final = "What was confirmed is kept, and what waits is done then"
+_REFUSED_LATELY: Final = 2 * LONGEST_DELAY
+"""Seconds for which a refusal counts: work that was refused is tried again sooner."""
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks of a Rebaser, at most."""
 _FORBIDDEN: Final = (10109, 10110)
@@ -106,7 +122,7 @@ async def unwritten(
         error = await refusal(js, subjects, stream) if may(stream) else None
         if isinstance(error, ApiError):
             what = f"NATS cannot write: {error.description} (stream {stream})"
-            return NatsProblem(what, REMEDY)
+            return NatsProblem(what, _REMEDY)
         if error is not None:
             raise error
     return None
@@ -126,6 +142,8 @@ class WriteWatch:
         self.resumed.set()
         self.on_change: Callable[[], None] = lambda: None
         """Called after `stop` was set or cleared."""
+        self._refused_at = -_REFUSED_LATELY
+        self._refusal: NatsProblem | None = None
 
     def to_json(self) -> tuple[str, str] | None:
         """What is wrong and what to do, for the status; None if all is well."""
@@ -138,7 +156,22 @@ class WriteWatch:
 
     async def look(self) -> None:
         """Look it up now."""
-        self._note(await self._find())
+        found = await self._find()
+        if found is None and time.monotonic() < self._refused_at + _REFUSED_LATELY:
+            found = self._refusal
+        self._note(found)
+
+    def note_failure(self, error: BaseException) -> None:
+        """Note what ended work on a change set: a limit of NATS, or something else."""
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, Full):
+            cause = cause.reason if isinstance(cause, AppendRefused) else cause.__cause__
+        if cause is None or (self.problem is not None and self.problem.fault is not None):
+            return
+        remedy = next(what for text, what in _RAISE if cause.description.startswith(text))
+        self._refused_at = time.monotonic()
+        self._refusal = NatsProblem(f"NATS cannot write: {error}", f"{remedy}. {_KEPT}")
+        self._note(self._refusal)
 
     async def why_stopped(self) -> str | None:
         """Look it up now: reason why no new work may be begun; None if it may, or is not known."""

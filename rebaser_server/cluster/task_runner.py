@@ -132,6 +132,7 @@ class TaskRunner:
             end = "retried"
             metrics.RETRIES.inc()
             stats.failure(change_set, "retry scheduled", str(error))
+            self.writes.note_failure(error)
             log.warning("retry scheduled", reason=str(error), delay=error.delay)
         except HistoryInconsistent as error:
             stats.failure(change_set, "history broken", str(error))
@@ -152,6 +153,7 @@ class TaskRunner:
         elif isinstance(error, OSError | JetStreamError | ClientError) and is_transient(error):
             failed = "store failed" if isinstance(error, OSError) else "NATS failed"
             stats.failure(change_set, failed, str(error))
+            self.writes.note_failure(error)
             log.warning(failed, error=what)
         else:
             stats.failure(change_set, "work failed", what)

@@ -121,7 +121,7 @@ class RequestHandler:
 
         The commits before it are written (L1), so it is the first unsettled one of `requests`.
         """
-        cause = error.__cause__ or error
+        cause = error.reason
         refused = next((each for each in requests if not self._is_committed(each)), None)
         if refused is None or is_transient(cause):
             return RetryLater(str(error))

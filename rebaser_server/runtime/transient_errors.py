@@ -39,10 +39,6 @@ def _is_server_error(error: BaseException) -> bool:
     return isinstance(error, ApiError) and error.code >= _SERVER_ERROR
 
 
-def _is_cause_transient(error: BaseException) -> bool:
-    return error.__cause__ is not None and is_transient(error.__cause__)
-
-
 TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool]]] = {
     BaseException: False,
     OSError: True,  # the store: a full disk, a device, a timeout, an endpoint that is away
@@ -57,7 +53,7 @@ TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool
     ConsumerNotFound: True,
     WrongLastSequence: True,
     Full: True,
-    AppendRefused: _is_cause_transient,
+    AppendRefused: lambda error: isinstance(error, AppendRefused) and is_transient(error.reason),
     Unavailable: True,
     RebaserError: False,
     NotConfirmed: True,

@@ -4,9 +4,15 @@ import json
 import resource
 from pathlib import Path
 
+import pytest
+
+from rebaser_core.jetstream import StreamConfig
+from tests.helpers.batches import new_id, put
 from tests.helpers.command_line import Commands
-from tests.helpers.deployment import Deployment
+from tests.helpers.deployment import Deployment, deployed, new_change_sets
 from tests.helpers.eventually import eventually
+from tests.helpers.nats_process import NatsServer, running
+from tests.integration.test_nats_checks import OF_THE_ACCOUNT, fill
 from tests.integration.test_ops_endpoint import get, started, status_of, url_of
 
 
@@ -42,3 +48,53 @@ async def test_a_full_disk_of_nats_is_said_where_people_wait_and_look(
     await eventually(lambda: bool(daemon.said("nats writes again")), within=30)
     assert len(daemon.said("nats cannot write")) == 1
     await commands.tell("values", "set", "shop", "rate", "3", "--wait")
+
+
+FULL = {
+    "max_file": "resource limits exceeded for account",
+    "max_bytes": "maximum bytes exceeded",
+}
+"""What NATS says of a limit that is reached."""
+
+
+async def reach(deployment: Deployment, limit: str) -> None:
+    js, commits = deployment.js, deployment.subjects.commits_stream
+    if limit == "max_bytes":
+        await js.update_stream(await js.stream_config(commits) | StreamConfig(max_bytes=1))
+    else:
+        await fill(js)
+
+
+async def make_room(deployment: Deployment, limit: str) -> None:
+    js, commits = deployment.js, deployment.subjects.commits_stream
+    if limit == "max_bytes":
+        await js.update_stream(await js.stream_config(commits) | StreamConfig(max_bytes=-1))
+    else:
+        await js.delete_stream("OTHERS")
+
+
+@pytest.mark.parametrize("limit", FULL)
+async def test_a_limit_that_holds_work_up_is_named_where_people_wait_and_look(
+    tmp_path: Path, limit: str
+) -> None:
+    """Of the account or of a stream: what is full, and what raises it. All is done then."""
+    with running(NatsServer(tmp_path / "nats", OF_THE_ACCOUNT)) as nats:
+        async with deployed(nats, tmp_path) as deployment:
+            [change_set] = new_change_sets(1)
+            for _ in range(2):
+                await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
+            await reach(deployment, limit)
+            daemon = await started(deployment)
+
+            await eventually(lambda: bool(daemon.said("nats cannot write")), within=30)
+            [said] = daemon.said("nats cannot write")
+            _, ready = await get(url_of(daemon) + "readyz")
+            [rebaser] = (await status_of(daemon))["rebasers"]
+            await make_room(deployment, limit)
+            await deployment.at_rest()
+
+    assert FULL[limit] in said["reason"]
+    assert limit in said["remedy"]
+    assert json.loads(ready)["nats"] == f"{said['reason']}; {said['remedy']}"
+    assert rebaser["natsProblem"] == [said["reason"], said["remedy"]]
+    assert daemon.said("work failed") == []
