@@ -25,6 +25,7 @@ from rebaser_core.jetstream import (
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.commit_messages import UNFINISHED
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine, open_checkpoints
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
@@ -131,6 +132,8 @@ class Deployment:
         self.settings = settings
         self.subjects = Subjects(settings.nats.prefix)
         self.daemons: list[Daemon] = []
+        self.executor = ChildProcessExecutor()
+        """Computes what runs in this process compute."""
 
     async def start(
         self, name: str = "", command: Sequence[str | Path] = REBASER, **variables: str
@@ -274,6 +277,7 @@ async def deployed(
         finally:
             for daemon in deployment.daemons:
                 daemon.kill()
+            await deployment.executor.close()
 
 
 def new_change_sets(count: int) -> Sequence[ChangeSet]:

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.processor.context import Services
 from rebaser_server.service.composition import provisioner_of
 from rebaser_server.service.shared_services import build_services
@@ -15,10 +14,9 @@ from tests.helpers.deployment import Deployment
 def services_of(
     deployment: Deployment,
     instance: str = "in-test",
-    executor: ChildProcessExecutor | None = None,
     attempts: int = 5,
 ) -> Services:
-    """Services of one Rebaser; a test in which values are computed closes its executor."""
+    """Services of one Rebaser, in this process."""
     quiet_period = timedelta(seconds=0.2)
     update = {"quiet_period": quiet_period, "max_attempts": attempts}
     settings = deployment.settings.model_copy(update=update)
@@ -26,6 +24,6 @@ def services_of(
         deployment.nc,
         provisioner_of(deployment.js, settings),
         settings,
-        ValueGraph(settings, executor or ChildProcessExecutor(), 1, CostModel()),
+        ValueGraph(settings, deployment.executor, 1, CostModel()),
         Membership(deployment.nc, deployment.subjects, instance),
     )

@@ -9,7 +9,6 @@ from rebaser_core.queries.outcome_query import OutcomeQueryV1
 from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.graph_application.branches.branch_closer import BranchCloser
 from rebaser_server.graph_application.branches.branch_runner import BranchRunner
 from rebaser_server.graph_application.commands import head_request_id
@@ -59,7 +58,7 @@ class Mortal:
         """Begin, if that is to be done, and handle all requests that are there."""
         await self.branching.start()
         js, settings = self.deployment.js, self.deployment.settings
-        value_graph = ValueGraph(settings, ChildProcessExecutor(), 1, CostModel())
+        value_graph = ValueGraph(settings, self.deployment.executor, 1, CostModel())
         nc, subjects = self.deployment.nc, self.deployment.subjects
         members = Membership(nc, subjects, "mortal")
         services = build_services(nc, provisioner_of(js, settings), settings, value_graph, members)

@@ -13,7 +13,6 @@ from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.errors import AppendRefused, Fenced, RetryLater
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
@@ -166,7 +165,7 @@ async def test_a_run_that_fails_after_it_was_overtaken_ends_as_overtaken(
         deployment.nc,
         provisioner_of(deployment.js, deployment.settings),
         deployment.settings,
-        ValueGraph(deployment.settings, ChildProcessExecutor(), 1, CostModel()),
+        ValueGraph(deployment.settings, deployment.executor, 1, CostModel()),
         Membership(deployment.nc, deployment.subjects, "first"),
     )
 

@@ -6,7 +6,6 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.records.registry_records import ChangeSetStatus
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.processor.pending_work import find_work, initial_control, recheck_after_ack
 from rebaser_server.processor.processor import process
@@ -109,18 +108,14 @@ async def test_a_turn_does_not_end_between_a_request_and_the_update_that_it_need
     deployment: Deployment,
 ) -> None:
     """W10c: without a request nothing would show soon that an update is due."""
-    [change_set], executor = new_change_sets(1), ChildProcessExecutor()
-    services = services_of(deployment, executor=executor)
+    [change_set], services = new_change_sets(1), services_of(deployment)
     slots = SlotPool(deployment.js, deployment.subjects.tasks_stream, 1, Fairness())
     slot = slots.acquire(change_set)
     assert slot is not None
     slot.expired = True
     await deployment.client.enqueue_updates(*change_set, ExampleGraph().define())
 
-    try:
-        await process(services, change_set, Shutdown(), slot)
-    finally:
-        await executor.close()
+    await process(services, change_set, Shutdown(), slot)
 
     _, last = await deployment.archive(change_set).log.last()
     assert last is not None

@@ -26,7 +26,6 @@ from rebaser_core.updates import SetComputed
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.commit_log.content import Content
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.processor.application import Job, JobResult
 from rebaser_server.processor.dvu.claim import claim_update
 from rebaser_server.processor.dvu.committer import DvuCommitter, ResultNotCommitted
@@ -239,8 +238,8 @@ async def test_an_update_that_can_never_be_committed_is_dropped(deployment: Depl
 
 async def test_an_update_in_hand_outlasts_the_turn(deployment: Deployment, gate: Gate) -> None:
     """W10c: it would begin again and again while others wait and requests keep coming."""
-    [change_set], executor, burst = new_change_sets(1), ChildProcessExecutor(), 50
-    services = services_of(deployment, executor=executor)
+    [change_set], burst = new_change_sets(1), 50
+    services = services_of(deployment)
     slots = SlotPool(deployment.js, deployment.subjects.tasks_stream, 1, Fairness())
     slot = slots.acquire(change_set)
     assert slot is not None
@@ -259,7 +258,6 @@ async def test_an_update_in_hand_outlasts_the_turn(deployment: Deployment, gate:
         assert not running.done()
         gate.open()
         await asyncio.wait_for(running, 60)
-        await executor.close()
 
     claims = {line.control.claim.id for line in recorder.lines[change_set] if line.control.claim}
     assert len(claims) == 1
