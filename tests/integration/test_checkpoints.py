@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from rebaser_core.plain_json import MAX_DEPTH
 from rebaser_core.updates import PutValue, RemoveFunc, RemoveValue, SetComputed, SetValue
 from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
+from rebaser_server.store import compaction
 from rebaser_server.store.checkpoint_changes import take_changes
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
@@ -291,6 +292,24 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
         require_loads(checkpoints, graph_of(commit), commit)
     saved(checkpoints, graph_of(commit + 1), commit + 1)
     require_loads(checkpoints, graph_of(commit + 1), commit + 1)
+
+
+def test_the_tables_log_says_nothing_again_that_is_in_the_files(tmp_path, monkeypatch):
+    """However many ids a head remembers, and however long texts are, its entries stay short."""
+    monkeypatch.setattr(compaction, "MAX_FILES", 2)
+    checkpoints, graph, long = Checkpoints(str(tmp_path)), Graph(), "x" * 50_000
+    for commit in range(1, 4):
+        values = [PutValue(value_id=number, value=long) for number in (A, B)]
+        rebase(graph, commit, [function(C, long), *values])
+        changes = take_changes(graph, commit, {"n": commit, "remembered": long}, whole=False)
+        checkpoints.save(CHANGE_SET, changes)
+    assert compaction.compact(checkpoints, CHANGE_SET, 0, 0)
+    checkpoints.open(CHANGE_SET).create_checkpoint()
+
+    files = [path for path in tmp_path.rglob("_delta_log/*") if path.is_file()]
+
+    assert [path.name for path in files if path.stat().st_size > 40_000] == []
+    assert checkpoints.load(CHANGE_SET).metadata["n"] == 3
 
 
 def test_any_engine_reads_the_present_values(checkpoints):
