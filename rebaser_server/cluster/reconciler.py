@@ -45,7 +45,8 @@ class Reconciler:
     ) -> None:
         """`period`: seconds; `paused`: whether a change set gets no task (P3).
 
-        `has_room`: whether slots are free, so that checkpoints may be made up for (X2b).
+        `has_room`: whether slots are free for which no task waits, so that checkpoints may be
+        made up for (X2b).
         `few`: change sets that are listed at once.
         """
         self._few = few

@@ -32,7 +32,7 @@ class UnsavedChangeSets:
         age: float,
         free: Callable[[], int],
     ) -> None:
-        """`age`: seconds since the release; `free` counts the free slots."""
+        """`age`: seconds since the release; `free` counts the slots that no task waits for."""
         self._js = js
         self._subjects = subjects
         self._released = released

@@ -131,7 +131,7 @@ async def serve(
             services.subjects,
             period,
             pauses.is_paused,
-            has_room=lambda: work.free > 0,
+            has_room=lambda: work.spare > 0,
         )
         lease_terms = LeaseTerms(
             LeaseSettings(
@@ -164,7 +164,7 @@ async def serve(
             services.subjects,
             services.released,
             settings.quiet_period.total_seconds(),
-            lambda: work.free,
+            lambda: work.spare,
         )
         await starting.aclose()
         async with (

@@ -96,6 +96,14 @@ class SlotPool:
     def free(self) -> int:
         return self._count - len(self._leases)
 
+    @property
+    def spare(self) -> int:
+        """Free slots that no task waits for: not those that a workspace leaves to others."""
+        now = asyncio.get_running_loop().time()
+        if self._waiting or self.deferrals or now < self._tasks_waited_at + TASKS_WAIT_FOR:
+            return 0
+        return self.free
+
     async def wait_until_free(self) -> None:
         """Return once a slot is free."""
         while not self.free:
@@ -107,7 +115,7 @@ class SlotPool:
         workspace = change_set.workspace_id
         if not self._fairness.admits(workspace, len(self._of(workspace)), self.free):
             return None
-        self.deferrals.discard(change_set)
+        self.deferrals.on_taken(change_set)
         return self._lease(workspace)
 
     def _lease(self, workspace: WorkspaceId) -> SlotLease:
@@ -134,7 +142,10 @@ class SlotPool:
             raise
         finally:
             self._waiting.pop(vacated, None)
-        return vacated.result() if vacated.done() else None
+        if not vacated.done():
+            return None
+        self.deferrals.on_taken(change_set)
+        return vacated.result()
 
     def _of(self, workspace: WorkspaceId) -> dict[SlotLease, None]:
         return self._by_workspace.get(workspace, {})

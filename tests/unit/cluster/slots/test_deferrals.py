@@ -40,3 +40,14 @@ async def test_crowds_of_several_workspaces_are_no_larger_flood_than_one():
     for seconds in (1, 5, 20):
         assert sum(delay <= seconds for delay in delays) <= 2 * DEFERRED_PER_SECOND * seconds
     assert delays[-1] <= MAX_DEFERRAL
+
+
+async def test_a_process_that_takes_many_tasks_has_more_of_those_put_off_back():
+    """However many wait: at a fixed pace its slots would wait for tasks, and the crowd for both."""
+    deferrals = Deferrals()
+    for _ in range(20 * DEFERRED_PER_SECOND):
+        deferrals.on_taken(one_of(BUSY))
+
+    delays = [deferrals.defer(one_of(BUSY)) for _ in range(5_000)]
+
+    assert sum(delay <= 10 for delay in delays) >= 10 * 4 * DEFERRED_PER_SECOND

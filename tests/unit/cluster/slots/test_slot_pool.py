@@ -69,6 +69,26 @@ async def test_a_slot_given_back_can_be_taken_again():
     assert taken(process, BUSY) == 1
 
 
+async def test_the_slots_that_a_workspace_leaves_to_others_are_not_spare_while_its_tasks_wait():
+    """X2b: else its checkpoints would take its turns, a fifth of all slots' worth at a time."""
+    process, [first, second] = slots(10), [one_of(BUSY) for _ in range(2)]
+    assert process.spare == 10
+    turns = [process.acquire(one_of(BUSY)) for _ in range(8)]
+    assert process.spare == process.free == 2
+
+    process.deferrals.defer(first)
+    waits = asyncio.create_task(process.acquire_vacated(second))
+    await asyncio.sleep(0)
+    assert process.spare == 0
+
+    process.release(turns.pop())
+    assert await waits
+    assert process.spare == 0
+    process.release(turns.pop())
+    assert process.acquire(first)
+    assert process.spare == process.free == 2
+
+
 async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_over():
     process = slots(10, max_hold=0.0)
     idle, working = process.acquire(one_of(BUSY)), process.acquire(one_of(BUSY))
