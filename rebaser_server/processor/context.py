@@ -1,6 +1,5 @@
 """The services that the runs of a process share, and what one run has."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,11 +20,14 @@ from rebaser_server.processor.notifier import Notifier
 from rebaser_server.processor.ownership.held_states import HeldStates
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.concurrency import Permits, Shutdown
 
 MAX_STARTUPS: Final = 64
 """Runs that a process starts at once: if thousands start together, as after a restart, each call
 waits for all the others', until none is answered in time."""
+STARTUP_SHARE: Final = 0.25
+"""Share of a lease within which a change set should be loaded. If it takes longer, fewer are loaded
+at once: else all would lose their leases, time after time, before any has handled a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +71,8 @@ class Services:
     """Change sets whose state could not be loaded when a run last started."""
     why_stopped: Callable[[], Awaitable[str | None]] = never_stopped
     """Looks up why NATS would lose or refuse commits now; None if it would not."""
-    startup_permits: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(MAX_STARTUPS)
-    )
+    startup_permits: Permits = field(default_factory=lambda: Permits(MAX_STARTUPS))
+    """Of a run until its change set is loaded."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "held", HeldStates(self.released))

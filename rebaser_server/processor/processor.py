@@ -101,8 +101,8 @@ async def _acquire(services: Services, change_set: ChangeSet, end: LogEnd) -> Ow
 @asynccontextmanager
 async def _startup_permit(services: Services, shutdown: Shutdown) -> AsyncIterator[None]:
     async with shutdown.interrupts():
-        await services.startup_permits.acquire()
+        permit = await services.startup_permits.acquire()
     try:
         yield
     finally:
-        services.startup_permits.release()
+        services.startup_permits.release(permit)

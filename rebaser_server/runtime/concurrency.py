@@ -1,6 +1,7 @@
 """Interruptible waits, and the shutdown of the process."""
 
 import asyncio
+import math
 import signal
 from collections.abc import (
     Awaitable,
@@ -12,8 +13,9 @@ from collections.abc import (
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from rebaser_server.errors import Interrupted, RunEnded
 from rebaser_server.runtime.failures import LibraryPanicked, is_panic
@@ -87,6 +89,80 @@ def drop_error(task: asyncio.Future[Any]) -> None:
     """Keep asyncio from reporting the error of a task whose caller was cancelled."""
     if not task.cancelled():
         task.exception()
+
+
+class Permits:
+    """Permits for what several may begin at once, the first that asks the first: fewer if slow.
+
+    Work that takes too long has fewer permits from then on, down to one, and each that is quick
+    adds a little. So a process that lacks time begins less, but finishes that.
+    """
+
+    _DEEPEST_CUT: Final = 0.25
+    _STUCK: Final = 4
+    """Times of what is quick after which others go on without waiting for the work."""
+
+    def __init__(
+        self, most: int, quick: float = math.inf, clock: Callable[[], float] | None = None
+    ) -> None:
+        """`most`: permits while all work is over within `quick` seconds (default: any time).
+
+        `clock`: returns seconds (default: the loop's).
+        """
+        self._most = most
+        self._quick = quick
+        self._clock = clock or (lambda: asyncio.get_running_loop().time())
+        self._limit = float(most)
+        self._cut_at = -math.inf
+        self._held: dict[object, tuple[float, asyncio.TimerHandle | None]] = {}
+        """Since when each permit is held, and what ends it."""
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    @property
+    def limit(self) -> int:
+        """Permits that there are now."""
+        return int(self._limit)
+
+    async def acquire(self) -> object:
+        """Return a permit, once there is one, for `release`."""
+        loop, permit = asyncio.get_running_loop(), object()
+        if self._waiting or len(self._held) >= self.limit:
+            turn: asyncio.Future[None] = loop.create_future()
+            self._waiting[turn] = None
+            try:
+                await turn
+            except asyncio.CancelledError:
+                del self._waiting[turn]
+                self._wake()
+                raise
+            del self._waiting[turn]
+        end = None
+        if self._quick < math.inf:
+            end = loop.call_later(self._STUCK * self._quick, self.release, permit)
+        self._held[permit] = self._clock(), end
+        return permit
+
+    def release(self, permit: object) -> None:
+        """Give the permit back, by which it is known how long the work took; once or more."""
+        if permit not in self._held:
+            return
+        held, now = len(self._held), self._clock()
+        since, end = self._held.pop(permit)
+        if end is not None:
+            end.cancel()
+        if now - since <= self._quick:
+            self._limit = min(self._most, self._limit + 1 / self._limit)
+        elif since >= self._cut_at:  # else the last cut was for it, too
+            cut = max(self._DEEPEST_CUT, self._quick / (now - since))
+            self._limit = max(1.0, min(self._limit, held) * cut)
+            self._cut_at = now
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let as many go on as there are permits; they take them a moment later."""
+        for turn in islice(self._waiting, max(0, self.limit - len(self._held))):
+            if not turn.done():
+                turn.set_result(None)
 
 
 class WatchedLock(asyncio.Lock):

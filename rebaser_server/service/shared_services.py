@@ -14,12 +14,19 @@ from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.retention import Retention
 from rebaser_server.commit_log.stores import open_batch_store
 from rebaser_server.processor.application import Application
-from rebaser_server.processor.context import ProcessorSettings, Services, never_stopped
+from rebaser_server.processor.context import (
+    MAX_STARTUPS,
+    STARTUP_SHARE,
+    ProcessorSettings,
+    Services,
+    never_stopped,
+)
 from rebaser_server.processor.former_owners import FormerOwners
 from rebaser_server.processor.notifier import Notifier
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.query_service import QueryService
+from rebaser_server.runtime.concurrency import Permits
 from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry.work_stats import WorkStats
 
@@ -59,6 +66,7 @@ def build_services(
         ),
         ReleasedStates(settings.released_bytes),
         why_stopped=why_stopped,
+        startup_permits=Permits(MAX_STARTUPS, settings.ack_wait.total_seconds() * STARTUP_SHARE),
     )
 
 

@@ -199,6 +199,7 @@ class _Round:
             kinds=size.kinds,
             lacking=[
                 "a plan",
+                "patience",
                 *(n for n in ("spark", "cluster") if not getattr(size, n)),
                 *(place for place in ("standalone", "connect") if size.spark_place != place),
             ],

@@ -13,6 +13,7 @@ SCENARIOS: Final[dict[str, dict[str, Any]]] = {
     "ids": {"crowded": True},
     "settings": {"settings_differ": True},
     "upgrade": {"upgrading": True, "window": 45.0, "faults": 5},
+    "starved": {"kinds": ("starve_all_daemons",), "faults": 1, "daemons": 2, "change_sets": 40},
     "cluster": {"cluster": True, "rest_within": 180.0},
     "spark": {"spark": True, "daemons": 2, "rest_within": 240.0},
     "standalone": {"spark": True, "spark_place": "standalone", "daemons": 2, "rest_within": 300.0},
@@ -21,7 +22,8 @@ SCENARIOS: Final[dict[str, dict[str, Any]]] = {
 """`hostile`: clients that do all that the accounts of `deploy/nats` permit; `open`: without these
 accounts; `full`: many change sets, few slots and a full queue of requests; `ids`: requests that
 are repeated behind 1,100 others; `settings`: daemons whose settings differ; `upgrade`: daemons of
-two releases, exchanged one by one; `cluster`: three NATS servers and three replicas; `spark`: real
+two releases, exchanged one by one; `starved`: daemons without processor time;
+`cluster`: three NATS servers and three replicas; `spark`: real
 Spark in the daemons; `standalone`: on a cluster of its own; `connect`: on a Connect server."""
 
 _TURNS: Final = (

@@ -8,6 +8,7 @@ import pytest
 
 from rebaser_server.errors import Interrupted
 from rebaser_server.runtime.concurrency import (
+    Permits,
     Shutdown,
     WorkThreads,
     finish,
@@ -145,3 +146,68 @@ async def test_what_ends_the_process_leaves_a_thread_as_it_is():
 
     with WorkThreads() as threads, pytest.raises(SystemExit):
         threads.submit(leave).result()
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+async def test_of_work_that_takes_too_long_less_is_begun_at_once_and_always_some():
+    clock = Clock()
+    permits = Permits(64, 0.5, clock)
+    for _ in range(4):
+        held = [await permits.acquire() for _ in range(permits.limit)]
+        clock.now += 5
+        for permit in held:
+            permits.release(permit)
+
+    assert permits.limit == 1
+    for _ in range(3_000):
+        permits.release(await permits.acquire())
+    assert permits.limit == 64
+
+
+async def test_work_that_was_begun_together_and_too_slowly_counts_once():
+    """However many lost their leases to one halt of the machine."""
+    clock = Clock()
+    permits = Permits(64, 0.5, clock)
+    held = [await permits.acquire() for _ in range(40)]
+    clock.now += 1
+    for permit in held:
+        permits.release(permit)
+
+    assert permits.limit == 20
+
+
+async def test_who_waits_for_a_permit_gets_it_in_turn_and_leaves_it_to_the_next_if_cancelled():
+    permits = Permits(1)
+    held = await permits.acquire()
+    first, cancelled, last = [asyncio.create_task(permits.acquire()) for _ in range(3)]
+    await asyncio.sleep(0)
+    permits.release(held)
+    permits.release(held)
+
+    got = await first
+    assert not cancelled.done()
+    assert not last.done()
+    permits.release(got)
+    cancelled.cancel()
+    with suppress(asyncio.CancelledError):
+        await cancelled
+    assert await last
+
+
+async def test_work_that_is_stuck_keeps_others_from_nothing():
+    permits = Permits(1, 0.001)
+    stuck = await permits.acquire()
+
+    other = await permits.acquire()
+
+    assert other is not stuck
+    permits.release(stuck)
