@@ -2,7 +2,8 @@
 
 JetStreamError
 ├── NatsUnreachable            no answer: whether the server did it is unknown
-│   └── NoResponders       nothing listens on the subject, as the server says
+│   ├── NoResponders       nothing listens on the subject, as the server says
+│   └── TlsFailed          a server is there, and one side does not accept the other's TLS
 ├── NotListed              connected, and not done with a long list in time
 ├── BadServerUrl           not the URL of a NATS server; nothing was tried
 ├── Unsendable             never left us and never will: subject or header not allowed
@@ -70,6 +71,13 @@ class BadServerUrl(JetStreamError, ValueError):
 
 class NoResponders(NatsUnreachable):
     """Nothing listens on the subject: the server said so, at once."""
+
+
+class TlsFailed(NatsUnreachable):
+    """A server answers, and one side does not accept what the other has for TLS.
+
+    Certificates may be renewed in their files while this is tried again.
+    """
 
 
 class Unsendable(JetStreamError):

@@ -6,7 +6,7 @@ from typing import Final
 
 from nats.aio.client import Client
 
-from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable
+from rebaser_core.jetstream import ConnectOptions, JetStream, TlsFailed
 from rebaser_server.settings.access import NatsSettings, NatsTlsSettings
 from rebaser_server.settings.settings import Settings
 
@@ -46,7 +46,7 @@ def _tls_context(settings: NatsTlsSettings) -> ssl.SSLContext:
             context.load_cert_chain(settings.certificate, settings.key, password=_no_password)
     except OSError as error:  # an `SSLError` is one
         files = ", ".join(str(f) for f in (settings.ca, settings.certificate, settings.key) if f)
-        raise NatsUnreachable(f"REBASER_NATS__TLS__*: {files}: {error}") from error
+        raise TlsFailed(f"REBASER_NATS__TLS__*: {files}: {error}") from error
     return context
 
 

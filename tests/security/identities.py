@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ class Certificates:
     client: Path
     stranger: Path
     """A client's certificate, of an authority that the server does not know."""
+    expired: Path
+    """The server's, which ended yesterday."""
+    elsewhere: Path
+    """The server's, of another name than that of its address."""
 
     def server_config(self, more: str = "") -> str:
         return f'tls {{ cert_file: "{self.server}", key_file: "{self.server}", {more} }}'
@@ -35,11 +40,10 @@ def certificates(directory: Path) -> Certificates:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(directory / "ca.pem"))
 
-    def written(name: str, by: trustme.CA, *identities: str) -> Path:
+    def written(name: str, by: trustme.CA, *identities: str, end: datetime | None = None) -> Path:
         file = directory / f"{name}.pem"
-        by.issue_cert(*identities, common_name=name).private_key_and_cert_chain_pem.write_to_path(
-            str(file)
-        )
+        made = by.issue_cert(*identities, common_name=name, not_after=end)
+        made.private_key_and_cert_chain_pem.write_to_path(str(file))
         return file
 
     return Certificates(
@@ -47,6 +51,8 @@ def certificates(directory: Path) -> Certificates:
         written("server", authority, "127.0.0.1", "nats.internal"),
         written("client", authority, "client@rebaser.test"),
         written("stranger", trustme.CA(), "stranger@rebaser.test"),
+        written("expired", authority, "127.0.0.1", end=datetime.now(UTC) - timedelta(days=1)),
+        written("elsewhere", authority, "nats.internal"),
     )
 
 

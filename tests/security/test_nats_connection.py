@@ -6,7 +6,7 @@ import os
 import ssl
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,15 @@ import pytest
 from rebaser_client.client import connect
 from rebaser_client.errors import Unreachable as ClientUnreachable
 from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable, connected
+from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.settings.nats_connection import connect_options
 from rebaser_server.settings.settings import Settings
+from tests.helpers.command_line import run_command
 from tests.helpers.deployment import SCALED, Daemon
+from tests.helpers.eventually import eventually
 from tests.helpers.listener import listening
 from tests.helpers.nats_process import NatsServer, running
-from tests.security.identities import certificates, new_key, operator
+from tests.security.identities import Certificates, certificates, new_key, operator
 
 
 @dataclass
@@ -191,6 +194,77 @@ async def test_a_server_with_an_untrusted_certificate_is_refused(tmp_path: Path)
     ):
         async with connect(server.url.replace("nats:", "tls:"), connect_timeout=1):
             pass
+
+
+def _unknown(made: Certificates) -> tuple[str, dict[str, Path]]:
+    return made.server_config(), {}
+
+
+def _expired(made: Certificates) -> tuple[str, dict[str, Path]]:
+    return replace(made, server=made.expired).server_config(), {"CA": made.ca}
+
+
+def _misnamed(made: Certificates) -> tuple[str, dict[str, Path]]:
+    return replace(made, server=made.elsewhere).server_config(), {"CA": made.ca}
+
+
+def _anonymous(made: Certificates) -> tuple[str, dict[str, Path]]:
+    return made.asks_for_certificates, {"CA": made.ca}
+
+
+def _strange(made: Certificates) -> tuple[str, dict[str, Path]]:
+    return made.asks_for_certificates, {"CA": made.ca, "CERTIFICATE": made.stranger}
+
+
+def _plain(made: Certificates) -> tuple[str, dict[str, Path]]:
+    return "", {"CA": made.ca}
+
+
+def _no_authority(made: Certificates) -> tuple[str, dict[str, Path]]:
+    made.ca.write_text("")
+    return made.server_config(), {"CA": made.ca}
+
+
+TLS_FAULTS = {
+    "unable to get local issuer certificate": _unknown,
+    "certificate has expired": _expired,
+    "certificate is not valid for '127.0.0.1'": _misnamed,
+    "certificate required": _anonymous,
+    "unknown ca": _strange,
+    "does not offer it": _plain,
+    "no certificate or crl found": _no_authority,
+}
+
+
+@pytest.mark.parametrize("reason", TLS_FAULTS)
+def test_where_tls_fails_a_command_says_why_and_which_settings_count(
+    tmp_path: Path, reason: str
+) -> None:
+    """NATS runs, and is at that address: to look for it would lead astray."""
+    config, files = TLS_FAULTS[reason](certificates(tmp_path / "pem"))
+    with running(NatsServer(tmp_path / "nats", config)) as server:
+        variables = {f"REBASER_NATS__TLS__{name}": str(file) for name, file in files.items()}
+        variables["REBASER_NATS__URL"] = server.url.replace("nats:", "tls:")
+        variables["REBASER_NATS__CONNECT_TIMEOUT"] = "0.5"
+        done = run_command(["queue"], variables)
+
+    assert done.code == Exit.NO_NATS
+    assert reason in done.err
+    assert "REBASER_NATS__TLS__CA" in done.err.splitlines()[-1]
+    assert "Does NATS run" not in done.err
+
+
+async def test_a_connection_over_tls_ends_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each command would print it."""
+    way = _tls(tmp_path)
+    with running(NatsServer(tmp_path / "nats", way.config)) as server:
+        async with connected(connect_options(settings(server, **way.settings))) as nc:
+            await asyncio.to_thread(server.stop)
+            await eventually(lambda: not nc.is_connected)
+
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 @pytest.mark.parametrize("content", ["", "-----BEGIN NATS USER JWT-----\n"])

@@ -21,8 +21,8 @@ from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_core.jetstream.connection.login import Login, requires_tls, without_credentials
 from rebaser_core.jetstream.connection.message_limits import MAX_CONTROL_LINE
 from rebaser_core.jetstream.connection.nats_errors import propagate_cancellation
-from rebaser_core.jetstream.connection.secure_client import SecureClient, is_refusal
-from rebaser_core.jetstream.errors import BadServerUrl, NatsUnreachable
+from rebaser_core.jetstream.connection.secure_client import NotEncrypted, SecureClient, is_refusal
+from rebaser_core.jetstream.errors import BadServerUrl, NatsUnreachable, TlsFailed
 
 log: Final = logging.getLogger(__name__)
 
@@ -103,6 +103,7 @@ async def connected(
         NatsUnreachable: credentials or key cannot be read; or every server refused the first
             connection, or has a name that does not resolve; or there was none within
             `connect_timeout`, which names every reason met.
+        TlsFailed: the same, and TLS was a reason.
     """
     nc = SecureClient()
     nc.max_control_line = options.max_control_line
@@ -168,12 +169,18 @@ async def _connect(
                 )
         has_connected = True
     except TimeoutError:
-        raise NatsUnreachable(
+        kind = TlsFailed if any(map(_is_of_tls, reasons.values())) else NatsUnreachable
+        raise kind(
             f"no connection to {options.redacted_servers} within {options.connect_timeout} s"
             + (f": {'; '.join(reasons)}" if reasons else "")
         ) from next(reversed(reasons.values()), None)
     except (nats.errors.Error, OSError) as error:
-        raise NatsUnreachable(f"cannot connect to {options.redacted_servers}: {error}") from error
+        kind = TlsFailed if _is_of_tls(error) else NatsUnreachable
+        raise kind(f"cannot connect to {options.redacted_servers}: {error}") from error
+
+
+def _is_of_tls(error: Exception) -> bool:
+    return isinstance(error, (ssl.SSLError, NotEncrypted))
 
 
 def _is_absent(error: Exception) -> bool:

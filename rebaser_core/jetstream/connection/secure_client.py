@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import nats.errors
 from nats.aio.client import RawCredentials, Srv
+from nats.aio.transport import TcpTransport
 
 from rebaser_core.jetstream.connection.fast_client import FastClient
 from rebaser_core.jetstream.connection.login import Login
@@ -28,6 +29,25 @@ class NotEncrypted(nats.errors.Error):
         return "TLS is configured, and the server does not offer it"
 
 
+class TlsTransport(TcpTransport):
+    """As nats-py's, with a reader and a protocol that know of the connection in TLS.
+
+    Without, asyncio warns when the connection ends, and reads on however much waits to be read.
+    """
+
+    def __init__(self, opened: TcpTransport) -> None:
+        vars(self).update(vars(opened))
+
+    async def connect_tls(self, *where: Any, **how: Any) -> None:
+        await super().connect_tls(*where, **how)
+        if self._io_writer is None:
+            return
+        encrypted = self._io_writer.transport
+        protocol: asyncio.BaseProtocol | None = encrypted.get_protocol()
+        if protocol is not None:  # it is gone once the other side refused
+            protocol.connection_made(encrypted)
+
+
 class SecureClient(FastClient):
     """If TLS is configured, it sends nothing without TLS, nor to a server it cannot verify.
 
@@ -46,6 +66,8 @@ class SecureClient(FastClient):
             await asyncio.sleep(REFUSED_WAIT)
         self._log_in()
         await super()._connect_to_server(s)
+        if isinstance(self._transport, TcpTransport):
+            self._transport = TlsTransport(self._transport)
 
     def _log_in(self) -> None:
         """Have nats-py use the secrets as they are now."""

@@ -4,7 +4,7 @@ from typing import Final
 
 from rebaser_client import errors as client
 from rebaser_core.errors import MalformedMessage, NewerVersion
-from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound
+from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound, TlsFailed
 from rebaser_server.commands.support.permissions import NotPermitted
 from rebaser_server.commands.support.waiting import NotInTime
 from rebaser_server.errors import (
@@ -21,6 +21,15 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         (
             "Commands need an operator's permissions: set REBASER_NATS__USER and its password, or "
             "its credentials. docs/security.md lists the permissions."
+        ),
+    ),
+    (
+        TlsFailed,
+        (
+            "NATS answers, and TLS fails. REBASER_NATS__TLS__CA has the authority of NATS's "
+            "certificate, …__HOSTNAME the name in it where the URL has another; …__CERTIFICATE "
+            "and …__KEY are ours, where NATS asks for them. A URL that begins with tls://, or "
+            "REBASER_NATS__TLS__CA, wants TLS."
         ),
     ),
     (

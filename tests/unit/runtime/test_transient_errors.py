@@ -25,6 +25,7 @@ WAITED_FOR = {
     "StreamFull",
     "StreamNotFound",
     "SubjectFull",
+    "TlsFailed",
     "NatsUnreachable",
     "NoResponders",
     "Unavailable",
