@@ -34,7 +34,15 @@ async def _watch(deployment: "Deployment", arguments: argparse.Namespace) -> Non
 
 
 def _line(activity: "ActivityV1") -> str:
+    details = " ".join(f"{key}={value}" for key, value in activity.details.items())
+    return f"{_time(activity)}  {activity.kind.value:<15} {details}"
+
+
+def _time(activity: "ActivityV1") -> str:
+    """When it was published, by its id; the id itself where no calendar has that time."""
     from rebaser_core.records.registry_records import utc_text
 
-    details = " ".join(f"{key}={value}" for key, value in activity.details.items())
-    return f"{utc_text(activity.id.datetime)}  {activity.kind.value:<15} {details}"
+    try:
+        return utc_text(activity.id.datetime)
+    except (ValueError, OverflowError):
+        return str(activity.id)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.ids import ChangeSet
+from rebaser_core.activities import Activity, ActivityKind, ActivityV1
+from rebaser_core.ids import ChangeSet, RequestId
 from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -190,6 +191,37 @@ async def test_watch_prints_activities_until_it_is_ended(
     assert await process.wait() == 130
     wanted = ["taken", "requestApplied", "dvuStarted", "dvuFinished", "quiet"]
     assert [kind for kind in dict.fromkeys(told) if kind in wanted] == wanted
+
+
+async def test_watch_goes_on_after_an_activity_whose_id_is_of_a_time_that_no_calendar_has(
+    deployment: Deployment,
+) -> None:
+    """An id goes on to the year 10889, and who may publish an activity chooses it."""
+    [change_set] = new_change_sets(1)
+    process = await asyncio.create_subprocess_exec(
+        *(REBASER, "watch", *map(str, change_set)),
+        env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    subject = deployment.subjects.activities(change_set)
+    await eventually(lambda: heard_by_anyone(deployment, subject), within=30)
+    latest = ActivityV1(
+        id=RequestId.from_str("7" + 25 * "Z"),
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        kind=ActivityKind.QUIET,
+    )
+    headers, payload = Activity.encode(latest)
+
+    for _ in range(2):
+        await deployment.nc.publish(subject, payload, headers=headers)
+
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        lines = [await process.stdout.readline() for _ in range(2)]
+    process.kill()
+    await process.wait()
+    assert [line.split() for line in lines] == 2 * [[str(latest.id).encode(), b"quiet"]]
 
 
 async def heard_by_anyone(deployment: Deployment, subject: str) -> bool:
