@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Never
 
 import structlog
@@ -10,7 +10,7 @@ import structlog
 from rebaser_client.registry import Registry
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.jetstream import JetStream, JetStreamError, KeyValue
 from rebaser_core.records.registry_records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
@@ -68,7 +68,7 @@ class DeletedDataJob:
         """
         self._unreadable.clear()
         records = [record async for record in self._registry.change_sets(None)]
-        due = [record for record in records if self._is_due(record)]
+        due = await self._due(records)
         pinned = await self._pinned(records) if due else set()
         gone = []
         for record in due:
@@ -87,6 +87,22 @@ class DeletedDataJob:
         self._unreadable.add(key.partition(".")[0])
         with contained("record", key=key):
             raise error
+
+    async def _due(self, records: Iterable[ChangeSetRecordV1]) -> list[ChangeSetRecordV1]:
+        """Return those due by Rebasers' clocks and by NATS's: a wrong clock makes nothing old."""
+        due = [record for record in records if self._is_due(record)]
+        if not due:
+            return []
+        name = self._subjects.change_sets_bucket
+        latest = (await self._js.stream_info(f"KV_{name}")).ts - timedelta(seconds=self._keep)
+        bucket = KeyValue(self._js, name)
+        keys = [f"{record.workspace_id}.{record.change_set_id}" for record in due]
+        stored = [await bucket.last(key) for key in keys]
+        return [
+            record
+            for record, entry in zip(due, stored, strict=True)
+            if entry is not None and entry.created <= latest
+        ]
 
     def _is_due(self, record: ChangeSetRecordV1) -> bool:
         if record.standing != ChangeSetStatus.DELETED or record.closed_at is None:

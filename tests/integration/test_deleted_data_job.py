@@ -3,6 +3,7 @@
 import pytest
 
 from rebaser_client.errors import NoSuchChangeSet, RequestRefused
+from rebaser_client.registry import Registry
 from rebaser_server.cluster.deleted_data_job import DeletedDataJob
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.files.shared_files import SharedFiles
@@ -16,12 +17,12 @@ async def begun(deployment: Deployment) -> Team:
     return await Team(deployment).begin()
 
 
-async def forget(deployment: Deployment) -> None:
+async def forget(deployment: Deployment, keep: float = 0) -> None:
     """What a Rebaser does once the retention time is over."""
     js, subjects = deployment.js, deployment.subjects
     files = SharedFiles(deployment.settings.store.root)
     await DeletedDataJob(
-        js, subjects, files, Membership(deployment.nc, subjects, "me"), keep=0
+        js, subjects, files, Membership(deployment.nc, subjects, "me"), keep=keep
     ).purge()
 
 
@@ -45,6 +46,22 @@ async def test_a_workspace_is_deleted_with_its_branches_and_then_forgotten(
     assert await team.workspaces.change_sets(team.id, closed=True) == []
     with pytest.raises(NoSuchChangeSet):
         await team.workspaces.delete_workspace(team.id)
+
+
+async def test_a_clock_of_years_ago_makes_no_deleted_data_old(deployment: Deployment) -> None:
+    """The Rebaser that closed the branch went by it; NATS knows when that was."""
+    team = await begun(deployment)
+    branch = await team.fork()
+    await team.workspaces.delete(*branch)
+    registry = Registry(deployment.js, deployment.subjects)
+    long_ago = {"closed_at": "1972-02-22T21:35:54.900Z"}
+    await registry.update(branch, lambda record: record.model_copy(update=long_ago))
+
+    await forget(deployment, keep=3600)
+
+    assert (await registry.change_set(branch)).standing == "deleted"
+    await forget(deployment)
+    assert not await registry.has_change_set(branch)
 
 
 async def test_a_head_is_not_deleted_by_itself(deployment: Deployment) -> None:
