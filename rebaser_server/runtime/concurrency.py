@@ -12,6 +12,7 @@ from collections.abc import (
 )
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from errno import EAGAIN
 from functools import partial
 from itertools import islice
 from types import TracebackType
@@ -23,11 +24,14 @@ from rebaser_server.runtime.failures import LibraryPanicked, is_panic
 T = TypeVar("T")
 P = ParamSpec("P")
 
+_PROCESS_LIMITS: Final = "a limit of processes and threads is reached, of the user or the container"
+
 
 class WorkThreads(ThreadPoolExecutor):
     """Threads for blocking work, in which a panic of a library is an error of that work alone.
 
-    As a `BaseException` it would end every task group up to the process.
+    As a `BaseException` it would end every task group up to the process. Where a limit of
+    processes forbids another thread, the work waits for those that are there.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -35,8 +39,21 @@ class WorkThreads(ThreadPoolExecutor):
 
         Raises:
             LibraryPanicked: from the result, in place of a panic.
+            BlockingIOError: there is no thread, and none can be started.
         """
         return super().submit(partial(_without_panic, fn, *args, **kwargs))
+
+    def _adjust_thread_count(self) -> None:
+        """Start a thread for what was submitted, if there may be more.
+
+        Raises:
+            BlockingIOError: there is none, and none can be started.
+        """
+        try:
+            super()._adjust_thread_count()
+        except RuntimeError as error:  # "can't start new thread"
+            if not self._threads:
+                raise BlockingIOError(EAGAIN, f"{error}: {_PROCESS_LIMITS}") from error
 
 
 def _without_panic(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,7 +1,6 @@
 """One run of a plan's units: which parts are done, which tasks are next, how far it is."""
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
@@ -21,6 +20,7 @@ from rebaser_server.compute.units.run_store import (
 )
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import count_values, digest_of, read_limits
+from rebaser_server.runtime.concurrency import WorkThreads
 
 INLINE_UNIT_BYTES: Final = 256 * 1024
 """Octets of a unit that travels with the job; a larger one lies in the run store, if there is one:
@@ -96,7 +96,7 @@ class DvuRun:
             if self._is_in_store(number) and f"{self._digests[number]}.blob" not in names
         }
         if missing:
-            with ThreadPoolExecutor(_PUT_CONCURRENCY) as pool:
+            with WorkThreads(_PUT_CONCURRENCY) as pool:
                 list(pool.map(store.put_unit, missing.keys(), missing.values()))
 
     def record(self, number: int, answer: bytes) -> None:

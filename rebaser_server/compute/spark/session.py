@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from subprocess import Popen
 from threading import Lock
@@ -13,6 +12,7 @@ from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.launch import launch
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.scratch import ScratchDirectory
+from rebaser_server.runtime.concurrency import WorkThreads
 from rebaser_server.runtime.failures import EvaluatorAway
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SessionHolder:
                 self._stop()
             if self._running is None:
                 # On the main thread, Spark would take Ctrl-C over.
-                with ThreadPoolExecutor(1) as thread:
+                with WorkThreads(1) as thread:
                     starting = thread.submit(_start, self._options, self._on_launched)
                     try:
                         self._running = starting.result()

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +26,7 @@ from rebaser_server.compute.spark.session import SessionHolder
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.runtime.concurrency import WorkThreads
 from rebaser_server.runtime.turns import Turns
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
@@ -56,7 +57,7 @@ class SparkExecutor:
         self._has_computed = False
         self._session = SessionHolder(options)
         self._turns = Turns(max_concurrent_runs)
-        self._threads = ThreadPoolExecutor(max_concurrent_runs, thread_name_prefix="spark-run")
+        self._threads = WorkThreads(max_concurrent_runs, thread_name_prefix="spark-run")
 
     @property
     def jvm_pid(self) -> int | None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from contextlib import suppress
+from threading import Event, Thread
 
 import pytest
 
@@ -211,3 +212,36 @@ async def test_work_that_is_stuck_keeps_others_from_nothing():
 
     assert other is not stuck
     permits.release(stuck)
+
+
+def test_work_waits_for_the_threads_there_are_where_no_other_may_be_started(monkeypatch):
+    """It counts as no failure of what was to be done: a request would be buried for it."""
+    begun, end = Event(), Event()
+
+    def occupy():
+        begun.set()
+        end.wait()
+
+    with WorkThreads(4) as threads:
+        first = threads.submit(occupy)
+        begun.wait()
+        monkeypatch.setattr(Thread, "start", refuse)
+
+        try:
+            second = threads.submit(lambda: 7)
+        finally:
+            end.set()
+
+        assert (first.result(), second.result()) == (None, 7)
+
+
+def test_without_any_thread_work_is_refused_as_by_the_system(monkeypatch):
+    """Such an error of the system is waited for."""
+    monkeypatch.setattr(Thread, "start", refuse)
+
+    with WorkThreads() as threads, pytest.raises(BlockingIOError, match="limit of processes"):
+        threads.submit(lambda: 7)
+
+
+def refuse(_):
+    raise RuntimeError("can't start new thread")
