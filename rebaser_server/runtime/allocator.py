@@ -16,6 +16,20 @@ ARENAS: Final = 2
 by default there are eight for each processor."""
 
 
+_OF_LIBRARIES: Final = ("_RJEM_MALLOC_CONF", "JE_ARROW_MALLOC_CONF")
+"""Variables with settings of the allocators of Delta and Arrow, read as these are loaded.
+
+By default each has threads of its own. Where a limit of processes forbids them, it writes a line
+to stderr for each that it cannot start, some ten thousand in a second.
+"""
+
+
+def quiet_allocators() -> None:
+    """Have Delta and Arrow free memory without threads, unless their settings are given."""
+    for variable in _OF_LIBRARIES:
+        os.environ.setdefault(variable, "background_thread:false")
+
+
 def limit_kept_memory() -> bool:
     """Have glibc keep little of what is freed; whether the settings are in force.
 

@@ -24,7 +24,7 @@ from rebaser_server.runtime.failures import LibraryPanicked, is_panic
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_PROCESS_LIMITS: Final = "a limit of processes and threads is reached, of the user or the container"
+PROCESS_LIMITS: Final = "a limit of processes and threads is reached, of the user or the container"
 
 
 class WorkThreads(ThreadPoolExecutor):
@@ -53,7 +53,7 @@ class WorkThreads(ThreadPoolExecutor):
             super()._adjust_thread_count()
         except RuntimeError as error:  # "can't start new thread"
             if not self._threads:
-                raise BlockingIOError(EAGAIN, f"{error}: {_PROCESS_LIMITS}") from error
+                raise BlockingIOError(EAGAIN, f"{error}: {PROCESS_LIMITS}") from error
 
 
 def _without_panic(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TextIO
 
@@ -114,8 +115,11 @@ class _Repetitions:
         with self._lock:
             left_out = self._kind((event["level"], kind)).admit(event, time.monotonic())
             if left_out is None and not self._has_thread:
-                self._has_thread = True
-                threading.Thread(target=self._tell_overdue, name="log counts", daemon=True).start()
+                teller = threading.Thread(target=self._tell_overdue, name="log counts", daemon=True)
+                with suppress(RuntimeError):  # no more threads: the next line left out tries again
+                    self._has_thread = True
+                    teller.start()
+                self._has_thread = teller.is_alive()
         if left_out is None:
             raise structlog.DropEvent
         return {**event, MORE: left_out} if left_out else event

@@ -12,12 +12,14 @@ from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import Context
+from errno import EAGAIN
 from typing import Any, Final, Self, cast
 
 import structlog
 
 from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.runs.local_worker import LENGTH
+from rebaser_server.runtime.concurrency import PROCESS_LIMITS
 
 _STDERR: Final = 2
 _READ_AHEAD: Final = 1 << 16
@@ -136,17 +138,24 @@ class WorkerProcess:
     async def start(cls) -> Self:
         """Return once it has loaded what it needs, which takes longer than most tasks.
 
-        Raises `EOFError`: it ended before. Cancelled, it leaves no process.
+        Cancelled, it leaves no process.
+
+        Raises:
+            EOFError: it ended before.
+            BlockingIOError: it, or the thread that waits for its end, could not be started.
         """
-        transport, protocol = await asyncio.get_running_loop().subprocess_exec(
-            _Protocol,
-            *(sys.executable, "-P", "-m", "rebaser_server.compute.runs.local_worker"),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env=child_environment(),
-            start_new_session=True,
-        )
+        try:
+            transport, protocol = await asyncio.get_running_loop().subprocess_exec(
+                _Protocol,
+                *(sys.executable, "-P", "-m", "rebaser_server.compute.runs.local_worker"),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=child_environment(),
+                start_new_session=True,
+            )
+        except RuntimeError as error:  # "can't start new thread"; its pipes end with the transport
+            raise BlockingIOError(EAGAIN, f"{error}: {PROCESS_LIMITS}") from error
         child = cls(transport, protocol)
         try:
             await child._reply(child._read())

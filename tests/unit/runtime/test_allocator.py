@@ -54,3 +54,30 @@ def test_what_large_arrays_had_is_given_back() -> None:
 
 def test_settings_of_the_environment_stay() -> None:
     assert run("limited", MALLOC_ARENA_MAX="3")[0] is False
+
+
+QUIET = """
+import os, sys, tempfile
+from rebaser_server.runtime.allocator import quiet_allocators
+
+if sys.argv[1] == "quiet":
+    quiet_allocators()
+import pyarrow, deltalake
+
+table = pyarrow.table({"number": list(range(1000))})
+with tempfile.TemporaryDirectory() as directory:
+    deltalake.write_deltalake(directory, table)
+threads = [open(f"/proc/self/task/{each}/comm").read() for each in os.listdir("/proc/self/task")]
+print(sum("jemalloc" in name for name in threads))
+"""
+
+
+def test_the_allocators_of_tables_have_no_threads() -> None:
+    """Where a limit forbids them, they would fill the log with complaints."""
+
+    def threads(mode: str) -> int:
+        command = [sys.executable, "-c", QUIET, mode]
+        return int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+    assert threads("quiet") == 0
+    assert threads("as it is") > 0

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -124,6 +125,25 @@ async def test_the_same_line_again_and_again_is_counted(
     assert (first["attempt"], logs.MORE in first) == (0, False)
     assert (last["attempt"], last[logs.MORE]) == (4_999, 4_998)
     assert (last["event"], last["error"], last["instance"]) == ("round failed", "no NATS", "a")
+
+
+async def test_a_line_that_is_left_out_fails_nothing_where_no_thread_may_be_started(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is counted all the same, and told with a later one."""
+
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    logs.configure("a", "json")
+    with monkeypatch.context() as limited:
+        limited.setattr(Thread, "start", refuse)
+        for _ in range(3):
+            structlog.get_logger().warning("round failed", error="no NATS")
+
+    structlog.get_logger().warning("round failed", error="no NATS")
+
+    assert len(await _counted(capsys, 4)) == 2
 
 
 async def test_lines_of_one_kind_are_counted_beyond_a_number_however_they_differ(
