@@ -24,7 +24,7 @@ def failing(step: str) -> Sequence[str | Path]:
     return (sys.executable, Path(__file__), step)
 
 
-def _raising(error: Exception) -> Callable[..., Never]:
+def raising(error: Exception) -> Callable[..., Never]:
     def fail(*_: object, **__: object) -> Never:
         raise error
 
@@ -39,11 +39,11 @@ def _die(*_: object, **__: object) -> Never:
 
 def arm(step: str) -> None:
     if step == PLANNING:
-        update_planner.plan = _raising(MemoryError("no room for a plan"))
+        update_planner.plan = raising(MemoryError("no room for a plan"))
     elif step == DYING:
         update_planner.plan = _die
     elif step == GATHERING:
-        planner.collect = _raising(pa.ArrowInvalid("too large"))
+        planner.collect = raising(pa.ArrowInvalid("too large"))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A function that crashes its evaluator fails values, never all updates of its change set."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ async def daemon(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.Mon
     functions = tmp_path / "functions"
     functions.mkdir()
     install(functions, "rebaser_crashing", CRASHING, {"crash": "rebaser_crashing:crash"})
-    monkeypatch.setenv("PYTHONPATH", str(functions))
+    monkeypatch.setenv("PYTHONPATH", str(functions), prepend=os.pathsep)
     return await deployment.start(QUIET_PERIOD="60")
 
 

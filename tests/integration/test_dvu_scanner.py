@@ -8,6 +8,7 @@ from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.dvu_scanner import UnfinishedScanner
 from rebaser_server.cluster.reconciler import Reconciler
+from rebaser_server.commit_log.commit_messages import UNSAVED
 from rebaser_server.commit_log.log import CommitLog
 from tests.helpers.deployment import Deployment, new_change_sets
 
@@ -81,6 +82,21 @@ async def test_only_what_is_due_by_now_and_has_no_task_gets_one(
     assert poked == [1, 0]
     tasks = await deployment.js.stream_subjects(deployment.subjects.tasks_stream)
     assert set(tasks) == {deployment.subjects.task(logs[17])}
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+async def test_what_lacks_a_checkpoint_alone_is_found_while_slots_are_free(
+    deployment: Deployment, *, has_room: bool
+) -> None:
+    """X2b: a run that has nothing else to do takes the slot of none that has."""
+    [change_set] = new_change_sets(1)
+    js, subjects = deployment.js, deployment.subjects
+    entry = CommitV1(id=RequestId(), previous=0, control=CLEAN)
+    await CommitLog(js, subjects, change_set).append([entry], {entry.id: {UNSAVED: "1"}})
+
+    unfinished = UnfinishedScanner(js, subjects.commits_stream, lambda: has_room)
+
+    assert await unfinished.scan(10) == ({subjects.commits(change_set)} if has_room else set())
 
 
 async def test_an_empty_log_has_nothing_due(deployment: Deployment) -> None:

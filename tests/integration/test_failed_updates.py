@@ -2,18 +2,28 @@
 
 import asyncio
 import os
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_server.cluster.slots.fairness import Fairness
+from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.compute.plan import update_planner
+from rebaser_server.processor.dvu import scheduler
+from rebaser_server.processor.dvu.failures import FIRST_DELAY, MAX_DELAY, retry_delay
+from rebaser_server.processor.processor import process
+from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.values.graph import ValueStatus
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
-from tests.helpers.deployment import SCALED, Daemon, Deployment, new_change_sets
+from tests.helpers.deployment import SCALED, Daemon, Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
-from tests.helpers.failing_dvu import DYING, GATHERING, PLANNING, failing
+from tests.helpers.failing_dvu import DYING, GATHERING, PLANNING, failing, raising
 from tests.helpers.graph_builder import install
+from tests.helpers.services import services_of
 
 SLOW = """
 import time
@@ -51,6 +61,53 @@ async def test_a_dvu_whose_step_fails_is_given_up_after_its_attempts(
     assert status is ValueStatus.FAILED
     assert message == f"not computed, 2 updates failed: {reason}"
     assert not daemon.said("work failed")
+
+
+def test_the_delay_of_an_update_grows_with_its_failures() -> None:
+    """D6: to a minute, at most."""
+    assert retry_delay(1) <= FIRST_DELAY < retry_delay(20) <= MAX_DELAY
+
+
+@pytest.mark.parametrize(
+    ("error", "failures"),
+    [(MemoryError("no room for a plan"), 1), (OSError(ENOSPC, "no room in the store"), 0)],
+    ids=["counted", "not counted"],
+)
+async def test_a_failed_update_waits_before_it_is_tried_again_unless_it_is_asked_for(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, error: Exception, failures: int
+) -> None:
+    """D6: a request that comes meanwhile neither waits for it nor hastens it."""
+    [change_set], values = new_change_sets(1), ExampleGraph()
+    services, client = services_of(deployment), deployment.client
+    slots = SlotPool(deployment.js, deployment.subjects.tasks_stream, 1, Fairness())
+    slot = slots.acquire(change_set)
+    assert slot is not None
+    monkeypatch.setattr(scheduler, "retry_delay", lambda _: 1e6)
+    monkeypatch.setattr(scheduler, "STORE_DELAY", 1e6)
+
+    async with recording(deployment) as recorder:
+
+        def claims() -> set[RequestId]:
+            lines = recorder.lines[change_set]
+            return {line.control.claim.id for line in lines if line.control.claim}
+
+        await client.enqueue_updates(*change_set, values.define(1, 2))
+        with monkeypatch.context() as patched, capture_logs() as said:
+            patched.setattr(update_planner, "plan", raising(error))
+            running = asyncio.create_task(process(services, change_set, Shutdown(), slot))
+            ends = {"dvu failed", "dvu postponed"}
+            await eventually(lambda: any(line["event"] in ends for line in said), within=30)
+            _, reply = await client.enqueue_updates_with_reply(*change_set, [set_to(values.net, 5)])
+            await asyncio.wait_for(reply, 30)
+        await eventually(lambda: len(recorder.handled(change_set)) == 2)
+        assert len(claims()) == 1
+
+        await client.operations.recompute(*change_set)
+        await asyncio.wait_for(running, 60)
+
+        await eventually(lambda: len(claims()) == 2)
+    assert max(line.control.dvu_failures for line in recorder.lines[change_set]) == failures
+    assert await outcome_of(deployment, change_set, values.gross) == (ValueStatus.OK, 7)
 
 
 async def test_a_dvu_that_kills_each_process_is_given_up(

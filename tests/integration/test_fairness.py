@@ -1,17 +1,31 @@
 """A workspace that floods a daemon takes its turn like any other."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from rebaser_client.request_publisher import ensure_task
 from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import PullConsumer
+from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.cluster.nats_writes import WriteWatch
+from rebaser_server.cluster.pauses import PauseMonitor
+from rebaser_server.cluster.slots import slot_pool
+from rebaser_server.cluster.slots.fairness import Fairness
+from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
+from rebaser_server.cluster.task_runner import TaskRunner
+from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
 from tests.helpers.graph_builder import install
+from tests.helpers.services import services_of
 
 GATES = """
 import os, time
@@ -44,6 +58,35 @@ async def test_a_small_workspace_does_not_wait_for_a_flooding_one(deployment: De
         await eventually(lambda: _handled(recorder, crowd) == 100, within=120)
     # It finds a slot free; were it in line behind all, it would come as the last.
     assert before < 50
+
+
+async def test_a_task_that_would_be_too_many_of_its_workspace_is_given_back_for_a_while(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W1: it comes again where, or when, there is room, and leaves the others' slots free."""
+    monkeypatch.setattr(slot_pool, "MAX_WAIT", 0.1)
+    [busy, another] = new_change_sets(2)
+    js, subjects = deployment.js, deployment.subjects
+    slots = SlotPool(js, subjects.tasks_stream, 2, Fairness())
+    assert slots.acquire(busy) is not None
+    runner = TaskRunner(
+        services_of(deployment),
+        LeaseTerms(LeaseSettings(2, 0.4)),
+        Shutdown(),
+        slots,
+        PauseMonitor(js, subjects),
+        WriteWatch(provisioner_of(js, deployment.settings)),
+    )
+    await ensure_task(js, subjects, another)
+    async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks:
+        task = await tasks.take(1)
+        assert task is not None
+        said = await deployment.nc.subscribe(task.reply)
+
+        await runner.dispatch(task)
+
+        assert (await said.next_msg(5)).data.startswith(b'-NAK {"delay": ')
+    assert slots.free == 1
 
 
 async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
@@ -103,7 +146,7 @@ async def test_a_small_update_passes_the_slow_values_of_other_workspaces(
 ) -> None:
     """There are more of them than processes that may compute them."""
     install(tmp_path, "gates", GATES, {"waits": "gates:waits"})
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     gate, values = tmp_path / "gate", ExampleGraph()
     slow, [small] = [new_change_sets(1)[0] for _ in range(10)], new_change_sets(1)
     function, path, value = (new_id() for _ in range(3))

@@ -7,7 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from rebaser_client.request_publisher import ensure_task
-from rebaser_core.commits import CommitV1, ControlState, FailedAttempts
+from rebaser_core.commits import (
+    CommitV1,
+    ControlState,
+    FailedAttempts,
+    RequestOutcome,
+    SettledRequest,
+)
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
@@ -19,6 +25,7 @@ from rebaser_core.messages import (
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.dead_letters import ATTEMPTS, REASON
+from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
@@ -286,6 +293,28 @@ async def test_a_request_at_which_processes_die_is_buried_in_the_end(
 
     await deployment.start(MAX_ATTEMPTS="1")
     await deployment.at_rest()
+
+    [letter] = await deployment.dead_letters(change_set)
+    assert letter.headers[ATTEMPTS] == "2"
+
+
+async def test_a_death_counts_at_the_first_request_that_was_not_handled(
+    deployment: Deployment,
+) -> None:
+    """L1: the one before it was committed. W5: that is gone from the queue, too, in the end."""
+    [change_set], values = new_change_sets(1), ExampleGraph()
+    handled = await deployment.client.enqueue_updates(*change_set, values.define())
+    await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
+    own = await acquire_ownership(deployment.archive(change_set), "former")
+    outcome = RequestOutcome.REFUSED
+    await own.write(
+        SettledRequest(id=handled, sequence=1, outcome=outcome),
+        last_sequence=1,
+        attempts=FailedAttempts(sequence=2, deaths=1),
+    )
+
+    await deployment.start(MAX_ATTEMPTS="1")
+    await deployment.at_rest(within=30)
 
     [letter] = await deployment.dead_letters(change_set)
     assert letter.headers[ATTEMPTS] == "2"

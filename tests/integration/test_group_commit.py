@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.activities import Activity, ActivityKind
+from rebaser_core.activities import Activity
 from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
@@ -27,6 +27,7 @@ from rebaser_server.commit_log import group_commit
 from rebaser_server.commit_log.group_commit import MAX_COMMITS, NEVER, GroupCommit
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import AppendRefused, Fenced
+from rebaser_server.processor.dead_letters import ATTEMPTS
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
@@ -241,10 +242,11 @@ async def _prepared(js: JetStream, settings: Settings) -> bool:
 
 
 async def test_in_a_group_each_request_ends_as_it_would_alone(deployment: Deployment) -> None:
-    """W5, W7, W8: settled before, applied, corrected or refused, in their order."""
+    """W5, W7, W8, L1: settled before, applied, corrected, refused or dead, in their order."""
     [change_set], values = new_change_sets(1), ExampleGraph()
     unknown, long = {"removeValue": {"valueId": new_id()}}, [put(new_id(), "x" * 200)]
     sent: list[tuple[str, RequestOutcome, int]] = []
+    requests = deployment.subjects.requests(change_set)
 
     async def send(batch: Any, outcome: RequestOutcome, corrections: int = 0) -> None:
         request = await deployment.client.enqueue_updates(*change_set, batch)
@@ -264,12 +266,16 @@ async def test_in_a_group_each_request_ends_as_it_would_alone(deployment: Deploy
         await send([set_to(values.net, number)], RequestOutcome.APPLIED)
         await send([unknown], RequestOutcome.APPLIED, 1)
         await send(long, RequestOutcome.REFUSED)
+        if number % 5 == 0:
+            nonsense = await deployment.js.publish(requests, b"nonsense")
+            dead = str(RequestId.from_int(nonsense.sequence))
+            sent.append((dead, RequestOutcome.DEAD, 0))
     stored = await stored_at(deployment, change_set)
     heard: list[str] = []
 
     async def hear(message: Any) -> None:
         told = Activity.decode(message.headers, message.data)
-        if told.kind in (ActivityKind.REQUEST_APPLIED, ActivityKind.REQUEST_REFUSED):
+        if told.kind.startswith("request"):
             heard.append(str(told.request_id))
 
     await deployment.nc.subscribe(deployment.subjects.activities(change_set), cb=hear)
@@ -282,6 +288,8 @@ async def test_in_a_group_each_request_ends_as_it_would_alone(deployment: Deploy
     clients = [each for each in settled if each.covers is None]
     assert [(str(each.id), each.outcome, len(each.corrections)) for each in clients] == sent
     assert heard == [request for request, _, _ in sent]
+    letters = await deployment.dead_letters(change_set)
+    assert [letter.headers[ATTEMPTS] for letter in letters] == ["1"] * 4
     own_lines = [line for line in recorder.lines[change_set] if line.handled in clients]
     assert [line.id.milliseconds for line in own_lines[settled_before:]] == stored[settled_before:]
     graph = await deployment.graph(change_set)

@@ -93,6 +93,31 @@ async def test_a_member_that_is_refused_while_its_heartbeats_come_is_not(
         assert one.suspected() == set()
 
 
+async def test_each_member_is_asked_by_the_one_before_it_and_by_all_once_it_is_overdue(
+    nats_server: NatsServer,
+) -> None:
+    """F6: so the checks are as many as the members, and a death is found out by each of them."""
+    async with connected(ConnectOptions(servers=(nats_server.url,))) as nc:
+        names = ["a/1-p", "b/2-p", "c/3-p", "d/4-p"]
+        asked, asked_if_overdue = {}, {}
+        for name in names:
+            members = Membership(nc, SUBJECTS, name)
+            now = asyncio.get_running_loop().time()
+            members._last_heard = dict.fromkeys(names, now)
+            asked[name] = members._to_be_checked()
+            if name != "c/3-p":
+                members._last_heard["c/3-p"] = now - 2 * membership.OVERDUE
+                asked_if_overdue[name] = members._to_be_checked()
+
+    ring = dict(zip(names, [*names[1:], names[0]], strict=True))
+    assert asked == {name: [neighbour] for name, neighbour in ring.items()}
+    assert asked_if_overdue == {
+        "a/1-p": ["b/2-p", "c/3-p"],
+        "b/2-p": ["c/3-p"],
+        "d/4-p": ["a/1-p", "c/3-p"],
+    }
+
+
 async def test_a_check_that_a_member_died_at_delays_no_other(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

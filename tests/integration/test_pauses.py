@@ -17,6 +17,7 @@ from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
+from rebaser_server.runtime.background import background
 from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
@@ -118,6 +119,36 @@ async def test_a_pause_survives_the_death_of_all_rebasers(
     assert await value_of(deployment, change_set, values.gross) == 7
 
 
+async def test_pauses_are_read_at_a_start_and_at_each_change(
+    deployment: Deployment, book: PauseStore
+) -> None:
+    """P1: at once, however long the period is."""
+    [first, then] = (PauseScope(*each) for each in new_change_sets(2))
+    await book.pause(first)
+    monitor = PauseMonitor(deployment.js, deployment.subjects)
+
+    async with background(monitor.run(1e6)):
+        await eventually(lambda: monitor.known.keys() == {first})
+        await book.pause(then)
+        await eventually(lambda: monitor.known.keys() == {first, then})
+        await book.resume(first)
+        await eventually(lambda: monitor.known.keys() == {then})
+
+
+async def test_pauses_are_read_once_a_period_though_no_change_is_heard_of(
+    deployment: Deployment, book: PauseStore
+) -> None:
+    """P1: what is said of a change may be lost."""
+    [change_set] = new_change_sets(1)
+    await book.pause(PauseScope(*change_set))
+    monitor = PauseMonitor(deployment.js, deployment.subjects)
+
+    async with background(monitor.run(0.1)):
+        await eventually(lambda: monitor.is_paused(change_set))
+        await deployment.js.purge(f"KV_{deployment.subjects.pauses_bucket}")  # which is not said
+        await eventually(lambda: not monitor.is_paused(change_set))
+
+
 async def test_the_reconcilers_make_the_tasks_that_a_resume_did_not(
     deployment: Deployment, book: PauseStore
 ) -> None:
@@ -190,25 +221,31 @@ async def test_the_update_in_hand_is_finished_and_no_other_is_begun(
     [change_set] = new_change_sets(1)
     daemon = await deployment.start()
     gate.close()
-    await deployment.client.enqueue_updates(*change_set, gate.define(1))
-    await eventually(gate.seen, within=30)
+    async with recording(deployment) as recorder:
+        await deployment.client.enqueue_updates(*change_set, gate.define(1))
+        await eventually(gate.seen, within=30)
+        await deployment.client.enqueue_updates(*change_set, [set_to(gate.source, 2)])
+        await eventually(lambda: len(recorder.handled(change_set)) == 2)
 
-    await book.pause(PauseScope(*change_set))
-    await seen(daemon, PauseScope(*change_set))
-    with pytest.raises(AssertionError):
-        await eventually(lambda: bool(daemon.said("paused")), within=0.5)
-    gate.open()
-    await eventually(lambda: bool(daemon.said("paused")))
+        await book.pause(PauseScope(*change_set))
+        await seen(daemon, PauseScope(*change_set))
+        with pytest.raises(AssertionError):
+            await eventually(lambda: bool(daemon.said("paused")), within=0.5)
+        gate.open()
+        await eventually(lambda: bool(daemon.said("paused")))
+        await eventually(lambda: not recorder.lines[change_set][-1].control.owner)
 
+    claims = {line.control.claim.id for line in recorder.lines[change_set] if line.control.claim}
+    assert len(claims) == 1
     assert await value_of(deployment, change_set, gate.value) == 1
     gate.forget()
-    await deployment.client.enqueue_updates(*change_set, [set_to(gate.source, 2)])
+    await deployment.client.enqueue_updates(*change_set, [set_to(gate.source, 3)])
     await daemon_is_idle(deployment)
     assert not gate.seen()
     assert await waiting(deployment, change_set) == 1
     await book.resume(PauseScope(*change_set))
     await deployment.at_rest()
-    assert await value_of(deployment, change_set, gate.value) == 2
+    assert await value_of(deployment, change_set, gate.value) == 3
 
 
 async def daemon_is_idle(deployment: Deployment) -> None:

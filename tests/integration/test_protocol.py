@@ -12,11 +12,13 @@ from nats.aio.msg import Msg
 from rebaser_client.errors import NotConfirmed
 from rebaser_client.request_publisher import ensure_task, publish_request
 from rebaser_core.activities import Activity, ActivityKind
+from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStream, PullConsumer
 from rebaser_core.records.pause_record import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_core.versioning import MESSAGE_ID
+from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX
+from rebaser_server.cluster import task_lease
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms, ack_and_delete, lease
@@ -115,6 +117,59 @@ async def test_a_task_that_is_done_is_acked_and_then_deleted_by_its_sequence(
     assert heard == [task.reply, deletes]
 
 
+@pytest.mark.parametrize("lost", ["ack", "delete"])
+async def test_it_is_said_if_a_tasks_ack_or_its_delete_is_not_confirmed(
+    deployment: Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    lost: str,
+) -> None:
+    """W11: what is only sent may take effect after the look that follows."""
+    monkeypatch.setattr(task_lease, "SETTLE_TIMEOUT", 0.5)
+    [change_set], js, nc = new_change_sets(1), deployment.js, deployment.nc
+    await ensure_task(js, deployment.subjects, change_set)
+    stream = deployment.subjects.tasks_stream if lost == "ack" else "GONE"
+    reply = f"$JS.ACK.{stream}.gone.1.1.1.0.0"
+
+    async def confirm(ack: Msg) -> None:
+        await ack.respond(b"")
+
+    if lost == "delete":
+        await nc.subscribe(reply, cb=confirm)
+    subject = deployment.subjects.task(change_set)
+
+    await ack_and_delete(js, Delivery(js.connection, Msg(nc, subject, reply)))
+
+    assert "task ack failed" in capsys.readouterr().out
+    assert bool(await js.stream_subjects(deployment.subjects.tasks_stream)) == (lost == "delete")
+
+
+async def test_a_request_is_stored_before_its_task(deployment: Deployment) -> None:
+    """C2: a run that comes in between would find nothing, and remove the task."""
+    [change_set], subjects = new_change_sets(1), deployment.subjects
+    stored = [subjects.requests(change_set), subjects.task(change_set)]
+    async with overheard(deployment, *stored) as heard:
+        await deployment.client.enqueue_updates(*change_set, [])
+
+    assert heard == stored
+
+
+async def test_a_reply_comes_before_the_delete_of_its_request(deployment: Deployment) -> None:
+    """W8: a run that dies in between finds the request, and answers again."""
+    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
+    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [])
+    stream, commits = subjects.requests_stream, subjects.commits(change_set)
+    request = await js.get_message(stream, last_by_subject=subjects.requests(change_set))
+    assert request is not None
+    inbox, delete = request.headers[REPLY_INBOX], f"$JS.API.STREAM.MSG.DELETE.{stream}"
+    async with overheard(deployment, commits, inbox, delete) as heard:
+        await deployment.start()
+        await reply
+        await deployment.at_rest()
+
+    assert heard == [commits, commits, inbox, delete, commits]  # taken over, handled, released
+
+
 async def test_who_waits_for_a_reply_looks_after_the_task(deployment: Deployment) -> None:
     """C3: the only Rebaser may have died between removing the task and looking again."""
     [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
@@ -148,16 +203,21 @@ async def test_a_reply_ends_the_question_for_the_outcome(
 
 
 async def test_a_resume_makes_a_task_for_what_waits(deployment: Deployment) -> None:
-    """P5: else the reconciler would, one period later."""
-    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
-    pauses, scope = PauseStore(js, subjects), PauseScope(*change_set)
+    """P5: requests, and an update. Else the reconciler would, one period later."""
+    waiting, unfinished = change_sets = new_change_sets(2)
+    js, subjects = deployment.js, deployment.subjects
+    pauses, scope = PauseStore(js, subjects), PauseScope(waiting.workspace_id)
     await pauses.pause(scope)
-    await deployment.client.enqueue_updates(*change_set, [])
+    await deployment.client.enqueue_updates(*waiting, [])
+    own = await acquire_ownership(deployment.archive(unfinished), "former")
+    await own.write(dirty_sequence=1)
+    await own.release()
     await js.purge(subjects.tasks_stream)
 
-    assert await pauses.resume(scope) == 1
+    assert await pauses.resume(scope) == 2
 
-    assert list(await js.stream_subjects(subjects.tasks_stream)) == [subjects.task(change_set)]
+    tasks = await js.stream_subjects(subjects.tasks_stream)
+    assert tasks.keys() == {subjects.task(each) for each in change_sets}
 
 
 async def test_a_resume_removes_the_pause_before_it_makes_tasks(deployment: Deployment) -> None:
@@ -193,7 +253,10 @@ async def test_a_run_that_was_overtaken_learns_it_when_it_writes(deployment: Dep
 async def test_an_update_begins_when_the_one_before_has_been_handled(
     deployment: Deployment,
 ) -> None:
-    """D3: requests that come meanwhile share the next one."""
+    """D3: requests that come meanwhile share the next one.
+
+    D4: one line has its result, says what that covers, and ends its claim.
+    """
     [change_set], values = new_change_sets(1), ExampleGraph()
     async with recording(deployment) as recorder:
         await deployment.start()
@@ -208,12 +271,23 @@ async def test_an_update_begins_when_the_one_before_has_been_handled(
     changes = [claims[0]] + [b for a, b in pairwise(claims) if a != b]
     assert len(set(changes)) > 1
     assert all(None in pair for pair in pairwise(changes))
+    results = [
+        (before.control.claim, line)
+        for before, line in pairwise(recorder.lines[change_set])
+        if line.handled is not None and line.handled.covers is not None
+    ]
+    assert results
+    for claim, line in results:
+        assert line.handled is not None
+        assert claim == DvuClaim(id=line.handled.id, covers=line.handled.covers)
+        assert line.control.claim is None
+        assert line.control.clean_sequence == claim.covers
 
 
 async def test_an_update_that_changes_nothing_is_one_line_and_no_request(
     deployment: Deployment,
 ) -> None:
-    """D5b: there is nothing to put in line with the others."""
+    """D4: a commit that has no result says what it covers."""
     [change_set], values = new_change_sets(1), ExampleGraph()
     async with recording(deployment) as recorder:
         await deployment.start()
@@ -225,7 +299,9 @@ async def test_an_update_that_changes_nothing_is_one_line_and_no_request(
         await deployment.at_rest()
 
         assert await last_request(deployment) == before + 1
+        results = [line.handled for line in recorder.lines[change_set] if line.handled]
         head = recorder.lines[change_set][-1].control
+    assert len([each for each in results if each.covers is not None]) == 1
     assert head.clean_sequence == head.dirty_sequence == before + 1
     assert head.claim is None
 

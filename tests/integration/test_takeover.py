@@ -181,18 +181,16 @@ async def test_tasks_that_a_dead_rebaser_had_not_begun_with_are_republished_by_t
         PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks,
     ):
         await eventually(lambda: eldest.alive() == younger.alive() == 2)
-        async with (
-            background(Takeover(js, subjects, younger).run()),
-            background(Takeover(js, subjects, eldest, held.__contains__).run()),
-        ):
+        acting = Takeover(js, subjects, younger), Takeover(js, subjects, eldest, held.__contains__)
+        async with background(acting[0].run()), background(acting[1].run()):
             await nc.publish(subjects.join("rebaser.members.dead/3"), b"0")
             mine = await _held_by(deployment, "")
             held.add(mine)
+            await _held_by(deployment, younger.instance)
             await ensure_task(js, subjects, unclaimed)
             await ensure_task(js, subjects, of_earlier_dead)
             await acquire_ownership(deployment.archive(of_earlier_dead), "earlier/0")
-            for _ in range(3):
-                await tasks.take()
+            await _taken(tasks, 4)
             await tasks.close()
             await ensure_task(js, subjects, undelivered)
             before = await _tasks(deployment)
@@ -201,12 +199,33 @@ async def test_tasks_that_a_dead_rebaser_had_not_begun_with_are_republished_by_t
                 after = await _tasks(deployment)
                 return {subject for subject in before if after.get(subject, 0) > before[subject]}
 
-            expected = {subjects.task(unclaimed), subjects.task(of_earlier_dead)}
+            await eventually(lambda: all("dead/3" in each._done for each in acting))
+            assert await replaced() == {subjects.task(unclaimed), subjects.task(of_earlier_dead)}
 
-            async def is_replaced() -> bool:
-                return await replaced() == expected
 
-            await eventually(is_replaced)
+async def test_at_a_start_the_eldest_alone_takes_tasks_without_an_owner_and_none_of_its_own(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F5: to the others they may have been given, and the log does not name them yet."""
+    monkeypatch.setattr(takeover, "PRESUMED_DEAD", 0.2)
+    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
+    eldest, younger = (Membership(nc, subjects, each) for each in ("eldest/1", "younger/2"))
+    mine, given_back = await _held_by(deployment, ""), await _held_by(deployment, "")
+    async with (
+        PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks,
+        background(eldest.heartbeat()),
+        background(younger.heartbeat()),
+    ):
+        await _taken(tasks, 2)
+        await eventually(lambda: eldest.alive() == younger.alive() == 2)
+        before = await _tasks(deployment)
+
+        await Takeover(js, subjects, younger)._reclaim_orphans()
+        assert await _tasks(deployment) == before
+        await Takeover(js, subjects, eldest, mine.__eq__)._reclaim_orphans()
+
+        after = await _tasks(deployment)
+    assert {each for each in before if after[each] != before[each]} == {subjects.task(given_back)}
 
 
 async def test_what_comes_while_a_rebaser_is_frozen_waits_for_no_lease(

@@ -22,11 +22,13 @@ from rebaser_core.messages import (
     InlineBatch,
     UpdatesAddress,
 )
+from rebaser_core.records.registry_records import ChangeSetStatus
 from rebaser_core.updates import SetComputed
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.commit_log.content import Content
 from rebaser_server.processor.application import Job, JobResult
+from rebaser_server.processor.change_set_commands import close
 from rebaser_server.processor.dvu.claim import claim_update
 from rebaser_server.processor.dvu.committer import DvuCommitter, ResultNotCommitted
 from rebaser_server.processor.processor import process
@@ -180,6 +182,16 @@ async def test_a_request_does_not_wait_for_a_plan(deployment: Deployment) -> Non
     assert update.base == own.state.commit - 1
 
 
+class _Planner:
+    """It fails: the claim stands all the same."""
+
+    def prepare(self, content: Content, after: int, *, is_repeated: bool) -> Never:
+        raise JobFailed("no plan")
+
+    def fail_all(self, content: Content, after: int, message: str) -> JobResult:
+        raise NotImplementedError
+
+
 class _Unchanged:
     """The result of an update in which no value came out changed."""
 
@@ -204,6 +216,32 @@ async def test_an_update_that_succeeds_ends_the_count_of_failures(deployment: De
 
     control = own.state.control
     assert (control.dvu_failures, control.claim, control.clean_sequence) == (0, None, 1)
+
+
+async def test_a_claim_lasts_until_the_next_one_or_the_end_of_the_change_set(
+    deployment: Deployment,
+) -> None:
+    """D2: each has an id of its own, so that nothing is taken that another one computed."""
+    [change_set] = new_change_sets(1)
+    own = (await Owner.of(deployment, change_set)).own
+    committer = DvuCommitter(own, 4, lambda _: None)
+    updates = []
+    for dirty_sequence in (1, 1, 2):
+        await own.write(dirty_sequence=dirty_sequence)
+        update = await claim_update(own, _Planner(), 3)
+        assert update is not None
+        assert own.state.control.claim == update.claim
+        updates.append(update)
+    assert len({each.claim.id for each in updates}) == 3
+    assert [each.claim.covers for each in updates] == [1, 1, 2]
+
+    for each in updates[:2]:
+        assert not await committer.commit(each.claim, each.base, cast("JobResult", _Unchanged()))
+    await own.write(**close(own.state, RequestId(), ChangeSetStatus.ABANDONED))
+
+    last = updates[-1]
+    assert not await committer.commit(last.claim, last.base, cast("JobResult", _Unchanged()))
+    assert await claim_update(own, _Planner(), 3) is None
 
 
 class _Unfoldable(_Unchanged):
@@ -231,6 +269,7 @@ async def test_an_update_that_can_never_be_committed_is_dropped(deployment: Depl
             await committer.commit(claim, base, cast("JobResult", _Unfoldable()))
 
         control = own.state.control
+        assert own.spoiled
         assert control.claim is None
         assert control.dvu_due == (failures < 4)
         assert control.dvu_failures == (4 if failures < 4 else 0)
