@@ -1,6 +1,7 @@
 """Results that are too many for a message lie in files, and survive whoever computed them."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -97,7 +98,7 @@ async def test_results_of_a_killed_daemon_are_reused(
     """
     (tmp_path / "site").mkdir()
     install(tmp_path / "site", "noting", NOTING, {"noting": "noting:noting"})
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
     calls = tmp_path / "calls"
     [change_set] = new_change_sets(1)
     values = 800  # so many that most are left when it is killed, and told of while they go on

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def operator(deployment: Deployment) -> Commands:
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
     gate = Gate(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(gate.path))
+    monkeypatch.setenv("PYTHONPATH", str(gate.path), prepend=os.pathsep)
     return gate
 
 

@@ -1,5 +1,6 @@
 """The status page as people see it, in a real browser."""
 
+import os
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -116,7 +117,7 @@ async def test_the_page_updates_without_a_reload(deployment: Deployment, browser
 async def test_an_update_is_shown_with_its_progress_and_the_graph_that_it_recomputes(
     deployment: Deployment, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(install(tmp_path)))
+    monkeypatch.setenv("PYTHONPATH", str(install(tmp_path)), prepend=os.pathsep)
     [change_set], slow = new_change_sets(1), Slow(30, 0.2)
     daemon = await started(deployment, QUIET_PERIOD="30")
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, slow.batch)

@@ -49,6 +49,14 @@ def test_each_mutant_breaks_a_row_whose_tests_are_there() -> None:
     assert node_ids(tuple(test for row in ROWS.values() for test in row.tests))
 
 
+def test_processes_that_a_test_of_a_row_starts_have_the_mutant() -> None:
+    """They find it by the path that a `Laboratory` gives pytest, to which tests may add."""
+    nodes = node_ids(tuple(test for row in ROWS.values() for test in row.tests))
+    for path in {ROOT / node.partition("::")[0] for node in nodes}:
+        for line in path.read_text().splitlines():
+            assert 'setenv("PYTHONPATH"' not in line or "prepend=" in line, path
+
+
 def test_what_is_there_no_more_or_twice_is_no_mutant() -> None:
     mutant = Mutant("ADR-13", "", "api.py", old="a", new="b")
 

@@ -1,5 +1,6 @@
 """A result is no larger than a value may be, whatever computes it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ async def test_a_result_of_100_mib_ends_no_evaluator(
     )
     names = ("large", "parts", "escaped")
     install(tmp_path, "large", code, {name: f"large:{name}" for name in names})
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     build = Builder()
     build.source("one", 1)
     for name in names:

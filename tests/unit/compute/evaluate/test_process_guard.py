@@ -66,7 +66,7 @@ async def executor(
     install_harmful(tmp_path)
     names = ("importing", "many", "keeping", "forking")
     install(tmp_path, "others", FUNCTIONS, {name: f"others:{name}" for name in names})
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("TZ", "Europe/Zurich")
     executor = ChildProcessExecutor()
     yield executor
@@ -199,6 +199,6 @@ async def test_a_forked_child_ends_with_the_process_that_it_was_forked_in(
     [(_, status, _)] = await compute(executor, ["forking"], new_store(tmp_path))
 
     assert status == "failed"
-    children = pids_in(Path(os.environ["PYTHONPATH"], "children"))
+    children = pids_in(Path(os.environ["PYTHONPATH"].split(os.pathsep)[0], "children"))
     assert children
     await eventually(lambda: not any(map(is_running, children)))

@@ -50,7 +50,7 @@ async def executor(
 ) -> AsyncIterator[ChildProcessExecutor]:
     names = (*MESSAGES, "crash", "noted")
     install(tmp_path, "deadly", FUNCTIONS, {name: f"deadly:{name}" for name in names})
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     executor = ChildProcessExecutor()
     yield executor
     await executor.close()

@@ -1,6 +1,7 @@
 """Runs beside this process: stopped when told to, and never taking it down."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -66,7 +67,7 @@ async def executor(
 ) -> AsyncIterator[ChildProcessExecutor]:
     names = ("hang", "crash", "prints", "prints_much", "slow", "told", "waits")
     install(tmp_path, "odd", FUNCTIONS, {name: f"odd:{name}" for name in names})
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     executor = ChildProcessExecutor()
     yield executor
     await executor.close()

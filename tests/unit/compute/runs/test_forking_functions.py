@@ -1,6 +1,7 @@
 """The evaluator beside this process ends with what its functions forked, and never holds us up."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -58,7 +59,7 @@ async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ChildProcessExecutor]:
     install(tmp_path, "forking", FUNCTIONS, {name: f"forking:{name}" for name in NAMES})
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     executor = ChildProcessExecutor()
     yield executor
     await asyncio.wait_for(executor.close(), 30)

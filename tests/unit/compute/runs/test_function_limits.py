@@ -1,5 +1,6 @@
 """A function that takes too much fails its value, and nothing else."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -44,7 +45,7 @@ async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ChildProcessExecutor]:
     install(tmp_path, "greedy", FUNCTIONS, {name: f"greedy:{name}" for name in NAMES})
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     executor = ChildProcessExecutor()
     yield executor
     await executor.close()
