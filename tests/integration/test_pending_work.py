@@ -1,11 +1,14 @@
 """What is looked at before a takeover and after a task is gone, and in which order."""
 
+import pytest
+
 from rebaser_client.registry import Registry
-from rebaser_core.commits import ClosedState
+from rebaser_core.commits import ClosedState, CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.records.registry_records import ChangeSetStatus
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.commit_log.commit_messages import UNSAVED
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.processor.pending_work import find_work, initial_control, recheck_after_ack
 from rebaser_server.processor.processor import process
@@ -54,6 +57,26 @@ async def test_where_no_request_waits_the_control_record_is_read_once_more(
     assert streams[-1] == subjects.commits_stream
     assert streams.count(subjects.commits_stream) == 2
     assert streams.count(subjects.requests_stream) > 0
+
+
+@pytest.mark.parametrize(
+    ("control", "headers"),
+    [
+        (ControlState(epoch=1, owner="former/1"), {}),
+        (ControlState(epoch=1, dirty_sequence=1), {}),
+        (ControlState(epoch=1), {UNSAVED: "1"}),
+    ],
+    ids=["an owner that died", "an update", "a checkpoint"],
+)
+async def test_what_a_run_left_undone_is_work_without_a_request(
+    deployment: Deployment, control: ControlState, headers: dict[str, str]
+) -> None:
+    """W2b: and so is what one that died may have left, which its successor finds out."""
+    [change_set], services = new_change_sets(1), services_of(deployment)
+    last = CommitV1(id=RequestId(), previous=0, control=control)
+    await deployment.archive(change_set).log.append([last], {last.id: headers})
+
+    assert await find_work(services, change_set) is not None
 
 
 async def test_a_branch_is_begun_though_it_has_no_request_and_no_log(
