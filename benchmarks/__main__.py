@@ -19,6 +19,7 @@ from benchmarks import (
     loads,
     parquet,
     peers,
+    questions,
     requests,
     runs,
     store,
@@ -44,6 +45,7 @@ PARTS = {
     "sweeps": sweeps.run,
     "takeover": takeover.run,
     "beside": beside.run,
+    "questions": questions.run,
     "cold": cold.run,
 }
 

@@ -75,6 +75,30 @@ def chain(count: int) -> Graph:
     return Graph(stored)
 
 
+def fan(count: int) -> Graph:
+    """A source, values that each take it, and a last one that takes all of these."""
+    index = np.arange(count)
+    shapes = Signatures()
+    signature = np.full(count, shapes.index_for({"values": [""]}), np.int32)
+    signature[0] = 0
+    signature[-1] = shapes.index_for({"values": [""] * (count - 2)})
+    columns = Columns(
+        count,
+        ids=_ids(count).copy(),
+        flags=np.zeros(count, np.uint8),
+        func=np.where(index == 0, -1, 0).astype(np.int32),
+        text=index.astype(np.int32),
+        signature=signature,
+    )
+    refs = np.concatenate([np.zeros(count - 2), index[1:-1]]).astype(np.int32)
+    stored = StoredGraph(
+        columns, shapes, refs,
+        func_ids=[FUNC], funcs=[Func(FUNC, "sum", "builtin", "sum")],
+        texts=pa.array(index).cast(pa.large_string()),
+    )  # fmt: skip
+    return Graph(stored)
+
+
 @lru_cache(2)
 def _ids(count: int) -> np.ndarray[Any, Any]:
     """ULIDs of one moment, in random order."""

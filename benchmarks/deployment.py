@@ -72,14 +72,15 @@ async def client_of(server: Broker) -> AsyncIterator[tuple[RebaserClient, JetStr
 
 
 @contextmanager
-def running(url: str, directory: Path, replicas: int = 1) -> Iterator[MeasuredDaemon]:
-    """A daemon at `url` that is starting, with store and all in `directory`."""
+def running(url: str, directory: Path, replicas: int = 1, **more: str) -> Iterator[MeasuredDaemon]:
+    """A daemon at `url` that is starting, with store and all in `directory`, and more settings."""
     variables = {
         "NATS__URL": url,
         "NATS__REPLICAS": str(replicas),
         "STORE__ROOT": str(directory / "store"),
         "SPARK__STATE_DIRECTORY": str(directory / "spark"),
         "INSTANCE_ID": INSTANCE,
+        **more,
     }
     daemon = MeasuredDaemon(INSTANCE, directory, variables)
     try:

@@ -39,6 +39,8 @@ class Sizes:
     """Of which the space is measured."""
     branches: int
     """Of one head."""
+    asked: int
+    """Values of the change set that questions are about."""
 
 
 FULL = Sizes(
@@ -60,6 +62,7 @@ FULL = Sizes(
     store_values=1_000_000,
     store_commits=10_000,
     branches=10_000,
+    asked=100_000,
 )
 QUICK = Sizes(
     rounds=1,
@@ -80,4 +83,5 @@ QUICK = Sizes(
     store_values=20_000,
     store_commits=2_000,
     branches=200,
+    asked=2_000,
 )

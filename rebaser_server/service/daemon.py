@@ -26,7 +26,7 @@ from rebaser_server.files.filesystems import local_path
 from rebaser_server.files.paths import CHANGE_SETS
 from rebaser_server.runtime.allocator import limit_kept_memory
 from rebaser_server.runtime.background import background
-from rebaser_server.runtime.concurrency import Shutdown, WorkThreads
+from rebaser_server.runtime.concurrency import Shutdown, WorkThreads, switch_often
 from rebaser_server.runtime.garbage import collect_rarely
 from rebaser_server.service import composition
 from rebaser_server.service.value_graph import ValueGraph
@@ -64,6 +64,7 @@ async def run(
     _require_usable_folders(settings)
     _raise_descriptor_limit()
     asyncio.get_running_loop().set_default_executor(WorkThreads(thread_name_prefix="work"))
+    switch_often()
     collect_rarely()
     limit_kept_memory()
     costs = CostModel()
