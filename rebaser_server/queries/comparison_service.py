@@ -14,6 +14,7 @@ from rebaser_server.queries.diff import Diff, diff
 from rebaser_server.queries.revert import plan_revert
 from rebaser_server.queries.selection import TooManyValues
 from rebaser_server.queries.state_cache import OpenLoader
+from rebaser_server.runtime.turns import compute_in_turn
 
 
 class ComparisonService:
@@ -43,7 +44,7 @@ class ComparisonService:
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         found = await self.diff(change_set, computed=query.computed)
         parts = chain(found.updates, found.changes, found.computed or ())
-        await asyncio.to_thread(self._require_few_octets, parts)
+        await compute_in_turn(str(query.workspace_id), self._require_few_octets, parts)
         computed, is_old = found.computed, accepted_version(headers) < DifferenceReplyV2.VERSION
         if computed is not None and is_old:
             no_status = {"head_status": None, "branch_status": None}
@@ -74,7 +75,7 @@ class ComparisonService:
         async with self._comparing:
             loader = self._open_loader(change_set)
             plan = await plan_revert(loader, query.commit, force=query.force)
-        await asyncio.to_thread(self._require_few_octets, plan.updates)
+        await compute_in_turn(str(query.workspace_id), self._require_few_octets, plan.updates)
         yield RevertReplyV1.model_construct(
             id=query.id, now=plan.now, updates=plan.updates, skipped=plan.skipped, error=None
         )

@@ -1,6 +1,5 @@
 """The difference of a branch to head: what applying the branch would change."""
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.plan.affected import closure
 from rebaser_server.graph_application.commands import digest, head_changes_since
 from rebaser_server.graph_application.content import content_of, graph_of
+from rebaser_server.runtime.turns import compute_in_turn
 from rebaser_server.values.graph import Graph, Value
 from rebaser_server.values.rebase.definitions import func_definition, same_value, value_definition
 from rebaser_server.values.rebase.edits import Edits
@@ -54,6 +54,7 @@ async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
         NotABranch: it is no branch, or no Rebaser has taken it up yet.
         NotRetained, HistoryInconsistent: as `StateLoader.load`.
     """
+    workspace = str(loader.change_set.workspace_id)
     loaded = await loader.load()
     state = loaded.state
     branch, content = state.control.branch, content_of(state)
@@ -63,15 +64,15 @@ async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
     head = await loader.sibling(branch.head).load() if computed else None
     placed_branch = branch.model_copy(update={"cursor": content.cursor(state.control)})
     changes, _, behind = await head_changes_since(loader, state, placed_branch, head)
-    merge_result = await asyncio.to_thread(merge, graph, edits, changes)
+    merge_result = await compute_in_turn(workspace, merge, graph, edits, changes)
     merged = Batch(merge_result.updates, head_side=merge_result.theirs)
-    await asyncio.to_thread(content.apply_now, state.control.last_sequence + 1, merged)
-    difference = await asyncio.to_thread(edits.difference, graph)
-    changed = await asyncio.to_thread(changes_in, graph, edits)
-    its_digest = await asyncio.to_thread(digest, difference, edits.head_view(graph))
+    await compute_in_turn(workspace, content.apply_now, state.control.last_sequence + 1, merged)
+    difference = await compute_in_turn(workspace, edits.difference, graph)
+    changed = await compute_in_turn(workspace, changes_in, graph, edits)
+    its_digest = await compute_in_turn(workspace, digest, difference, edits.head_view(graph))
     found = None
     if head is not None:
-        found = await asyncio.to_thread(effects, graph, graph_of(head.state), difference)
+        found = await compute_in_turn(workspace, effects, graph, graph_of(head.state), difference)
     return Diff(
         commit=state.commit,
         digest=its_digest,

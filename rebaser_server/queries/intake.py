@@ -25,6 +25,7 @@ from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.replies import ReplySender
 from rebaser_server.runtime.background import background
 from rebaser_server.runtime.containment import contained
+from rebaser_server.runtime.turns import compute_in_turn
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -224,7 +225,9 @@ class Intake(Generic[QueryT, ReplyT]):
         if len(message.data) < _LARGE_QUERY:
             query = decode(headers, message.data)
         else:
-            query = await asyncio.to_thread(decode, headers, message.data)
+            query = await compute_in_turn(
+                str(change_set.workspace_id), decode, headers, message.data
+            )
         addressed: Query = query
         about = ChangeSet(addressed.workspace_id, addressed.change_set_id)
         if about != change_set:

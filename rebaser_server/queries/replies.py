@@ -1,6 +1,5 @@
 """Send what a question is answered with, in pieces where it does not fit into a message."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
@@ -13,6 +12,7 @@ from rebaser_core.jetstream.connection.message_limits import MessageLimits
 from rebaser_core.queries.query_protocol import ACCEPTS_PIECES, PIECE, RETRY_AFTER, split_reply
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MessageType, Versioned, header
+from rebaser_server.runtime.turns import compute_in_turn
 
 RETRY_SECONDS: Final = "1"
 """Seconds after which a busy Rebaser is to be asked again; clients wait longer each time."""
@@ -37,6 +37,7 @@ class ReplySender(Generic[ReplyT]):
         self._nc = nc
         self._room = MessageLimits(nc)
         self._kind = kind
+        self._workspace = question.subject.split(".")[-2]
         self._refusal = refusal
         self._content_type = codecs.content_type_or_default(header(headers, CONTENT_TYPE))
         self._reads_pieces = header(headers, ACCEPTS_PIECES) == "1"
@@ -53,7 +54,9 @@ class ReplySender(Generic[ReplyT]):
         """
         if not self._inbox:
             return
-        headers, payload = await asyncio.to_thread(self._kind.encode, reply, self._content_type)
+        headers, payload = await compute_in_turn(
+            self._workspace, self._kind.encode, reply, self._content_type
+        )
         if len(payload) <= self._room.max_payload_for(self._inbox, headers):
             await self._nc.publish(self._inbox, payload, headers=headers)
         elif self._reads_pieces:

@@ -10,6 +10,7 @@ from rebaser_core.plain_json import json_equal
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of
+from rebaser_server.runtime.turns import compute_in_turn
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.definitions import (
     Definition,
@@ -60,14 +61,15 @@ async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) 
         await loader.load(commit)  # raises if the log does not go back so far
         raise NotRevertible(f"{loader.change_set}: {commit} is no commit of this change set")
     performed = await _updates_of(loader, entry, commit)
-    graph = graph_of(loaded.state)
-    ids = touched_ids(graph, performed)
-    before = DefinitionSnapshot.of(graph, *ids)
+    graph, workspace = graph_of(loaded.state), str(loader.change_set.workspace_id)
+    ids = await compute_in_turn(workspace, touched_ids, graph, performed)
+    before = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
     await loader.catch_up(loaded, commit)
-    after = DefinitionSnapshot.of(graph, *ids)
+    after = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
     last, _ = await loader.log.last()
     await loader.catch_up(loaded, last)
-    updates, skipped = invert(before, after, DefinitionSnapshot.of(graph, *ids), force=force)
+    now = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
+    updates, skipped = await compute_in_turn(workspace, invert, before, after, now, force=force)
     return RevertPlan(commit, last, updates, skipped)
 
 

@@ -24,6 +24,7 @@ from rebaser_server.queries.selection import NamedValues, named_values, select
 from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.queries.table_lookup import TableLookup
 from rebaser_server.queries.value_rows import Row, ValuesFound, function_rows, row_of, within
+from rebaser_server.runtime.turns import compute_in_turn
 from rebaser_server.values.graph.readable_graph import GraphSnapshot, ReadableGraph
 
 PART_BYTES: Final = 256 * 1024
@@ -68,11 +69,12 @@ class ValueService:
             )
         found = await self._find(query)
         due = found.due if version > 1 else None
-        parts = list(_parts(found.rows)) or [[]]
+        workspace = str(query.workspace_id)
+        parts = await compute_in_turn(workspace, list, _parts(found.rows)) or [[]]
         for number, part in enumerate(parts, 1):
             large = sum(row.octets for row in part) > PART_BYTES
             async with self._large if large else nullcontext():
-                read = await asyncio.to_thread(_read, part)
+                read = await compute_in_turn(workspace, _read, part)
                 yield ValuesReplyV3(
                     id=query.id,
                     commit=found.commit,
@@ -87,11 +89,12 @@ class ValueService:
 
     async def _find(self, query: ValuesQueryV2) -> ValuesFound:
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        workspace = str(query.workspace_id)
         look = partial(prepare_find, query, self._max_bytes)
         find: Callable[[], ValuesFound] | None = None
         if query.at is not None:
             state = (await self._open_loader(change_set).load(query.at)).state
-            find = await asyncio.to_thread(look, state)
+            find = await compute_in_turn(workspace, look, state)
         elif change_set in self._held:
             end = await self._open_loader(change_set).log.end()
             find = await self._held.read(change_set, end, look, is_quick=_names_few(query))
@@ -101,8 +104,8 @@ class ValueService:
                 return found
         if find is None:
             async with self.cache.state_of(change_set) as state:
-                find = await asyncio.to_thread(look, state)
-        return await asyncio.to_thread(find)
+                find = await compute_in_turn(workspace, look, state)
+        return find() if _names_few(query) else await compute_in_turn(workspace, find)
 
 
 def refusal(query_id: RequestId, why: str) -> ValuesReplyV3:

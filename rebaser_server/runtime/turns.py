@@ -1,8 +1,47 @@
-"""Seats that are given in turns: who wants many does not keep others waiting."""
+"""Seats that are given in turns, and threads of which each owner has one at a time.
+
+Who wants many does not keep others waiting.
+"""
 
 import asyncio
+from asyncio import AbstractEventLoop, Lock
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Final, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from rebaser_server.runtime.concurrency import drop_error
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_lines: Final = WeakKeyDictionary[AbstractEventLoop, WeakValueDictionary[str, Lock]]()
+"""The lock of each owner for whom a thread computes, or who waits for one."""
+
+
+async def compute_in_turn(
+    owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call the function in a thread, after those that the owner's earlier calls wait for.
+
+    Threads that compute share the interpreter with the event loop: with each of them, it waits
+    longer whenever it wakes. So one who asks for much gets one of them, however much it is.
+    Cancelled, the owner's next call waits until the function has returned all the same.
+    """
+    lines = _lines.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+    line = lines.get(owner)
+    if line is None:
+        line = lines[owner] = Lock()
+    await line.acquire()
+    try:
+        call = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    except BaseException:
+        line.release()
+        raise
+    call.add_done_callback(lambda _: line.release())
+    call.add_done_callback(drop_error)
+    return await asyncio.shield(call)
 
 
 class Turns:

@@ -4,7 +4,6 @@ The history of a branch begins with that of the change set that it was forked fr
 changes reached it, the edits are those in head's log.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Collection
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.provenance.tracked_definitions import Attribution, TrackedDefinitions
+from rebaser_server.runtime.turns import compute_in_turn
 
 
 class CommittedEdit(NamedTuple):
@@ -36,6 +36,7 @@ class DefinitionHistory:
         self, loader: StateLoader, values: Collection[str], funcs: Collection[str]
     ) -> None:
         self._loader = loader
+        self._workspace = str(loader.change_set.workspace_id)
         self._ids = values, funcs
         self._commit = 0
         self._is_due = False
@@ -55,13 +56,13 @@ class DefinitionHistory:
         if self.begins:
             state = (await self._loader.load(self.begins)).state
             self._is_due = state.control.dvu_due
-            await asyncio.to_thread(self.definitions.begin, graph_of(state))
+            await compute_in_turn(self._workspace, self.definitions.begin, graph_of(state))
             return
         first = await self._loader.log.oldest()
         if first is None or first.control.branch is None:
             return
         base = first.control.branch.base
-        origin = DefinitionHistory(self._loader.sibling(base.change_set_id), *self._ids)
+        origin = await self._of(base.change_set_id)
         try:
             await origin.begin()
             await origin.advance(base.commit)
@@ -97,12 +98,12 @@ class DefinitionHistory:
             if len(batch.updates) < SMALL_BATCH:
                 self.definitions.apply(batch.updates, edit)
             else:
-                await asyncio.to_thread(self.definitions.apply, batch.updates, edit)
+                await compute_in_turn(self._workspace, self.definitions.apply, batch.updates, edit)
 
     async def attributions(self) -> AsyncIterator[Attribution[CommittedEdit]]:
         """Each part of the definitions with its edit; of one of head's, the one in head's log."""
         merged: dict[int, list[Attribution[CommittedEdit]]] = {}
-        for attribution in self.definitions.attributions():
+        for attribution in await self.listed():
             if attribution.edit.from_head is None:
                 yield attribution
             else:
@@ -119,7 +120,7 @@ class DefinitionHistory:
             try:
                 head = head or await self._head_of(attributions[0].edit)
                 await head.advance(cursor)
-                known = {_part(each): each for each in head.definitions.attributions()}
+                known = {_part(each): each for each in await head.listed()}
             except (NotRetained, HistoryInconsistent):
                 known = {}
             for each in attributions:
@@ -129,9 +130,17 @@ class DefinitionHistory:
         branch = edit.entry.control.branch
         if branch is None:
             raise HistoryInconsistent(f"commit {edit.commit} is of no branch")
-        history = DefinitionHistory(self._loader.sibling(branch.head), *self._ids)
+        history = await self._of(branch.head)
         await history.begin()
         return history
+
+    async def _of(self, change_set_id: ChangeSetId) -> "DefinitionHistory":
+        loader = self._loader.sibling(change_set_id)
+        return await compute_in_turn(self._workspace, DefinitionHistory, loader, *self._ids)
+
+    async def listed(self) -> list[Attribution[CommittedEdit]]:
+        """Each part of the definitions with its edit in this log."""
+        return await compute_in_turn(self._workspace, list, self.definitions.attributions())
 
 
 def _part(attribution: Attribution[CommittedEdit]) -> tuple[str, str, str]:

@@ -1,6 +1,8 @@
 """The edits that made a value, as they are listed for a client."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from heapq import nsmallest
+from itertools import zip_longest
 from typing import Final
 
 from rebaser_core import trace_context
@@ -12,6 +14,7 @@ from rebaser_server.queries.provenance.definition_states import FuncState, Value
 from rebaser_server.queries.provenance.lineage import Lineage
 from rebaser_server.queries.provenance.pending_update import time_of
 from rebaser_server.queries.provenance.tracked_definitions import Attribution
+from rebaser_server.runtime.turns import compute_in_turn
 
 MAX_EDITS: Final = 1_000
 MAX_CHANGES: Final = 20
@@ -20,6 +23,8 @@ MAX_TRACES: Final = 50
 """Edits whose trace is looked up: each costs a read."""
 MAX_TEXT: Final = 1_000
 """Characters of a definition."""
+MAX_NAMES: Final = 200_000
+"""Names in the paths of all changes that are listed."""
 
 Parts = Sequence[Attribution[CommittedEdit]]
 
@@ -30,31 +35,55 @@ async def list_edits(
     loader: StateLoader, attributions: Parts, lineage: Lineage
 ) -> tuple[list[ProvenanceEdit], int]:
     """The edits, the latest first, and how many are left out."""
+    workspace = str(loader.change_set.workspace_id)
+    latest = await compute_in_turn(workspace, _by_commit, attributions)
+    traces = [await _trace_of(loader, parts[0].edit) for parts in latest[:MAX_TRACES]]
+    edits = await compute_in_turn(workspace, _described, latest[:MAX_EDITS], traces, lineage)
+    return edits, max(0, len(latest) - MAX_EDITS)
+
+
+def _by_commit(attributions: Parts) -> list[Parts]:
+    """The parts of each edit, the latest edit first."""
     by_commit: dict[_CommitKey, list[Attribution[CommittedEdit]]] = {}
     for attribution in attributions:
         edit = attribution.edit
         by_commit.setdefault((edit.change_set_id, edit.commit), []).append(attribution)
-    latest = sorted(
+    return sorted(
         by_commit.values(),
         key=lambda parts: (parts[0].edit.entry.id.milliseconds, parts[0].edit.commit),
         reverse=True,
     )
-    edits = []
-    for place, parts in enumerate(latest[:MAX_EDITS]):
-        trace = await _trace_of(loader, parts[0].edit) if place < MAX_TRACES else None
-        edits.append(_described(parts, lineage, trace))
-    return edits, max(0, len(latest) - MAX_EDITS)
 
 
-def _described(parts: Parts, lineage: Lineage, trace: str | None) -> ProvenanceEdit:
-    changes = sorted((_change(part, lineage) for part in parts), key=lambda each: len(each.path))
-    return edit_of(parts[0].edit, changes, trace)
+def _described(
+    latest: Sequence[Parts], traces: Iterable[str | None], lineage: Lineage
+) -> list[ProvenanceEdit]:
+    """The edits with what is nearest of each, as long as there is room for the paths."""
+    room, edits = MAX_NAMES, []
+    for parts, trace in zip_longest(latest, traces):
+        changes = []
+        for part in nsmallest(MAX_CHANGES, parts, key=lambda each: _steps(each, lineage)):
+            steps = _steps(part, lineage)
+            if steps <= room:
+                room -= steps
+                changes.append(_change(part, lineage))
+        edits.append(edit_of(parts[0].edit, changes, trace, len(parts) - len(changes)))
+    return edits
+
+
+def _steps(part: Attribution[CommittedEdit], lineage: Lineage) -> int:
+    if part.part == "function":
+        return lineage.steps_of_function(part.id)
+    return lineage.steps(part.id)
 
 
 def edit_of(
-    edit: CommittedEdit, changes: list[DefinitionChange], trace: str | None = None
+    edit: CommittedEdit,
+    changes: list[DefinitionChange],
+    trace: str | None = None,
+    omitted: int = 0,
 ) -> ProvenanceEdit:
-    """The edit with what it changed."""
+    """The edit with what it changed, of which so many changes are not listed."""
     handled = edit.entry.handled
     if handled is None:
         raise ValueError(f"commit {edit.commit} settles nothing")
@@ -65,8 +94,8 @@ def edit_of(
         request=handled.id,
         author=handled.author,
         trace=trace,
-        changes=changes[:MAX_CHANGES],
-        omitted=max(0, len(changes) - MAX_CHANGES),
+        changes=changes,
+        omitted=omitted,
     )
 
 

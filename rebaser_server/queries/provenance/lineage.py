@@ -27,6 +27,8 @@ class Lineage:
         """Failed values because of which the last one has no result → message."""
         self._next: dict[str, str] = {value_id: ""}
         """Value → the one that takes it, on the shortest way to the last one."""
+        self._steps: dict[str, int] = {value_id: 1}
+        """Number of names from a value to the last one, both included."""
         self._computed: dict[str, str] = {}
         """Function → the value nearest to the last one that it computes."""
         self._add_values(graph)
@@ -48,6 +50,7 @@ class Lineage:
                 for input_id in value.input_ids():
                     if input_id not in self._next and len(self._next) < MAX_VALUES:
                         self._next[input_id] = value_id
+                        self._steps[input_id] = self._steps[value_id] + 1
                         met.append(input_id)
                     self.is_whole &= input_id in self._next
             level = met
@@ -66,6 +69,14 @@ class Lineage:
     def values(self) -> Mapping[str, str]:
         """All its values by id, the last one first."""
         return self._next
+
+    def steps(self, value_id: str) -> int:
+        """How many names `path` yields; a chain has too many paths to look at all of them."""
+        return self._steps[value_id]
+
+    def steps_of_function(self, func_id: str) -> int:
+        """How many names `path_of_function` yields."""
+        return 1 + self._steps[self._computed[func_id]]
 
     def path(self, value_id: str) -> Iterator[str]:
         """The names from a value of it to the last one, both included."""

@@ -1,6 +1,7 @@
 """What keeps a value back: failed inputs, and the update of dependent values that it waits for."""
 
 from datetime import UTC, datetime
+from heapq import nsmallest
 from typing import Final
 
 from rebaser_core.commits import ControlState
@@ -16,11 +17,10 @@ MAX_FAILED: Final = 20
 
 def failed_inputs(lineage: Lineage) -> list[FailedInput]:
     """The failed values because of which the value has no result, the nearest first."""
-    failed = [
-        FailedInput(id=value_id, path=[*lineage.path(value_id)], message=message)
-        for value_id, message in lineage.failures.items()
+    return [
+        FailedInput(id=value_id, path=[*lineage.path(value_id)], message=lineage.failures[value_id])
+        for value_id in nsmallest(MAX_FAILED, lineage.failures, key=lineage.steps)
     ]
-    return sorted(failed, key=lambda each: len(each.path))[:MAX_FAILED]
 
 
 def due_update(

@@ -1,7 +1,7 @@
 """Answer why a value is what it is, from a change set's state and the commits that are kept."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from operator import or_
 from typing import NamedTuple
 
 from rebaser_core.commits import ControlState
@@ -18,6 +18,7 @@ from rebaser_server.queries.provenance.pending_update import due_update, failed_
 from rebaser_server.queries.provenance.removed_value import find_removal
 from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.queries.value_rows import row_of
+from rebaser_server.runtime.turns import compute_in_turn
 
 
 class _Known(NamedTuple):
@@ -58,13 +59,13 @@ class ProvenanceService:
             HistoryInconsistent: log and store contradict each other.
         """
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
-        loader = self._open_loader(change_set)
+        loader, workspace = self._open_loader(change_set), str(query.workspace_id)
         if query.at is None:
             async with self._cache.state_of(change_set) as state:
-                known = await asyncio.to_thread(_look_up, state, query.value)
+                known = await compute_in_turn(workspace, _look_up, state, query.value)
         else:
             state = (await loader.load(query.at)).state
-            known = await asyncio.to_thread(_look_up, state, query.value)
+            known = await compute_in_turn(workspace, _look_up, state, query.value)
         if isinstance(known, _Unknown):
             removal = await find_removal(loader, query.value, known.commit)
             if removal is not None:
@@ -72,10 +73,13 @@ class ProvenanceService:
             why = f"there is no value {query.value!r}{known.offer}"
             return ProvenanceReplyV1(id=query.id, commit=known.commit, error=why, is_missing=True)
         lineage = known.lineage
-        history = DefinitionHistory(loader, [*lineage.values], [*lineage.func_names])
+        ids = [*lineage.values], [*lineage.func_names]
+        history = await compute_in_turn(workspace, DefinitionHistory, loader, *ids)
         await history.begin()
         await history.advance(known.commit)
-        lineage.names = history.definitions.names | lineage.names
+        lineage.names = await compute_in_turn(
+            workspace, or_, history.definitions.names, lineage.names
+        )
         attributions = [each async for each in history.attributions()]
         edits, omitted = await list_edits(loader, attributions, lineage)
         return ProvenanceReplyV1(
@@ -84,11 +88,11 @@ class ProvenanceService:
             value=known.value,
             edits=edits,
             omitted=omitted,
-            older=sum(1 for _ in history.definitions.older()),
+            older=await compute_in_turn(workspace, history.definitions.count_older),
             kept_from=history.begins,
             is_whole=lineage.is_whole,
-            failed=failed_inputs(lineage),
-            waits=due_update(known.control, lineage, history),
+            failed=await compute_in_turn(workspace, failed_inputs, lineage),
+            waits=await compute_in_turn(workspace, due_update, known.control, lineage, history),
         )
 
 

@@ -239,6 +239,9 @@ class TrackedDefinitions(Generic[E]):
         yield from (func_id for func_id in self._older_funcs if func_id not in self._coded)
         yield from (value_id for value_id, tracked in self._values.items() if not tracked.known)
 
+    def count_older(self) -> int:
+        return sum(1 for _ in self.older())
+
     def state_of(self, value_id: str) -> ValueState:
         """The definition of one of the values."""
         return self._values[value_id].now

@@ -53,7 +53,9 @@ def test_a_commit_is_of_the_time_of_its_request() -> None:
 
 def test_the_nearest_failures_are_listed() -> None:
     failures = {f"{number:026}": "no" for number in range(30)}
-    far = SimpleNamespace(failures=failures, path=lambda i: ["x"] * (30 - int(i)))
+    far = SimpleNamespace(
+        failures=failures, path=lambda i: ["x"] * (30 - int(i)), steps=lambda i: 30 - int(i)
+    )
 
     listed = failed_inputs(far)  # type: ignore[arg-type]
 
