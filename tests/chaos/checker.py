@@ -11,7 +11,7 @@ from typing import Any
 from tests.chaos.branches import Families, is_over, wrong_with
 from tests.chaos.history import Event, History, Kind
 from tests.chaos.indexed_history import Case, Line, Violation, holes
-from tests.chaos.operational_checks import exits, growth, unforeseen
+from tests.chaos.operational_checks import exits, growth, held, unforeseen
 from tests.chaos.task_words import AGAIN
 
 SHOWN = 3  # of many alike
@@ -26,7 +26,7 @@ def judge(history: History) -> list[Violation]:
     case = Case(history)
     rules = (
         _recorded, _lost, _dead, _order, _once, _serial, _covered, _at_rest, _silent, _values,
-        _branches, _replies, exits, unforeseen, growth,
+        _branches, _replies, exits, unforeseen, growth, held,
     )  # fmt: skip
     return [violation for rule in rules for violation in rule(case)]
 

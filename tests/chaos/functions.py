@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tests.helpers import loop_monitor
+
 DEADLY = (13, 31)
 """Values for which `chaos-crash` ends the process that calls it."""
 
@@ -24,7 +26,10 @@ def slow(*, value, seconds):
 
 
 def install(directory: Path) -> Path:
-    """Make both known to every process that has the returned directory in its `PYTHONPATH`."""
+    """Make both known to every process that has the returned directory in its `PYTHONPATH`.
+
+    Daemons with it log what holds their event loops.
+    """
     root = directory / "functions"
     info = root / "rebaser_chaos-0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
@@ -35,4 +40,4 @@ def install(directory: Path) -> Path:
         "chaos-slow = rebaser_chaos_functions:slow\n"
         "chaos-crash = rebaser_chaos_functions:crash\n"
     )
-    return root
+    return loop_monitor.install(root)

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     FAULT = "fault"  # fault, target, seconds, phase: begins or is over
     VANDAL = "vandal"  # act: a client did what no client should
     UNFORESEEN = "unforeseen"  # daemon, event, exception: an error that nobody meant to happen
+    HELD = "held"  # daemon, seconds, what: a turn of its event loop took so much processor time
     WAIT = "wait"  # what is left, and how many were settled: it waits for rest, and is not stuck
     REST = "rest"  # what is left in the streams at the end
     RECORD = "record"  # change_set, record: what is registered of a branch at the end

@@ -1,4 +1,4 @@
-"""What an operator would complain of: exits, unforeseen errors, and growth without work."""
+"""What an operator would complain of: exits, unforeseen errors, growth without work, delays."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,6 +8,10 @@ from tests.chaos.indexed_history import Case, Violation
 
 RSS: Final = 1 << 30
 """Octets that a daemon may hold at the end of a round; those of its children do not count."""
+
+HELD: Final = 0.1
+"""Seconds of processor time that one turn of an event loop may take: twice what is aimed at, since
+a core that is shared takes longer for the same."""
 
 
 def exits(case: Case) -> Iterator[Violation]:
@@ -42,3 +46,12 @@ def growth(case: Case) -> Iterator[Violation]:
         if event.data["rss"] > RSS:
             what = f"{event.data['name']} holds {event.data['rss'] >> 20} MiB"
             yield Violation("GROWTH", "", what)
+
+
+def held(case: Case) -> Iterator[Violation]:
+    """Nothing holds the event loop of a daemon for long: all that it does would wait."""
+    for event in case.history.of(Kind.HELD):
+        data = event.data
+        if data["seconds"] > HELD:
+            what = f"{data['daemon']}: {data['seconds']} s in one turn: {data['what'][:1000]}"
+            yield Violation("HELD", "", what)

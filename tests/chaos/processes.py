@@ -22,6 +22,7 @@ from tests.helpers.deployment import REBASER, SCALED, Daemon
 from tests.helpers.eventually import eventually
 from tests.helpers.fork_server import preload
 from tests.helpers.graph_builder import children
+from tests.helpers.loop_monitor import turns_in
 from tests.helpers.nats_process import NatsServer
 from tests.spark.servers import (
     Cluster,
@@ -65,6 +66,8 @@ class Seat:
         """A checkout of an older release, with an environment in `.venv`."""
         self.is_older = False
         """Whether the next daemon is of that release."""
+        self._older: set[str] = set()
+        """Daemons of that release, those that ended included."""
         self._directory = directory
         self._history = history
         self._generation = 0
@@ -95,6 +98,8 @@ class Seat:
                 self.instance, self._directory, {**SCALED, **variables, **own}, self._command
             )
         self._wanted = True
+        if self.is_older:
+            self._older.add(self.instance)
         self._tell("started", older=self.is_older)
 
     @property
@@ -182,6 +187,12 @@ class Seat:
         for name, log in self._logs():
             for event, exception in errors_in(log):
                 yield name, event, exception
+
+    def held(self) -> Iterator[tuple[str, float, str]]:
+        """What held the event loops of its daemons of this release, for how many seconds."""
+        for name, log in self._logs():
+            if name not in self._older:
+                yield from ((name, *turn) for turn in turns_in(log))
 
     def runs(self) -> Iterator[dict[str, Any]]:
         """What all its daemons say of the tasks that they took: which delivery, and its end."""

@@ -255,6 +255,8 @@ class _Round:
                 self.history.add(Kind.MEMORY, name=seat.instance, rss=rss)
             for daemon, event, exception in seat.unforeseen():
                 self.history.add(Kind.UNFORESEEN, daemon=daemon, event=event, exception=exception)
+            for daemon, seconds, what in seat.held():
+                self.history.add(Kind.HELD, daemon=daemon, seconds=seconds, what=what)
             for run in seat.runs():
                 self.history.add(Kind.RUN, **run)
         change_sets = [*self.clients[0].change_sets, self.leading.head, *self.leading.branches]

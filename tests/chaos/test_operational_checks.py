@@ -7,7 +7,7 @@ import pytest
 from rebaser_server.commands.support.exit_codes import Exit
 from tests.chaos.checker import judge
 from tests.chaos.history import History, Kind
-from tests.chaos.operational_checks import RSS
+from tests.chaos.operational_checks import HELD, RSS
 
 EXITED = {"name": "seat0-1", "what": "exited"}
 
@@ -18,11 +18,13 @@ COMPLAINTS = [
     ("UNFORESEEN", Kind.UNFORESEEN, {"daemon": "d", "event": "work failed", "exception": "E"}),
     ("GROWTH", Kind.POKED, {"change_set": "w.c", "tasks": 5, "lines": 1}),
     ("GROWTH", Kind.MEMORY, {"name": "seat0-1", "rss": RSS + 1}),
+    ("HELD", Kind.HELD, {"daemon": "seat0-1", "seconds": HELD + 0.01, "what": "plan"}),
 ]
 SOUND = [
     (Kind.DAEMON, EXITED | {"code": 0, "asked": True}),
     (Kind.POKED, {"change_set": "w.c", "tasks": 5, "lines": 0}),
     (Kind.MEMORY, {"name": "seat0-1", "rss": RSS}),
+    (Kind.HELD, {"daemon": "seat0-1", "seconds": HELD, "what": "plan"}),
 ]
 
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,23 +21,35 @@ LONG: Final = 0.05
 HELD: Final = "event loop held"
 """The event in the log."""
 _LOOK: Final = LONG / 2
-_FRAMES: Final = 25
 
 
-def install(directory: Path) -> Path:
-    """Have each Python process watch itself that has the returned directory in `PYTHONPATH`."""
-    root = directory / "monitor"
+_CODE: Final = """\
+import sys
+
+if any(word in " ".join(sys.orig_argv) for word in ("/rebaser", "forkserver")):
+    sys.path.append({checkout!r})
+    from {module} import watch
+
+    sys.path.remove({checkout!r})
+    watch()
+"""
+
+
+def install(root: Path) -> Path:
+    """Have daemons, and what they are forked from, watch themselves with `root` in `PYTHONPATH`."""
     root.mkdir(parents=True, exist_ok=True)
-    ours = Path(__file__).parent.parent.parent
-    lines = (
-        "import sys",
-        f"sys.path.append({str(ours)!r})",
-        f"from {__name__} import watch",
-        f"sys.path.remove({str(ours)!r})",
-        "watch()",
-    )
-    (root / "sitecustomize.py").write_text("\n".join(lines) + "\n")
+    code = _CODE.format(checkout=str(Path(__file__).parent.parent.parent), module=__name__)
+    (root / "sitecustomize.py").write_text(code)
     return root
+
+
+def turns_in(log: str) -> Iterator[tuple[float, str]]:
+    """Seconds of each long turn in a daemon's log after it was ready, and what it was at."""
+    _, _, log = log.partition('"event": "ready"')
+    for line in log.splitlines():
+        if line.startswith("{") and line.endswith("}") and HELD in line:
+            entry = json.loads(line)
+            yield entry["seconds"], " < ".join(reversed(entry["stack"])) or entry["what"]
 
 
 def watch() -> None:
@@ -93,8 +106,9 @@ class _Monitor:
             number = self._turns
             frame = sys._current_frames().get(self._thread)
             if number == before and self._handle is not None and frame is not None:
-                stack = traceback.extract_stack(frame)[-_FRAMES:]
-                self._seen = number, [f"{f.filename}:{f.lineno} {f.name}" for f in stack]
+                stack = traceback.extract_stack(frame)
+                outer = max(i for i, f in enumerate(stack) if f.filename == __file__) + 2
+                self._seen = number, [f"{f.filename}:{f.lineno} {f.name}" for f in stack[outer:]]
             before = number
 
 
