@@ -1,11 +1,12 @@
 """Seats go round among those who wait, and none is lost."""
 
 import asyncio
+import threading
 from random import Random
 
 import pytest
 
-from rebaser_server.runtime.turns import Turns
+from rebaser_server.runtime.turns import Turns, compute_in_turn
 
 
 async def test_an_owner_of_one_waits_for_one_of_each_other() -> None:
@@ -49,3 +50,46 @@ async def test_cancellation_loses_no_seat(seed: int) -> None:
     assert most <= 2
     assert not turns.is_wanted
     assert [turns.take_free() for _ in range(3)] == [True, True, False]
+
+
+async def test_an_owner_has_one_thread_at_a_time_and_others_do_not_wait() -> None:
+    order, free = list[str](), threading.Event()
+
+    def compute(what: str) -> None:
+        order.append(what)
+        if what == "long":
+            free.wait()
+
+    async with asyncio.TaskGroup() as group:
+        long = group.create_task(compute_in_turn("busy", compute, "long"))
+        behind = group.create_task(compute_in_turn("busy", compute, "behind"))
+        await asyncio.sleep(0)
+        await compute_in_turn("small", compute, "other")
+        assert not behind.done()
+        free.set()
+
+    assert long.done()
+    assert order == ["long", "other", "behind"]
+
+
+async def test_a_cancelled_call_keeps_the_thread_until_its_function_returns() -> None:
+    """And the owner's next call begins after that."""
+    order, free, begun = list[str](), threading.Event(), threading.Event()
+
+    def long() -> None:
+        begun.set()
+        free.wait()
+        order.append("long")
+
+    cancelled = asyncio.create_task(compute_in_turn("owner", long))
+    waiting = asyncio.create_task(compute_in_turn("owner", order.append, "never"))
+    await asyncio.to_thread(begun.wait)
+    cancelled.cancel()
+    waiting.cancel()
+    following = asyncio.create_task(compute_in_turn("owner", order.append, "next"))
+    await asyncio.wait([cancelled, waiting])
+    free.set()
+    await following
+
+    assert cancelled.cancelled()
+    assert order == ["long", "next"]
