@@ -1,9 +1,11 @@
 """The states of change sets that this process released, for its next runs of the same ones."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.commit_messages import LogEnd, NumberedEntry
@@ -36,6 +38,7 @@ class ReleasedStates:
         self._released: OrderedDict[ChangeSet, _Released] = OrderedDict()
         """The one released last is the last."""
         self._total = 0
+        self._lent: dict[ChangeSet, set[asyncio.Future[Any]]] = {}
 
     def __len__(self) -> int:
         return len(self._released)
@@ -68,7 +71,10 @@ class ReleasedStates:
         return change_set in self._released
 
     def take(self, change_set: ChangeSet, end: LogEnd) -> LoadedState | None:
-        """Remove the state of the change set; return it if the log ends where it does."""
+        """Remove the state of the change set; return it if the log ends where it does.
+
+        Readers may have it until `returned`.
+        """
         loaded = self.drop(change_set)
         return loaded if loaded is not None and _ends_with(loaded.state, end) else None
 
@@ -80,11 +86,31 @@ class ReleasedStates:
         return released.loaded.state.commit, released.loaded.released_by
 
     def peek(self, change_set: ChangeSet, end: LogEnd) -> State | None:
-        """The state of the change set if the log ends where it does; true until the next await."""
+        """The state of the change set if the log ends where it does.
+
+        It is true until the next await, or for as long as it is lent.
+        """
         released = self._released.get(change_set)
         if released is None or not _ends_with(released.loaded.state, end):
             return None
         return released.loaded.state
+
+    def lend(self, change_set: ChangeSet, reading: asyncio.Future[Any]) -> None:
+        """Note that the state that `peek` returned is read until `reading` is done."""
+        lent = self._lent.setdefault(change_set, set())
+        lent.add(reading)
+
+        def give_back(_: object) -> None:
+            lent.remove(reading)
+            if not lent and self._lent.get(change_set) is lent:
+                del self._lent[change_set]
+
+        reading.add_done_callback(give_back)
+
+    async def returned(self, change_set: ChangeSet) -> None:
+        """Wait until a state that was taken is not read any more."""
+        while lent := self._lent.get(change_set):
+            await asyncio.wait(lent)
 
     def unsaved(self, age: float) -> Iterator[ChangeSet]:
         """Yield the change sets released at least `age` seconds ago that have no checkpoint of it.

@@ -79,6 +79,7 @@ class StateLoader:
         """
         sequence, entry = own
         released = self.released.take(self.change_set, before)
+        await self.released.returned(self.change_set)
         if entry.control.deleted:
             return LoadedState(State(self.machine.empty(), entry.control, sequence), 0)
         if released is not None:
@@ -136,7 +137,7 @@ class StateLoader:
             if checkpoint is None:
                 return None, ""
             kept = CheckpointRef.read_all(checkpoint.metadata)
-            state = State.from_checkpoint(checkpoint)
+            state = await asyncio.to_thread(State.from_checkpoint, checkpoint)
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error
         except StoreDamaged as error:

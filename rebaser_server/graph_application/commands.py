@@ -11,7 +11,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesAddress
 from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
-from rebaser_server.commit_log.content import Batch
+from rebaser_server.commit_log.content import SMALL_BATCH, Batch
 from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
@@ -59,7 +59,11 @@ async def head_changes_since(
             handled = entry.handled
             if handled is None or handled.updates is None or handled.covers is not None:
                 continue
-            changes += (await head_loader.batches.fetch(handled.updates, handled.id)).updates
+            updates = (await head_loader.batches.fetch(handled.updates, handled.id)).updates
+            if len(updates) < SMALL_BATCH:
+                changes += updates
+            else:
+                await asyncio.to_thread(changes.extend, updates)
             batches += 1
     except (HistoryInconsistent, MissingBatch):
         loaded = head or await head_loader.load()
@@ -123,8 +127,9 @@ async def _apply(
     state, content = ownership.state, content_of(ownership.state)
     edits = require(content.edits, "edits")
     difference = await asyncio.to_thread(edits.difference, content.graph)
-    if message.reviewed is not None and message.reviewed != digest(
-        difference, edits.head_view(content.graph)
+    head_view = edits.head_view(content.graph)
+    if message.reviewed is not None and message.reviewed != await asyncio.to_thread(
+        digest, difference, head_view
     ):
         reason = "the difference is not the one that was reviewed; look at it again"
         return reject(handled, reason), changes

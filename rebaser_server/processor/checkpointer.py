@@ -140,7 +140,7 @@ class Checkpointer:
         """Leave the changes to the next checkpoint."""
         ownership = self._ownership
         async with ownership.lock:
-            ownership.loader.machine.put_back(ownership.state, snapshot)
+            await asyncio.to_thread(ownership.loader.machine.put_back, ownership.state, snapshot)
             ownership.requests_since_checkpoint += requests
             ownership.uncovered_entries += entries  # the next attempt is due after `every` more
 

@@ -11,6 +11,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.memory_footprint import footprint
 from rebaser_server.queries.cached_state import CachedState
+from rebaser_server.runtime.turns import compute_in_turn
 
 OpenLoader = Callable[[ChangeSet], StateLoader]
 
@@ -68,17 +69,19 @@ class StateCache:
             except BaseException:
                 self._drop(change_set, entry)
                 raise
-            self._measure(change_set, entry, state)
+            if state.commit and entry.commit != state.commit:
+                workspace = str(change_set.workspace_id)
+                size = await compute_in_turn(workspace, footprint, state)
+                self._resize(change_set, entry, MIN_SIZE + size, state.commit)
+            elif not state.commit:
+                self._drop(change_set, entry)
             yield state
 
-    def _measure(self, change_set: ChangeSet, entry: _CacheEntry, state: State) -> None:
+    def _resize(self, change_set: ChangeSet, entry: _CacheEntry, size: int, commit: int) -> None:
         if self._entries.get(change_set) is not entry:
             return  # other entries evicted it meanwhile
         self._drop(change_set)
-        if not state.commit:
-            return
-        if entry.commit != state.commit:
-            entry.size, entry.commit = MIN_SIZE + footprint(state), state.commit
+        entry.size, entry.commit = size, commit
         self._add(change_set, entry)
         while self._total > self._max_bytes:
             self._drop(next(iter(self._entries)))

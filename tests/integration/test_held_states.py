@@ -200,6 +200,37 @@ async def test_a_state_that_was_released_answers_while_the_log_ends_with_it(
     assert await answers.ask(value) == (commit, [2], True)
 
 
+async def test_a_run_waits_for_a_long_read_of_a_state_that_was_released(
+    deployment: Deployment,
+) -> None:
+    """The event loop goes on meanwhile, and what is read is of one commit."""
+    value, begun, free = new_id(), threading.Event(), threading.Event()
+    owner, held, _ = await owned(deployment, [put(value, 1)], kept=1 << 20)
+    await owner.own.release()
+    owner.own.keep_state()
+    end = await owner.archive.log.end()
+
+    def look(state: State) -> str:
+        begun.set()
+        assert free.wait(10)
+        return graph_of(state).values[value].text
+
+    change_set = owner.archive.change_set
+    reading = asyncio.create_task(held.read(change_set, end, look, is_quick=False))
+    await asyncio.to_thread(begun.wait)
+    following = asyncio.create_task(Owner.over(owner.archive))
+
+    async def is_taken_over() -> bool:
+        return (await owner.archive.log.end()).sequence > end.sequence
+
+    await eventually(is_taken_over)
+    assert not following.done()
+    free.set()
+
+    assert await reading == "1"
+    assert graph_of((await following).own.state).values[value].value == 1
+
+
 async def test_a_large_read_is_of_one_commit_and_holds_up_none(deployment: Deployment) -> None:
     """Its rows are made from a snapshot, while requests are applied."""
     values = [new_id() for _ in range(FEW + 1)]

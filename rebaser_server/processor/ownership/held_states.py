@@ -52,11 +52,16 @@ class HeldStates:
             is_quick: whether it is over within a millisecond or so, and needs no thread. If not,
                 and the caller is cancelled, requests wait until `look` has ended all the same.
         """
-        ownership = self._owned.get(change_set)
+        ownership, looking = self._owned.get(change_set), None
         if ownership is None:
             state = self._released.peek(change_set, end)
-            return None if state is None else look(state)
-        lock, looking = ownership.lock, None
+            if state is None or is_quick:
+                return None if state is None else look(state)
+            looking = asyncio.ensure_future(asyncio.to_thread(look, state))
+            looking.add_done_callback(drop_error)
+            self._released.lend(change_set, looking)
+            return await asyncio.shield(looking)
+        lock = ownership.lock
         await lock.acquire()  # not as a body of it: a reader's error spoils nothing
         try:
             if self._owned.get(change_set) is not ownership or not _includes(ownership, end):
