@@ -12,6 +12,7 @@ from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.commit_messages import LogEnd, NumberedEntry
+from rebaser_server.commit_log.content import Checkpoint
 from rebaser_server.commit_log.loaded_state import LoadedState
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.log_reader import OTHER_PAST
@@ -133,11 +134,10 @@ class StateLoader:
     async def _restore_checkpoint(self, at: int | None) -> tuple[LoadedState | None, str]:
         """Restore the last sound checkpoint, and say why it is not the last, if that is so."""
         try:
-            checkpoint = await asyncio.to_thread(self.machine.load, self.change_set, at)
-            if checkpoint is None:
+            restored = await asyncio.to_thread(self._restore, at)
+            if restored is None:
                 return None, ""
-            kept = CheckpointRef.read_all(checkpoint.metadata)
-            state = await asyncio.to_thread(State.from_checkpoint, checkpoint)
+            checkpoint, kept, state = restored
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error
         except StoreDamaged as error:
@@ -152,6 +152,13 @@ class StateLoader:
                 f"{self.change_set}: the checkpoint cannot be read: {type(error).__name__}: {error}"
             ) from error
         return LoadedState(state, checkpoint.commit, checkpoints=kept), checkpoint.damage
+
+    def _restore(self, at: int | None) -> tuple[Checkpoint, list[CheckpointRef], State] | None:
+        checkpoint = self.machine.load(self.change_set, at)
+        if checkpoint is None:
+            return None
+        kept = CheckpointRef.read_all(checkpoint.metadata)
+        return checkpoint, kept, State.from_checkpoint(checkpoint)
 
     def _damaged(self, damage: str, reason: str) -> HistoryInconsistent:
         return HistoryInconsistent(

@@ -7,6 +7,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.jetstream import JetStreamError
+from rebaser_server.commit_log.content import SMALL_BATCH
 from rebaser_server.commit_log.retention import CHECKPOINTS_KEY, CheckpointRef, Retention
 from rebaser_server.commit_log.state_machine import Snapshot
 from rebaser_server.errors import RetryLater
@@ -140,7 +141,11 @@ class Checkpointer:
         """Leave the changes to the next checkpoint."""
         ownership = self._ownership
         async with ownership.lock:
-            await asyncio.to_thread(ownership.loader.machine.put_back, ownership.state, snapshot)
+            put_back = ownership.loader.machine.put_back
+            if len(snapshot) < SMALL_BATCH:
+                put_back(ownership.state, snapshot)
+            else:
+                await asyncio.to_thread(put_back, ownership.state, snapshot)
             ownership.requests_since_checkpoint += requests
             ownership.uncovered_entries += entries  # the next attempt is due after `every` more
 
