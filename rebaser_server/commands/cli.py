@@ -33,25 +33,25 @@ from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.parser import Parser, PrintText
 from rebaser_server.terminal import lines
 
-_SUBJECTS: Final = (
-    init,
-    serve,
-    use,
-    enqueue,
-    load,
-    values,
-    workspaces,
-    change_sets,
-    history,
-    why,
-    queue,
-    watch,
-    dvu,
-    pause,
-    checkpoint,
-    dead_letters,
-    doctor,
-    train,
+_DECLARATIONS: Final = (
+    init.add,
+    serve.add,
+    use.add,
+    enqueue.add,
+    load.add,
+    values.add,
+    workspaces.add,
+    change_sets.add,
+    history.add,
+    why.add,
+    queue.add,
+    watch.add,
+    dvu.add,
+    pause.add,
+    checkpoint.add,
+    dead_letters.add,
+    doctor.add,
+    train.add,
 )
 """In the order in which `rebaser --help` lists their commands; `completion` is the last."""
 
@@ -159,8 +159,8 @@ def build_parser() -> Parser:
         help="print the version of Rebaser and of Python, and exit",
     )
     commands = make_group(parser)
-    for subject in _SUBJECTS:
-        subject.add(commands)
+    for add in _DECLARATIONS:
+        add(commands)
     for installed in sorted(entry_points(group=GROUP)):
         installed.load()(commands)
     completion.add(commands, parser)

@@ -1,4 +1,4 @@
-"""The import contracts name every module, and an import that they forbid breaks them."""
+"""The import contracts hold, and an import that they forbid breaks them."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -12,6 +12,7 @@ from grimp import ImportGraph
 from importlinter.application import use_cases
 from importlinter.application.user_options import UserOptions
 from importlinter.configuration import configure
+from importlinter.contracts.acyclic_siblings import AcyclicSiblingsContract
 from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.contracts.layers import LayersContract
 from importlinter.domain.contract import Contract
@@ -40,12 +41,18 @@ FORBIDDEN: Final = [
     ("examples", "rebaser_server.commands.cli", "debian_demo"),
     ("pure", "rebaser_core.ids", "nats"),
     ("pure", "rebaser_core.messages", "rebaser_core.jetstream"),
+    ("circles", "rebaser_core.ids", "rebaser_core.messages"),
+    ("circles", "rebaser_server.values.graph.columns", "rebaser_server.values.graph.graph"),
     ("jetstream", "rebaser_core.jetstream.api", "rebaser_core.ids"),
     ("jetstream", "rebaser_core.jetstream.consumers.fetch", "pydantic"),
 ]
 """Contract, a module, and what it must not import."""
 
-CONTRACTS: Final = {"forbidden": ForbiddenContract, "layers": LayersContract}
+CONTRACTS: Final = {
+    "acyclic_siblings": AcyclicSiblingsContract,
+    "forbidden": ForbiddenContract,
+    "layers": LayersContract,
+}
 """The classes of contracts that are in use, by the names of their types."""
 
 
@@ -83,25 +90,6 @@ def modules_in(package: str) -> set[str]:
     return modules | {path.parent.name for path in directory.glob("*/__init__.py")}
 
 
-def packages() -> Iterator[str]:
-    """Every package of product code with more than one module."""
-    for root in PACKAGES:
-        for path in sorted((ROOT / root).rglob("__init__.py")):
-            package = ".".join(path.parent.relative_to(ROOT).parts)
-            if len(modules_in(package)) > 1:
-                yield package
-
-
-def layered(contracts: dict[str, Contract]) -> dict[str, set[str]]:
-    """Package → the modules in its layers."""
-    return {
-        str(container): {tail.name for layer in contract.layers for tail in layer.module_tails}
-        for contract in contracts.values()
-        if isinstance(contract, LayersContract) and contract.exhaustive
-        for container in contract.containers or ()
-    }
-
-
 def sources(contract: Contract) -> set[str]:
     return {str(module) for module in contract.source_modules}
 
@@ -125,6 +113,8 @@ def breaks(contract: Contract, graph: ImportGraph, importer: str, imported: str)
 
 def forbidden_pairs(contract: Contract) -> Iterator[tuple[str, str]]:
     """Importer and imported of every import that the contract forbids between what it names."""
+    if isinstance(contract, AcyclicSiblingsContract):
+        return
     if isinstance(contract, ForbiddenContract):
         for source, forbidden in product(contract.source_modules, contract.forbidden_modules):
             yield str(source), str(forbidden)
@@ -138,41 +128,6 @@ def forbidden_pairs(contract: Contract) -> Iterator[tuple[str, str]]:
             yield from product(lower, higher)
         for siblings in names:
             yield from combinations(siblings, 2)
-
-
-def test_every_package_has_its_layers(contracts: dict[str, Contract]) -> None:
-    """Each package orders its modules in an exhaustive contract."""
-    assert set(packages()) - layered(contracts).keys() == set()
-
-
-def test_every_module_is_in_the_layers_of_its_package(contracts: dict[str, Contract]) -> None:
-    """A new module must be given its place in `.importlinter`."""
-    for package, modules in layered(contracts).items():
-        assert modules == modules_in(package), package
-
-
-def test_only_compute_spark_may_import_spark(contracts: dict[str, Contract]) -> None:
-    """The contract names each package of the server and of `compute` but the one allowed."""
-    compute = modules_in("rebaser_server.compute") - {"spark"}
-    others = modules_in("rebaser_server") - {"compute"}
-
-    assert sources(contracts["spark"]) == {
-        "rebaser_core",
-        "rebaser_client",
-        *(f"rebaser_server.{name}" for name in others),
-        *(f"rebaser_server.compute.{name}" for name in compute),
-    }
-
-
-def test_only_store_may_import_delta(contracts: dict[str, Contract]) -> None:
-    """The contract names each package of the server but the one allowed."""
-    others = modules_in("rebaser_server") - {"store"}
-
-    assert sources(contracts["delta"]) == {
-        "rebaser_core",
-        "rebaser_client",
-        *(f"rebaser_server.{name}" for name in others),
-    }
 
 
 def test_every_command_works_with_the_extra_cli_or_is_named(contracts: dict[str, Contract]) -> None:
