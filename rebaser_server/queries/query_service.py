@@ -28,8 +28,7 @@ from rebaser_server.queries.comparison_service import (
     no_revert,
 )
 from rebaser_server.queries.intake import Intake, QueryKind
-from rebaser_server.queries.provenance import provenance_service
-from rebaser_server.queries.provenance.provenance_service import ProvenanceService
+from rebaser_server.queries.provenance.provenance_service import ProvenanceService, no_provenance
 from rebaser_server.queries.state_cache import OpenLoader
 from rebaser_server.queries.value_service import ValueService, refusal
 
@@ -65,7 +64,7 @@ class QueryService:
             ProvenanceQuery,
             ProvenanceReply,
             self.provenance.replies,
-            provenance_service.refusal,
+            no_provenance,
         )
         differences = QueryKind(
             "differences",

@@ -25,7 +25,6 @@ from rebaser_server.store.graph_checkpoint import (
     read_head,
     read_metadata,
 )
-from rebaser_server.store.live_rows import KEY_COLUMNS
 from rebaser_server.store.recovery import repair, require_sound, sound_versions
 from rebaser_server.store.row_digest import NO_ROWS, RowDigest
 from rebaser_server.store.row_groups import ROW_GROUPS
@@ -37,7 +36,7 @@ from rebaser_server.store.table_files import (
     dropped_rows,
     transactions,
 )
-from rebaser_server.store.table_schema import SCHEMA
+from rebaser_server.store.table_schema import KEY_COLUMNS, SCHEMA
 from rebaser_server.store.vacuum import KEEP_ENTRIES
 
 _Found = TypeVar("_Found")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.live_rows import KEY_COLUMNS, find_live_rows
+from rebaser_server.store.live_rows import find_live_rows
 from rebaser_server.store.row_digest import SealedDigest
 from rebaser_server.store.row_groups import ROW_GROUPS
 from rebaser_server.store.store_errors import translate_store_errors
@@ -27,6 +27,7 @@ from rebaser_server.store.table_files import (
     require_content,
     transactions,
 )
+from rebaser_server.store.table_schema import KEY_COLUMNS
 from rebaser_server.store.vacuum import KEEP_ENTRIES, vacuum
 
 if TYPE_CHECKING:

@@ -11,8 +11,6 @@ from rebaser_server.values.graph.columns import ID_BYTES
 from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
 from rebaser_server.values.graph.ids import padded_ids
 
-KEY_COLUMNS: Final = ["kind", "id", "commit", "removed"]
-
 _PARTS: Final = 32
 """Parts, by hash, of the ids of a kind: so only one part's hash table is in memory at a time."""
 

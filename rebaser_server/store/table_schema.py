@@ -55,6 +55,7 @@ FORMAT: Final = 1
 """Of rows and metadata, for metadata that do not say it. A release that writes what this one
 cannot read says a higher one."""
 
+KEY_COLUMNS: Final = ["kind", "id", "commit", "removed"]
 LOADED: Final = [name for name in SCHEMA.names if name != "inputs"]
 """The columns that are enough to load a graph, except in rare cases."""
 

@@ -18,7 +18,13 @@ from subprocess import PIPE, Popen
 from typing import Final
 
 from rebaser_server.compute.child_process import child_environment, spawn_bound
-from rebaser_server.compute.spark import cds_archive
+from rebaser_server.compute.spark.cds_archive import (
+    archive_path,
+    training_options,
+)
+from rebaser_server.compute.spark.cds_archive import (
+    jvm_options as archive_options,
+)
 from rebaser_server.compute.spark.options import SparkOptions, split_java_options
 from rebaser_server.compute.spark.scratch import ScratchDirectory
 
@@ -90,11 +96,11 @@ def command(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> lis
     if not options.is_local:
         return [str(spark_home() / "bin" / "spark-submit"), *_arguments(settings, scratch)]
     jvm_options = split_java_options(settings.pop("spark.driver.extraJavaOptions"))
-    made = cds_archive.archive_path(options.archives, java)
+    made = archive_path(options.archives, java)
     if options.training is not None:
-        jvm_options += cds_archive.training_options(options.training)
+        jvm_options += training_options(options.training)
     elif made is not None:
-        jvm_options += cds_archive.jvm_options(made)
+        jvm_options += archive_options(made)
     return [
         str(java / "bin" / "java"),
         *("-cp", f"{spark_home()}/jars/*"),

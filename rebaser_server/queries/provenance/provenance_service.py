@@ -96,7 +96,7 @@ class ProvenanceService:
         )
 
 
-def refusal(query_id: RequestId, why: str) -> ProvenanceReplyV1:
+def no_provenance(query_id: RequestId, why: str) -> ProvenanceReplyV1:
     """The reply that says why there is no answer."""
     return ProvenanceReplyV1(id=query_id, commit=0, error=why)
 
