@@ -15,8 +15,8 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.runtime.concurrency import Shutdown
-from rebaser_server.runtime.garbage import collect_rarely
+from rebaser_server.runtime.process import collect_rarely
+from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service import composition
 from rebaser_server.service.dev_server import settings_in_directory
 from rebaser_server.settings.settings import Settings

@@ -27,7 +27,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_machine import Snapshot
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.processor.application import Application
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import serve
 from rebaser_server.settings.settings import Settings
 

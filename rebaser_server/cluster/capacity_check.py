@@ -7,7 +7,7 @@ import structlog
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import Membership
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import repeat_every
 
 log: Final = structlog.get_logger()
 

@@ -19,7 +19,7 @@ from rebaser_server.errors import RunEnded
 from rebaser_server.files.paths import change_set_directory
 from rebaser_server.files.shared_files import SharedFiles
 from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import repeat_every
 
 log: Final = structlog.get_logger()
 

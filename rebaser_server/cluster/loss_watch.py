@@ -11,7 +11,7 @@ from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.nats_durability import DurabilityWatch
 from rebaser_server.cluster.nats_monitoring import read_monitoring, urls_of
 from rebaser_server.cluster.stream_ends import StreamEnd, StreamEnds
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import repeat_every
 
 log: Final = structlog.get_logger()
 

@@ -19,7 +19,7 @@ from rebaser_core.jetstream.connection.subscription import subscribed
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.presence import CHECK_EVERY, PresenceChecks, can_answer
 from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import repeat_every
 
 HEARTBEAT_EVERY: Final = 0.3  # seconds
 HANDOVER_HEARTBEAT_EVERY: Final = 0.1

@@ -11,7 +11,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.cluster.task_lease import LeaseTerms
 from rebaser_server.runtime.containment import printable
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import repeat_every
 
 log: Final = structlog.get_logger()
 

@@ -13,7 +13,7 @@ import structlog
 from rebaser_core.jetstream import ClusterInfo, JetStream, StreamInfo, StreamNotFound
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.nats_monitoring import read_monitoring, urls_of
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import repeat_every
 
 log: Final = structlog.get_logger()
 

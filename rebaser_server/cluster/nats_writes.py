@@ -20,9 +20,8 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge, worst
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.errors import AppendRefused, WorkStopped
-from rebaser_server.runtime.concurrency import Interrupt
-from rebaser_server.runtime.periodic import repeat_every
-from rebaser_server.runtime.transient_errors import LONGEST_DELAY
+from rebaser_server.runtime.containment import LONGEST_DELAY
+from rebaser_server.runtime.tasks import Interrupt, repeat_every
 
 log: Final = structlog.get_logger()
 

@@ -35,7 +35,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.commit_messages import UNFINISHED
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import repeat_every
 
 log: Final = structlog.get_logger()
 

@@ -12,9 +12,8 @@ from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.dvu_scanner import UnfinishedScanner
 from rebaser_server.cluster.subject_slices import FEW, SubjectSlices
-from rebaser_server.runtime.concurrency import for_each_concurrently
 from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import for_each_concurrently, repeat_every
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()

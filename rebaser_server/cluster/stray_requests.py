@@ -23,7 +23,7 @@ from rebaser_server.processor.dead_letters import (
     sendable_headers,
 )
 from rebaser_server.runtime.containment import contained, printable
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import repeat_every
 
 log: Final = structlog.get_logger()
 

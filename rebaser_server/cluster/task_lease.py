@@ -18,8 +18,8 @@ from rebaser_core.jetstream import (
     deadlines,
 )
 from rebaser_server.errors import Fenced, HistoryInconsistent, Interrupted, LeaseLost, RetryLater
-from rebaser_server.runtime.background import BackgroundTasks
-from rebaser_server.runtime.transient_errors import backoff
+from rebaser_server.runtime.containment import backoff
+from rebaser_server.runtime.tasks import BackgroundTasks
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()

@@ -29,10 +29,9 @@ from rebaser_server.processor.context import Services
 from rebaser_server.processor.pending_work import recheck_after_ack
 from rebaser_server.processor.processor import process
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.concurrency import Shutdown
-from rebaser_server.runtime.containment import contained, printable
+from rebaser_server.runtime.containment import contained, is_transient, printable
 from rebaser_server.runtime.failures import is_panic
-from rebaser_server.runtime.transient_errors import is_transient
+from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()

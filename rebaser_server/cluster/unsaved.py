@@ -9,7 +9,7 @@ from rebaser_client.request_publisher import ensure_task
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.released_states import ReleasedStates
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import repeat_every
 
 CHECK_EVERY: Final = 1.0
 """Seconds between two checks whether slots are free."""

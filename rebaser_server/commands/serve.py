@@ -73,10 +73,10 @@ async def _serve(settings: "Settings", _: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, _exit)  # until there is work to finish
     import structlog
 
-    from rebaser_server.runtime.allocator import quiet_allocators
+    from rebaser_server.runtime.process import quiet_allocators
 
     quiet_allocators()  # before anything imports Arrow
-    from rebaser_server.runtime.concurrency import Shutdown, on_signals
+    from rebaser_server.runtime.tasks import Shutdown, on_signals
     from rebaser_server.service import daemon
 
     _configure_logs(settings)

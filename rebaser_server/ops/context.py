@@ -16,7 +16,7 @@ from rebaser_server.ops.name_cache import NameCache
 from rebaser_server.ops.onlookers import Onlookers
 from rebaser_server.ops.operator_page import OperatorPage
 from rebaser_server.ops.queues import QueueWatch
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.telemetry.work_stats import WorkStats
 
 

@@ -23,8 +23,7 @@ from rebaser_server.ops.operator_page import OperatorPage
 from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.processor.context import Services
 from rebaser_server.queries.query_service import QueryService
-from rebaser_server.runtime.background import background
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown, background
 from rebaser_server.settings.redaction import redact_url
 from rebaser_server.settings.settings import Settings
 

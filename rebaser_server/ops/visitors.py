@@ -19,7 +19,7 @@ import structlog
 from aiohttp import web
 
 from rebaser_core.jetstream import deadlines
-from rebaser_server.runtime.background import background
+from rebaser_server.runtime.tasks import background
 
 log: Final = structlog.get_logger()
 

@@ -20,7 +20,7 @@ from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import reject
-from rebaser_server.runtime.background import Wakeup
+from rebaser_server.runtime.tasks import Wakeup
 
 Changes = dict[str, Any]
 """New values of fields of the control record."""

@@ -13,8 +13,8 @@ from rebaser_server.commit_log.state_machine import Snapshot
 from rebaser_server.errors import RetryLater
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.runtime.background import Wakeup
 from rebaser_server.runtime.failures import StoreDamaged
+from rebaser_server.runtime.tasks import Wakeup
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()

@@ -20,7 +20,7 @@ from rebaser_server.processor.notifier import Notifier
 from rebaser_server.processor.ownership.held_states import HeldStates
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.concurrency import Permits, Shutdown
+from rebaser_server.runtime.tasks import Permits, Shutdown
 
 MAX_STARTUPS: Final = 64
 """Runs that a process starts at once: if thousands start together, as after a restart, each call

@@ -17,7 +17,7 @@ from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.pending_work import find_work, initial_control
 from rebaser_server.processor.run import ChangeSetRun
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()

@@ -14,7 +14,7 @@ from rebaser_server.processor.dead_letters import store_dead_letter
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
 from rebaser_server.processor.request_queue import request_id_of
-from rebaser_server.runtime.transient_errors import backoff
+from rebaser_server.runtime.containment import backoff
 
 log: Final = structlog.get_logger()
 

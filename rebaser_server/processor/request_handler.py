@@ -20,7 +20,7 @@ from rebaser_server.processor.replies import CommittedRequest, final_result, rec
 from rebaser_server.processor.request_attempts import RequestAttempts, describe
 from rebaser_server.processor.request_queue import RequestQueue, announced_request, request_id_of
 from rebaser_server.processor.result_publisher import publish_result
-from rebaser_server.runtime.transient_errors import is_transient
+from rebaser_server.runtime.containment import is_transient
 
 
 class RequestHandler:

@@ -12,7 +12,7 @@ from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.dvu.scheduler import DvuScheduler
 from rebaser_server.processor.request_handler import RequestHandler
 from rebaser_server.processor.request_queue import RequestQueue
-from rebaser_server.runtime.background import BackgroundTasks
+from rebaser_server.runtime.tasks import BackgroundTasks
 
 
 class ChangeSetRun:

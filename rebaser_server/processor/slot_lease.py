@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from rebaser_core.ids import WorkspaceId
 from rebaser_server.errors import DvuCancelled, Preempted, Resumed
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
-from rebaser_server.runtime.concurrency import Interrupt
+from rebaser_server.runtime.tasks import Interrupt
 
 
 class SlotLease(Interrupt):

@@ -14,7 +14,7 @@ from rebaser_server.queries.diff import Diff, diff
 from rebaser_server.queries.revert import plan_revert
 from rebaser_server.queries.selection import TooManyValues
 from rebaser_server.queries.state_cache import OpenLoader
-from rebaser_server.runtime.turns import compute_in_turn
+from rebaser_server.runtime.tasks import compute_in_turn
 
 
 class ComparisonService:

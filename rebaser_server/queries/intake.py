@@ -23,9 +23,8 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, header
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.replies import ReplySender
-from rebaser_server.runtime.background import background
 from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.turns import compute_in_turn
+from rebaser_server.runtime.tasks import background, compute_in_turn
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()

@@ -12,7 +12,7 @@ from rebaser_core.jetstream.connection.message_limits import MessageLimits
 from rebaser_core.queries.query_protocol import ACCEPTS_PIECES, PIECE, RETRY_AFTER, split_reply
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MessageType, Versioned, header
-from rebaser_server.runtime.turns import compute_in_turn
+from rebaser_server.runtime.tasks import compute_in_turn
 
 RETRY_SECONDS: Final = "1"
 """Seconds after which a busy Rebaser is to be asked again; clients wait longer each time."""

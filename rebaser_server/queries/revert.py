@@ -10,7 +10,7 @@ from rebaser_core.plain_json import json_equal
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.runtime.turns import compute_in_turn
+from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase.definitions import (
     Definition,

@@ -49,9 +49,7 @@ from rebaser_server.errors import Interrupted
 from rebaser_server.ops.endpoint import starting_endpoint
 from rebaser_server.ops.serve import ops_endpoint
 from rebaser_server.processor.context import Services
-from rebaser_server.runtime.background import background
-from rebaser_server.runtime.concurrency import Shutdown
-from rebaser_server.runtime.periodic import survived
+from rebaser_server.runtime.tasks import Shutdown, background, survived
 from rebaser_server.service.shared_services import MakeApplication, build_services, query_service
 from rebaser_server.service.task_intake import take_tasks
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream

@@ -24,10 +24,8 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files.filesystems import local_path
 from rebaser_server.files.paths import CHANGE_SETS
-from rebaser_server.runtime.allocator import limit_kept_memory
-from rebaser_server.runtime.background import background
-from rebaser_server.runtime.concurrency import Shutdown, WorkThreads, switch_often
-from rebaser_server.runtime.garbage import collect_rarely
+from rebaser_server.runtime.process import collect_rarely, limit_kept_memory
+from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, switch_often
 from rebaser_server.service import composition
 from rebaser_server.service.value_graph import ValueGraph
 from rebaser_server.settings.settings import Settings, StoreSettings

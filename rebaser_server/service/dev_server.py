@@ -5,7 +5,7 @@ from typing import Final
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.runtime.concurrency import Shutdown, on_signals
+from rebaser_server.runtime.tasks import Shutdown, on_signals
 from rebaser_server.service import daemon
 from rebaser_server.service.data_directory import data_directory
 from rebaser_server.service.nats_process import NatsAddresses, Sync, nats_server

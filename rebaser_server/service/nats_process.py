@@ -17,8 +17,8 @@ import structlog
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import deadlines
-from rebaser_server.compute.child_process import child_environment, spawn_bound
-from rebaser_server.runtime.background import background
+from rebaser_server.runtime.process import child_environment, spawn_bound
+from rebaser_server.runtime.tasks import background
 
 log: Final = structlog.get_logger()
 

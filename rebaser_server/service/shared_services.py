@@ -26,7 +26,7 @@ from rebaser_server.processor.notifier import Notifier
 from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.query_service import QueryService
-from rebaser_server.runtime.concurrency import Permits
+from rebaser_server.runtime.tasks import Permits
 from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry.work_stats import WorkStats
 

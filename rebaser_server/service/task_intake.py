@@ -11,8 +11,7 @@ from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.errors import GraceExceeded, Interrupted, WorkStopped
-from rebaser_server.runtime.background import background
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown, background
 
 log: Final = structlog.get_logger()
 

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.runtime.background import background
+from rebaser_server.runtime.tasks import background
 from tests.helpers.batches import set_to
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually

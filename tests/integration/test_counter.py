@@ -16,8 +16,7 @@ from rebaser_client.errors import RequestRefused
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import ErrorStatus
 from rebaser_server.files.shared_files import SharedFiles
-from rebaser_server.runtime.background import background
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown, background
 from rebaser_server.service.composition import serve
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, deployed, new_change_sets

@@ -19,7 +19,7 @@ from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import Deployment, Recorder, new_change_sets, recording

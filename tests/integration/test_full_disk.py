@@ -12,8 +12,8 @@ from rebaser_server.compute.runs.child_process_executor import ChildProcessExecu
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.files.batch_files import BatchFiles
 from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import DiskFull
-from rebaser_server.runtime.transient_errors import is_transient
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.compaction import compact
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved

@@ -15,7 +15,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster import membership, presence
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.presence import present
-from rebaser_server.runtime.background import background
+from rebaser_server.runtime.tasks import background
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 

@@ -21,7 +21,7 @@ from rebaser_server.processor.ownership.committed_entry import CommitObserver, C
 from rebaser_server.processor.processor import process
 from rebaser_server.processor.request_handler import RequestHandler
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import provisioner_of
 from rebaser_server.service.shared_services import build_services
 from rebaser_server.service.value_graph import ValueGraph

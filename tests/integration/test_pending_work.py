@@ -12,7 +12,7 @@ from rebaser_server.commit_log.commit_messages import UNSAVED
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.processor.pending_work import find_work, initial_control, recheck_after_ack
 from rebaser_server.processor.processor import process
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.services import services_of

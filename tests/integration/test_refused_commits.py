@@ -14,7 +14,7 @@ from rebaser_server.errors import RetryLater
 from rebaser_server.processor.context import Services
 from rebaser_server.processor.processor import process
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually

@@ -32,8 +32,8 @@ from rebaser_server.processor.change_set_commands import close
 from rebaser_server.processor.dvu.claim import claim_update
 from rebaser_server.processor.dvu.committer import DvuCommitter, ResultNotCommitted
 from rebaser_server.processor.processor import process
-from rebaser_server.runtime.concurrency import Shutdown
 from rebaser_server.runtime.failures import JobFailed
+from rebaser_server.runtime.tasks import Shutdown
 from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.deployment import Deployment, new_change_sets, recording

@@ -18,7 +18,7 @@ from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.units.unit_result import UnitResult, decode_result
-from rebaser_server.runtime.concurrency import Shutdown
+from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import serve
 from rebaser_server.settings.settings import Settings
 from tests.chaos.history import History, Kind

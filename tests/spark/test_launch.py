@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.java import VECTOR_MODULE, find_java
 from rebaser_server.compute.spark.launch import (
@@ -22,6 +21,7 @@ from rebaser_server.compute.spark.launch import (
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.scratch import ScratchDirectory
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.runtime.process import child_environment
 from tests.helpers.graph_builder import eventually, is_running
 from tests.helpers.machine_requirements import lacking, program
 

@@ -13,7 +13,7 @@ from debian_demo.graph import Packages, UnknownPackage, load_packages
 from debian_demo.report import Report, histogram
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
-from rebaser_server.runtime.concurrency import Shutdown, on_signals
+from rebaser_server.runtime.tasks import Shutdown, on_signals
 from rebaser_server.service import daemon
 from rebaser_server.service.dev_server import settings_in_directory
 from rebaser_server.service.nats_process import ANY_PORT, nats_server

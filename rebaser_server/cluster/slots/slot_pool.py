@@ -14,7 +14,7 @@ from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.slots.deferrals import Deferrals
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.periodic import repeat_every
+from rebaser_server.runtime.tasks import repeat_every
 
 log: Final = structlog.get_logger()
 

@@ -15,7 +15,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.commands.support.permissions import PermissionWatch
-from rebaser_server.runtime.background import background
+from rebaser_server.runtime.tasks import background
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal.lines import complain

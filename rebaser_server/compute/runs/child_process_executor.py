@@ -20,8 +20,7 @@ from rebaser_server.compute.runs.worker_process import WorkerProcess
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import WorkUnit, count_values
-from rebaser_server.runtime.background import background
-from rebaser_server.runtime.turns import Turns
+from rebaser_server.runtime.tasks import Turns, background
 
 HEAD_START: Final = 0.1
 """Seconds that tasks wait for children that are there before another one is started, which takes

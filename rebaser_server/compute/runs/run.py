@@ -20,7 +20,7 @@ from rebaser_server.compute.units.run_store import (
 )
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import count_values, digest_of, read_limits
-from rebaser_server.runtime.concurrency import WorkThreads
+from rebaser_server.runtime.tasks import WorkThreads
 
 INLINE_UNIT_BYTES: Final = 256 * 1024
 """Octets of a unit that travels with the job; a larger one lies in the run store, if there is one:

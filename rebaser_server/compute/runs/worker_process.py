@@ -17,9 +17,9 @@ from typing import Any, Final, Self, cast
 
 import structlog
 
-from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.runs.local_worker import LENGTH
-from rebaser_server.runtime.concurrency import PROCESS_LIMITS
+from rebaser_server.runtime.process import child_environment
+from rebaser_server.runtime.tasks import PROCESS_LIMITS
 
 _STDERR: Final = 2
 _READ_AHEAD: Final = 1 << 16

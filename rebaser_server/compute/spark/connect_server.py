@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.launch import MODULES, spark_home
 from rebaser_server.compute.spark.options import REDACTION, hadoop_uri
 from rebaser_server.compute.spark.scratch import plain_directory
+from rebaser_server.runtime.process import child_environment
 
 MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _HERE: Final = Path(__file__).parent

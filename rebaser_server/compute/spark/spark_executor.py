@@ -26,8 +26,7 @@ from rebaser_server.compute.spark.session import SessionHolder
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import WorkUnit
-from rebaser_server.runtime.concurrency import WorkThreads
-from rebaser_server.runtime.turns import Turns
+from rebaser_server.runtime.tasks import Turns, WorkThreads
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from rebaser_server.processor.outcome_lookup import OutcomeLookup
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import REASON_LENGTH
-from rebaser_server.runtime.background import background
+from rebaser_server.runtime.tasks import background
 
 
 class BranchRunner(Companion):

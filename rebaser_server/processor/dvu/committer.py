@@ -13,8 +13,8 @@ from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_server.errors import RetryLater, RunEnded
 from rebaser_server.processor.application import JobResult
 from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.runtime.concurrency import finish
-from rebaser_server.runtime.transient_errors import is_transient
+from rebaser_server.runtime.containment import is_transient
+from rebaser_server.runtime.tasks import finish
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()

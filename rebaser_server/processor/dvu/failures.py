@@ -5,8 +5,8 @@ from typing import Final
 from rebaser_core.counts import many
 from rebaser_core.jetstream.backoff import Backoff
 from rebaser_server.errors import RunEnded
+from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import EvaluatorAway, JobFailed
-from rebaser_server.runtime.transient_errors import is_transient
 
 FIRST_DELAY: Final = 1.0  # seconds until a failed update is tried again, doubled up to
 MAX_DELAY: Final = 60.0

@@ -26,9 +26,9 @@ from rebaser_server.processor.dvu.failures import (
     retry_delay,
 )
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
-from rebaser_server.runtime.background import Wakeup, background
+from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import EvaluatorAway, JobFailed
-from rebaser_server.runtime.transient_errors import is_transient
+from rebaser_server.runtime.tasks import Wakeup, background
 
 log: Final = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State
 from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.runtime.concurrency import drop_error
+from rebaser_server.runtime.tasks import drop_error
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from rebaser_server.processor.ownership.committed_entry import CommitObserver, C
 from rebaser_server.processor.ownership.epoch_check import require_epoch
 from rebaser_server.processor.ownership.pending_dvu import PendingDvu
 from rebaser_server.processor.ownership.request_spans import RequestSpans
-from rebaser_server.runtime.concurrency import WatchedLock
+from rebaser_server.runtime.tasks import WatchedLock
 
 _LEAVE_TIMEOUT: Final = 2.0  # seconds
 _MEASURED_EVERY: Final = 8

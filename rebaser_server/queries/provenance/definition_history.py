@@ -14,7 +14,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.provenance.tracked_definitions import Attribution, TrackedDefinitions
-from rebaser_server.runtime.turns import compute_in_turn
+from rebaser_server.runtime.tasks import compute_in_turn
 
 
 class CommittedEdit(NamedTuple):

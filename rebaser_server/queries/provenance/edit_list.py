@@ -14,7 +14,7 @@ from rebaser_server.queries.provenance.definition_states import FuncState, Value
 from rebaser_server.queries.provenance.lineage import Lineage
 from rebaser_server.queries.provenance.pending_update import time_of
 from rebaser_server.queries.provenance.tracked_definitions import Attribution
-from rebaser_server.runtime.turns import compute_in_turn
+from rebaser_server.runtime.tasks import compute_in_turn
 
 MAX_EDITS: Final = 1_000
 MAX_CHANGES: Final = 20

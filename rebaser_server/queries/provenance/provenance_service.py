@@ -18,7 +18,7 @@ from rebaser_server.queries.provenance.pending_update import due_update, failed_
 from rebaser_server.queries.provenance.removed_value import find_removal
 from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.queries.value_rows import row_of
-from rebaser_server.runtime.turns import compute_in_turn
+from rebaser_server.runtime.tasks import compute_in_turn
 
 
 class _Known(NamedTuple):

@@ -8,7 +8,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.provenance.definition_history import CommittedEdit
 from rebaser_server.queries.provenance.edit_list import edit_of
-from rebaser_server.runtime.turns import compute_in_turn
+from rebaser_server.runtime.tasks import compute_in_turn
 
 
 async def find_removal(loader: StateLoader, name: str, until: int) -> ProvenanceEdit | None:

@@ -11,7 +11,7 @@ EACH = 8  # MiB
 PROGRAM = f"""
 import sys
 import numpy as np
-from rebaser_server.runtime.allocator import limit_kept_memory
+from rebaser_server.runtime.process import limit_kept_memory
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -58,7 +58,7 @@ def test_settings_of_the_environment_stay() -> None:
 
 QUIET = """
 import os, sys, tempfile
-from rebaser_server.runtime.allocator import quiet_allocators
+from rebaser_server.runtime.process import quiet_allocators
 
 if sys.argv[1] == "quiet":
     quiet_allocators()

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import pytest
 
 from rebaser_server.errors import BackgroundEnded, Fenced, Interrupted, LeaseLost, RetryLater
-from rebaser_server.runtime.background import BackgroundTasks, Wakeup, background
+from rebaser_server.runtime.tasks import BackgroundTasks, Wakeup, background
 
 FORBIDDING = [LeaseLost("lease"), Fenced("overtaken")]
 OTHERS = [RetryLater("later", 1.0), Interrupted("stop"), ValueError("unforeseen")]

@@ -8,14 +8,14 @@ from threading import Event, Thread
 import pytest
 
 from rebaser_server.errors import Interrupted
-from rebaser_server.runtime.concurrency import (
+from rebaser_server.runtime.failures import LibraryPanicked
+from rebaser_server.runtime.tasks import (
     Permits,
     Shutdown,
     WorkThreads,
     finish,
     for_each_concurrently,
 )
-from rebaser_server.runtime.failures import LibraryPanicked
 from tests.helpers.panicking_tables import PANIC, PanicException
 
 

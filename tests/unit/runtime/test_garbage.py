@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from rebaser_server.runtime.garbage import THRESHOLDS
+from rebaser_server.runtime.process import THRESHOLDS
 
 
 def test_a_command_looks_for_garbage_rarely_while_it_imports() -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from rebaser_server.runtime.turns import Turns, compute_in_turn
+from rebaser_server.runtime.tasks import Turns, compute_in_turn
 
 
 async def test_an_owner_of_one_waits_for_one_of_each_other() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.runtime.background import background
+from rebaser_server.runtime.tasks import background
 from rebaser_server.service import daemon
 from rebaser_server.settings.settings import StoreSettings
 

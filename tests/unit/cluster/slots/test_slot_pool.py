@@ -9,7 +9,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.errors import Preempted
-from rebaser_server.runtime.background import background
+from rebaser_server.runtime.tasks import background
 from tests.helpers.eventually import eventually
 
 BUSY, OTHER, NEWCOMER = WorkspaceId(), WorkspaceId(), WorkspaceId()

@@ -1,10 +1,23 @@
-"""Interruptible waits, and the shutdown of the process."""
+"""Tasks beside a body, for no longer than it lasts.
+
+Interruptible waits, and the shutdown of the process.
+
+Work that is done again and again beside everything else, whatever becomes of one round.
+
+Seats that are given in turns, and threads of which each owner has one at a time.
+
+Who wants many does not keep others waiting.
+"""
 
 import asyncio
 import math
+import random
 import signal
 import sys
+from asyncio import AbstractEventLoop, Lock
+from collections import deque
 from collections.abc import (
+    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
@@ -12,15 +25,128 @@ from collections.abc import (
     Iterator,
 )
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass
 from errno import EAGAIN
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, Never, ParamSpec, Self, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from rebaser_server.errors import Interrupted, RunEnded
+import structlog
+
+from rebaser_core.jetstream import JetStreamError
+from rebaser_core.jetstream.backoff import Backoff
+from rebaser_server.errors import BackgroundEnded, Fenced, Interrupted, LeaseLost, RunEnded
+from rebaser_server.runtime.containment import printable
 from rebaser_server.runtime.failures import LibraryPanicked, is_panic
+from rebaser_server.telemetry import metrics
+
+Work = Callable[[], Coroutine[Any, Any, Never]]
+
+
+class Wakeup(asyncio.Event):
+    """An event for one task, which is begun when it is first set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._begin: Callable[[], None] | None = None
+
+    def begins(self, begin: Callable[[], None]) -> None:
+        """Call `begin` once it is set: now, or then."""
+        if self.is_set():
+            begin()
+        else:
+            self._begin = begin
+
+    def set(self) -> None:
+        super().set()
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            begin()
+
+
+class BackgroundTasks:
+    """Tasks beside a body, each begun when there is something to do.
+
+    If one ends before the body does, the body is cancelled and the error raised in its
+    place. What leaves is one bare error: where several came at once, the one that forbids most.
+
+    Raises:
+        BackgroundEnded: a task returned or was cancelled by others while the body ran.
+        Exception: what a task raised, without an exception group around it.
+    """
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._timers: list[asyncio.TimerHandle] = []
+        self._is_over = False
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over = True
+        for timer in self._timers:
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        try:
+            await self._group.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as errors:
+            # `LeaseLost` and `Fenced` forbid to settle anything: no other may hide them (W15).
+            raise max(errors.exceptions, key=_is_fencing) from None
+
+    def start(self, work: Work, context: Context | None = None) -> None:
+        """Begin `work`, which never returns; nothing once the body or a task has ended."""
+        if not (self._is_over or any(task.done() for task in self._tasks)):
+            task = self._group.create_task(self._endless(work), context=context)
+            self._tasks.append(task)
+
+    def start_after(self, seconds: float, work: Work) -> None:
+        """Begin `work` in so many seconds."""
+        loop = asyncio.get_running_loop()
+        self._timers.append(loop.call_later(seconds, self.start, work))
+
+    def start_on(self, wakeup: Wakeup, work: Work) -> None:
+        """Begin `work` when `wakeup` is set, in the context of this call."""
+        wakeup.begins(partial(self.start, work, copy_context()))
+
+    async def _endless(self, work: Work) -> None:
+        coroutine = work()
+        try:
+            await coroutine
+        except asyncio.CancelledError:
+            if self._is_over:
+                raise
+            raise BackgroundEnded(f"{coroutine} was cancelled while it was needed") from None
+        if not self._is_over:
+            raise BackgroundEnded(f"{coroutine} returned while it was needed")
+
+
+@asynccontextmanager
+async def background(work: Coroutine[Any, Any, Never]) -> AsyncIterator[None]:
+    """Run `work` for exactly as long as the body, as `BackgroundTasks` does."""
+    try:
+        async with BackgroundTasks() as tasks:
+            tasks.start(lambda: work)
+            yield
+    finally:
+        work.close()  # cancelled before its first step, it was never awaited
+
+
+def _is_fencing(error: BaseException) -> bool:
+    return isinstance(error, LeaseLost | Fenced)
+
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -316,3 +442,161 @@ def on_signals(shutdown: Shutdown) -> Iterator[None]:
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+
+
+log: Final = structlog.get_logger()
+
+MAX_BACKOFF: Final = 30.0
+"""Seconds up to which the pause after a failed round grows, where the period is shorter."""
+
+Pause = Callable[[float], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class Round:
+    """Whether it failed, known once it is over."""
+
+    failed: bool = False
+
+
+@contextmanager
+def survived(what: metrics.Round) -> Iterator[Round]:
+    """Log, count and swallow any error of the body: one round of what is done again."""
+    this = Round()
+    this.failed = True
+    try:
+        yield this
+        this.failed = False
+    except (JetStreamError, OSError) as error:  # NATS or the store, and not our fault
+        log.warning("round failed", what=what, error=_describe(error))
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        log.exception("round failed", what=what, error=_describe(error))
+    if this.failed:
+        metrics.ROUNDS_FAILED.labels(what).inc()
+
+
+async def repeat_every(
+    seconds: float,
+    action: Callable[[], Awaitable[object]],
+    what: metrics.Round,
+    *,
+    first_delay: float | None = None,
+    jitter: float = 0.25,
+    max_backoff: float = MAX_BACKOFF,
+    pause: Pause = asyncio.sleep,
+) -> Never:
+    """Call `action` every `seconds` until cancelled, also after a round that fails.
+
+    An error is logged and counted, and the next round comes after the period, or later: after
+    each failure in a row the pause doubles, up to `max_backoff` if the period is shorter.
+    `first_delay`: seconds until the first round (default: the period). `jitter`: the part
+    by which a period may be shorter or longer, so that daemons do not act at the same moment.
+    `pause` waits for so many seconds, or for less if there is news.
+    """
+    failures, backoff = 0, Backoff(seconds, max_backoff)
+    if first_delay is None:
+        first_delay = _jittered(seconds, jitter)
+    if first_delay:
+        await pause(first_delay)
+    while True:
+        with survived(what) as this:
+            await action()
+        failures = failures + 1 if this.failed else 0
+        await pause(_jittered(max(seconds, backoff.delay(failures + 1)), jitter))
+
+
+def _jittered(seconds: float, spread: float) -> float:
+    return seconds * random.uniform(1 - spread, 1 + spread)
+
+
+def _describe(error: BaseException) -> str:
+    return printable(f"{type(error).__name__}: {error}")
+
+
+_lines: Final = WeakKeyDictionary[AbstractEventLoop, WeakValueDictionary[str, Lock]]()
+"""The lock of each owner for whom a thread computes, or who waits for one."""
+
+
+async def compute_in_turn(
+    owner: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call the function in a thread, after those that the owner's earlier calls wait for.
+
+    Threads that compute share the interpreter with the event loop: with each of them, it waits
+    longer whenever it wakes. So one who asks for much gets one of them, however much it is.
+    Cancelled, the owner's next call waits until the function has returned all the same.
+    """
+    lines = _lines.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+    line = lines.get(owner)
+    if line is None:
+        line = lines[owner] = Lock()
+    await line.acquire()
+    try:
+        call = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    except BaseException:
+        line.release()
+        raise
+    call.add_done_callback(lambda _: line.release())
+    call.add_done_callback(drop_error)
+    return await asyncio.shield(call)
+
+
+class Turns:
+    """A semaphore that serves the owners who wait in a circle, one seat each.
+
+    An owner who waits for many seats gets one, and then stands behind all others who wait.
+    """
+
+    def __init__(self, seats: int) -> None:
+        self._free = seats
+        """0 while an owner waits."""
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        """By owner, the next first; each waits for one seat at least."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether an owner waits for a seat."""
+        return bool(self._waiting)
+
+    def take_free(self) -> bool:
+        """Take a seat if one is free."""
+        is_free = self._free > 0
+        self._free -= is_free
+        return is_free
+
+    async def take(self, owner: str) -> None:
+        """Take a seat once it is the owner's turn. Cancelled, it takes none."""
+        if self.take_free():
+            return
+        seat = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(seat)
+        try:
+            await seat
+        except asyncio.CancelledError:
+            if seat.cancelled():
+                self._leave(owner, seat)
+            else:
+                self.give()
+            raise
+
+    def give(self) -> None:
+        """Give a seat back, or one more, to the next owner who waits."""
+        while self._waiting:
+            owner = next(iter(self._waiting))
+            seats = self._waiting.pop(owner)
+            seat = seats.popleft()
+            if seats:
+                self._waiting[owner] = seats
+            if not seat.cancelled():
+                seat.set_result(None)
+                return
+        self._free += 1
+
+    def _leave(self, owner: str, seat: asyncio.Future[None]) -> None:
+        seats = self._waiting.get(owner, deque())
+        with suppress(ValueError):
+            seats.remove(seat)
+        if not seats:
+            self._waiting.pop(owner, None)
