@@ -8,7 +8,7 @@ from typing import Final
 
 import aiohttp
 
-from rebaser_server.settings.redaction import redact_url
+from rebaser_server.settings.settings import redact_url
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=2.0)
 _NANOSECONDS: Final = 1e9

@@ -12,8 +12,7 @@ from aiohttp import web
 
 from rebaser_server.errors import OpsNotStarted
 from rebaser_server.ops.file_changes import FileChanges
-from rebaser_server.settings.access import OpsSettings
-from rebaser_server.settings.access_tokens import Role
+from rebaser_server.settings.settings import OpsSettings, Role
 
 log: Final = structlog.get_logger()
 

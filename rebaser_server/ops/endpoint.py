@@ -22,8 +22,7 @@ from rebaser_server.ops.exposition import CONTENT_TYPE, exposition
 from rebaser_server.ops.health import Health
 from rebaser_server.ops.status import DeploymentStatus
 from rebaser_server.ops.visitors import Bounds, Visitors
-from rebaser_server.settings.access import OpsSettings
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import OpsSettings, Settings
 
 log: Final = structlog.get_logger()
 

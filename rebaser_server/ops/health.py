@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from rebaser_core.jetstream.connection.connection import Connection
 from rebaser_server.files.shared_files import TEMP_DIR, SharedFiles
 from rebaser_server.runtime.tasks import Shutdown
-from rebaser_server.settings.redaction import redact_url
+from rebaser_server.settings.settings import redact_url
 from rebaser_server.telemetry import metrics
 from rebaser_server.telemetry.work_stats import WorkStats
 

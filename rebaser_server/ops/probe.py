@@ -12,8 +12,7 @@ from typing import Final
 from urllib.request import HTTPSHandler, build_opener
 
 from rebaser_server.ops.endpoint import DEFAULT_PORT
-from rebaser_server.settings.renamed_variables import rename_variables
-from rebaser_server.settings.settings import Settings, service_variables
+from rebaser_server.settings.settings import Settings, rename_variables, service_variables
 from rebaser_server.terminal import lines
 
 _TIMEOUT: Final = 4.0  # seconds

@@ -24,8 +24,7 @@ from rebaser_server.ops.queues import QueueWatch
 from rebaser_server.processor.context import Services
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.runtime.tasks import Shutdown, background
-from rebaser_server.settings.redaction import redact_url
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import Settings, redact_url
 
 log: Final = structlog.get_logger()
 

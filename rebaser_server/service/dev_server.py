@@ -9,9 +9,7 @@ from rebaser_server.runtime.tasks import Shutdown, on_signals
 from rebaser_server.service import daemon
 from rebaser_server.service.data_directory import data_directory
 from rebaser_server.service.nats_process import NatsAddresses, Sync, nats_server
-from rebaser_server.settings.access import OpsSettings
-from rebaser_server.settings.access_tokens import Role
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import OpsSettings, Role, Settings
 from rebaser_server.terminal import lines
 
 _READY = """\

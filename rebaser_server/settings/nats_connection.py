@@ -7,8 +7,7 @@ from typing import Final
 from nats.aio.client import Client
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, TlsFailed
-from rebaser_server.settings.access import NatsSettings, NatsTlsSettings
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import NatsSettings, NatsTlsSettings, Settings
 
 _NO_TLS: Final = NatsTlsSettings()
 

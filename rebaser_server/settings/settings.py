@@ -1,24 +1,294 @@
-"""Everything that can be set from outside: read once, checked before anything starts."""
+"""Everything that can be set from outside: read once, checked before anything starts.
+
+Settings shown without what must stay secret: in `/config`, by `rebaser settings`, in logs.
+
+What settings are made of: groups that cannot change, durations, what is shown masked.
+
+Roles of the people at the ops endpoint, and the tokens that grant them.
+
+Settings of who may reach what: how this reaches NATS, and who reaches the ops endpoint.
+
+Former names of settings, which this release still accepts, with a warning.
+"""
 
 import dataclasses
 import getpass
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, get_origin
 
 from annotated_types import Ge, Gt
-from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FilePath,
+    PlainSerializer,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
 from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import UlidText
-from rebaser_server.settings.access import NatsSettings, OpsSettings
-from rebaser_server.settings.types import Duration, Options, SettingsGroup, Url
+from rebaser_core.jetstream.connection.login import without_credentials
 from rebaser_server.telemetry.log_options import LogFormat, LogLevel
+
+MASK: Final = "**********"  # pydantic's own
+
+SECRET_NAME: Final = re.compile(r"(?i)secret|passw|token|credential|signature|\bsig\b|sas|key")
+"""What the name of a secret has in it: too many names are masked rather than one too few."""
+_SECRET_PROPERTY: Final = re.compile(rf"(?i)-D[\w.-]*(?:{SECRET_NAME.pattern[4:]})")
+"""A property among options of Java's, that shows what else is in them to be masked, too."""
+_PARAMETER: Final = re.compile(r"(?<=[;?&])([\w.-]*)=([^;&]*)")
+_PARAMETER_IN_TEXT: Final = re.compile(r"(?<=[;?&])([\w.-]+)=([^;&\s'\"\\]+)")
+_CREDENTIALS_IN_TEXT: Final = re.compile(r"(?<=://)[^/\s@'\"\\]+@")
+"""The text may be JSON, in which a backslash is part of what comes next."""
+
+
+def redact_values(options: Mapping[str, str]) -> dict[str, str]:
+    """Options of an object store or of Spark, the value masked where the name tells of a secret."""
+    return {
+        name: MASK
+        if SECRET_NAME.search(name) or _SECRET_PROPERTY.search(value)
+        else redact_url(value)
+        for name, value in options.items()
+    }
+
+
+def redact_url(url: str) -> str:
+    """A URL, or several with commas, without user and password and without parameters' secrets."""
+    return ",".join(_redact(part) if "://" in part else part for part in url.split(","))
+
+
+def redact_text(text: str) -> str:
+    """A text of whatever kind, an error's or a traceback, with the secrets of URLs in it masked."""
+    return _PARAMETER_IN_TEXT.sub(_parameter, _CREDENTIALS_IN_TEXT.sub(f"{MASK}@", text))
+
+
+def _redact(url: str) -> str:
+    return _PARAMETER.sub(_parameter, without_credentials(url))
+
+
+def _parameter(found: re.Match[str]) -> str:
+    name, value = found.groups()
+    return f"{name}={MASK if SECRET_NAME.search(name) else value}"
+
+
+def _seconds(value: Any) -> Any:
+    """Plain seconds beside ISO 8601, which pydantic reads itself."""
+    try:
+        return timedelta(seconds=float(value)) if isinstance(value, str) else value
+    except (ValueError, OverflowError):
+        return value
+
+
+def _unless_none(mask: Callable[[str], str]) -> Callable[[str | None], str | None]:
+    return lambda value: None if value is None else mask(value)
+
+
+Duration = Annotated[timedelta, BeforeValidator(_seconds), Gt(timedelta(0))]
+"""ISO 8601 (`PT5M`, `PT0.5S`) or plain seconds; more than none."""
+
+Url = Annotated[str, PlainSerializer(_unless_none(redact_url), when_used="json")]
+"""As JSON, that is wherever it is shown, without the secrets that may be in it."""
+
+Options = Annotated[dict[str, str], PlainSerializer(redact_values, when_used="json")]
+"""Likewise."""
+
+
+class SettingsGroup(BaseModel):
+    """Settings that belong together."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Role(StrEnum):
+    """What a person may do; each role may do what the roles before it may."""
+
+    VIEWER = "viewer"
+    """Read everything."""
+    EDITOR = "editor"
+    """Change the values of branches."""
+    APPROVER = "approver"
+    """Change heads: apply a branch, revert a commit of a head."""
+    OPERATOR = "operator"
+    """Replay dead letters, pause and resume, cancel updates, have checkpoints written."""
+
+    def includes(self, other: "Role") -> bool:
+        """Whether this role may do what `other` may."""
+        roles = list(Role)
+        return roles.index(self) >= roles.index(other)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """A token, its role, and the name that the log gives to what is done with it."""
+
+    name: str
+    role: Role
+    secret: SecretStr
+
+
+def parse_tokens(text: str) -> list[AccessToken]:
+    """Read `NAME ROLE TOKEN`, one on each line or between commas; lines with `#` are comments.
+
+    Raises:
+        ValueError: an entry is none. The message has no token.
+    """
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    entries = [entry.split() for line in lines for entry in line.split(",") if entry.strip()]
+    return [_token(number, entry) for number, entry in enumerate(entries, 1)]
+
+
+def require_distinct(tokens: list[AccessToken]) -> None:
+    """Raise `ValueError` if two have one name or one token."""
+    if len({token.name for token in tokens}) < len(tokens):
+        raise ValueError("two tokens have one name: it could not be said who did what")
+    if len({token.secret.get_secret_value() for token in tokens}) < len(tokens):
+        raise ValueError("two names have one token: it could not be said who did what")
+
+
+def _token(number: int, entry: list[str]) -> AccessToken:
+    if len(entry) != len(("name", "role", "token")):
+        raise ValueError(f"token {number} is not of the form `NAME ROLE TOKEN`")
+    name, role, secret = entry
+    if role not in list(Role):
+        # It may be the token, in the wrong place.
+        raise ValueError(f"token {number}: its second word is no role; there are {_ROLES}")
+    if not name.isprintable():
+        raise ValueError(f"token {number}: its name has characters that cannot be printed")
+    return AccessToken(name, Role(role), SecretStr(secret))
+
+
+_ROLES = ", ".join(Role)
+
+
+class NatsTlsSettings(SettingsGroup):
+    """TLS to NATS. With any of these, nothing is said to a server that speaks no TLS."""
+
+    ca: FilePath | None = None
+    """PEM: the authority of the server's certificate, if the machine does not trust it."""
+    certificate: FilePath | None = None
+    """PEM: ours, for a server that asks for one (mutual TLS)."""
+    key: FilePath | None = None
+    """PEM, without a password; unless it is in the certificate's file."""
+    hostname: str | None = None
+    """The name in the server's certificate, where it is not the one in the URL."""
+    handshake_first: bool = False
+    """Begin with TLS before the server's greeting, as its `handshake_first` wants."""
+
+    @model_validator(mode="after")
+    def _key_needs_certificate(self) -> Self:
+        if self.key and not self.certificate:
+            raise ValueError("a key without a certificate")
+        return self
+
+
+class NatsSettings(SettingsGroup):
+    """How to reach NATS, and under which names our streams are there."""
+
+    url: Url = "nats://127.0.0.1:4222"
+    """One URL, or several with commas; `tls://` insists on TLS."""
+    tls: NatsTlsSettings = NatsTlsSettings()
+    creds: FilePath | None = None
+    """A credentials file."""
+    nkey: FilePath | None = None
+    """A file with the seed of an NKey."""
+    user: str | None = None
+    password: SecretStr | None = None
+    token: SecretStr | None = None
+    inbox_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")] = "_INBOX"
+    """What answers come to begins with it: what this user may subscribe to."""
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    """Put before every stream and subject of ours: several Rebaser deployments on one NATS."""
+    monitoring: Url | None = None
+    """URLs of the monitoring ports of all NATS servers, with commas: what tells when they sync."""
+    api_prefix: str | None = None
+    """JetStream API prefix of an account that exports it (ADR-19)."""
+    domain: str | None = None
+    """JetStream domain (ADR-19)."""
+    connect_timeout: Duration = timedelta(seconds=10)
+    replicas: Annotated[int, Field(ge=1, le=5)] = 1
+    """Replicas of each stream, where the daemon creates it."""
+    batches_rollup: bool = True
+    """Whether the bucket of batches is made so that object stores of other makes can put into it;
+    if not, no client can wipe what others have put there."""
+
+    @model_validator(mode="after")
+    def _exclusive_api_prefix(self) -> Self:
+        if self.api_prefix and self.domain:
+            raise ValueError("api_prefix and domain exclude each other")
+        return self
+
+    @model_validator(mode="after")
+    def _exclusive_credentials(self) -> Self:
+        credentials = {
+            "creds": self.creds,
+            "nkey": self.nkey,
+            "user": self.user,
+            "token": self.token,
+        }
+        given = [name for name, value in credentials.items() if value is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} exclude each other")
+        if self.password is not None and self.user is None:
+            raise ValueError("a password without a user")
+        return self
+
+
+class OpsSettings(SettingsGroup):
+    """Where each daemon shows health, metrics and its page."""
+
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """7380, or if that is taken any free one; a port that is set must be free."""
+    token: SecretStr | None = None
+    """Asked for by everything but `/healthz` and `/readyz`; it may read, and nothing else."""
+    tokens: SecretStr | None = None
+    """Tokens with names and roles: `NAME ROLE TOKEN`, one on each line or between commas."""
+    tokens_file: FilePath | None = None
+    """A file with such tokens."""
+    local_role: Role = Role.VIEWER
+    """What people on this machine may do if no token is set and `host` is loopback."""
+    certificate: FilePath | None = None
+    """PEM; with it the endpoint speaks HTTPS."""
+    key: FilePath | None = None
+
+    @model_validator(mode="after")
+    def _safe_endpoint(self) -> Self:
+        if self.key and not self.certificate:
+            raise ValueError("a key without a certificate: it would speak plain HTTP")
+        if self.token is not None and not self.token.get_secret_value():
+            raise ValueError("the token is empty")
+        self.access_tokens()
+        return self
+
+    def access_tokens(self) -> list[AccessToken]:
+        """All tokens, with their roles.
+
+        Raises:
+            ValueError: they cannot be read, or two have one name.
+        """
+        file = "" if self.tokens_file is None else self.tokens_file.read_text("utf-8")
+        given = "" if self.tokens is None else self.tokens.get_secret_value()
+        single = [] if self.token is None else [AccessToken("viewer", Role.VIEWER, self.token)]
+        tokens = [*single, *parse_tokens(f"{given}\n{file}")]
+        if (self.tokens or self.tokens_file) and tokens == single:
+            raise ValueError("tokens are set, and there is none among them")
+        require_distinct(tokens)
+        return tokens
+
 
 _PREFIX: Final = "REBASER_"
 _OF_SERVICE: Final = "_SERVICE_HOST"
@@ -286,3 +556,60 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+PREFIX: Final = "REBASER_"
+
+NEW_NAMES: Final = {
+    "ATTEMPTS": "MAX_ATTEMPTS",
+    "CHANGE_SETS__KEEP_DELETED": "CHANGE_SETS__DELETED_RETENTION",
+    "DVU_ATTEMPTS": "DVU_MAX_ATTEMPTS",
+    "DVU_BLOB_BYTES": "DVU_WORK_UNIT_BYTES",
+    "FAIRNESS__TURN": "FAIRNESS__MAX_HOLD",
+    "FUNCTIONS__TIME": "FUNCTIONS__TIMEOUT",
+    "HISTORY__BATCHES": "HISTORY__MAX_BATCHES",
+    "HISTORY__COMMITS": "HISTORY__MAX_COMMITS",
+    "HISTORY__KEEP": "HISTORY__RETENTION",
+    "PROGRESS_EVERY": "PROGRESS_INTERVAL",
+    "QUESTIONS__ANSWER_BYTES": "QUERIES__MAX_REPLY_BYTES",
+    "QUESTIONS__KEPT_BYTES": "QUERIES__CACHE_BYTES",
+    "QUESTIONS__WAITING": "QUERIES__MAX_WAITING",
+    "QUESTIONS__WAITING_BYTES": "QUERIES__MAX_WAITING_BYTES",
+    "RECONCILE_EVERY": "RECONCILE_INTERVAL",
+    "SPARK_MIN_AFFECTED": "SPARK__MIN_AFFECTED",
+    "SPARK__ARCHIVES": "SPARK__CLASS_ARCHIVES",
+    "SPARK__SLOTS": "SPARK__PARALLELISM",
+    "SPARK__STATE": "SPARK__STATE_DIRECTORY",
+    "STORE__COLLECT_EVERY": "STORE__GC_INTERVAL",
+    "STORE__KEEP_REPLACED": "STORE__REPLACED_FILE_RETENTION",
+    "STORE__KEEP_UNREFERRED": "STORE__ORPHAN_RETENTION",
+}
+"""Former name → present name, both without the prefix. The next release drops this table."""
+
+
+class BothNamesGiven(ValueError):
+    """A setting was given under its former name and under its present name."""
+
+
+def rename_variables(environment: MutableMapping[str, str]) -> list[str]:
+    """Give each variable with a former name its present one; return a warning for each.
+
+    Raises:
+        BothNamesGiven: the environment is as it was.
+    """
+    present_names = {name.upper() for name in environment}
+    renames = {
+        name: PREFIX + NEW_NAMES[short]
+        for name in sorted(environment)
+        if (short := name.upper().removeprefix(PREFIX)) in NEW_NAMES
+        and name.upper() == PREFIX + short
+    }
+    for former, present in renames.items():
+        if present in present_names:
+            raise BothNamesGiven(f"{former} is the former name of {present}: set only {present}")
+    for former, present in renames.items():
+        environment[present] = environment.pop(former)
+    return [
+        f"{former} is now called {present}; the next release does not accept the former name"
+        for former, present in renames.items()
+    ]

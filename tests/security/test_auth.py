@@ -9,8 +9,7 @@ from aiohttp.test_utils import make_mocked_request
 from pydantic import ValidationError
 
 from rebaser_server.ops.auth import Guard, Visitor
-from rebaser_server.settings.access_tokens import Role
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import Role, Settings
 
 RIGHT = {"Authorization": "Bearer höflich"}
 

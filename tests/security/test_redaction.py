@@ -2,8 +2,7 @@
 
 import pytest
 
-from rebaser_server.settings.redaction import redact_url
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import Settings, redact_url
 
 SECRET = "hush-hush"
 

@@ -14,10 +14,11 @@ from rebaser_core.similar_names import offer
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.hints import hint_for
 from rebaser_server.commands.support.waiting import NotInTime, limited
-from rebaser_server.settings.renamed_variables import BothNamesGiven, rename_variables
 from rebaser_server.settings.settings import (
+    BothNamesGiven,
     Settings,
     malformed_objects,
+    rename_variables,
     service_variables,
     setting_names,
     unknown_variables,

@@ -16,7 +16,7 @@ from pyspark.sql.connect.session import SparkSession
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.error_text import root_cause
 from rebaser_server.compute.spark.options import SparkOptions, session_settings
-from rebaser_server.settings.redaction import redact_url
+from rebaser_server.settings.settings import redact_url
 
 MAX_ATTEMPTS: Final = 15
 """Of a call that the server does not answer: a minute. Spark's own ten are long for one who waits

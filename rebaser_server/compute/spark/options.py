@@ -12,7 +12,7 @@ from typing import Final
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.cds_archive import default_directory
 from rebaser_server.compute.spark.scratch import ScratchDirectory
-from rebaser_server.settings.redaction import SECRET_NAME
+from rebaser_server.settings.settings import SECRET_NAME
 
 REDACTION: Final = {"spark.redaction.regex": rf"{SECRET_NAME.pattern}|://[^/\s]+@"}
 """What Spark masks on its pages, in event logs and in its own log, by names and values: as we do,

@@ -13,7 +13,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_core.wire_model import WireModel
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.queries.state_cache import OpenLoader, StateCache
-from rebaser_server.settings.access_tokens import Role
+from rebaser_server.settings.settings import Role
 
 
 class NotAllowed(RebaserError):

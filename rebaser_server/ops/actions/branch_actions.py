@@ -16,7 +16,7 @@ from rebaser_core.updates import AnyUpdate, SetValue
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.actions.action import Action, ActionContext, ActionInvalid, OfChangeSet
 from rebaser_server.queries.revert import plan_revert
-from rebaser_server.settings.access_tokens import Role
+from rebaser_server.settings.settings import Role
 from rebaser_server.values.rebase.definitions import DefinitionView, difference
 
 

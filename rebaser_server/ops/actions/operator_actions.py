@@ -9,7 +9,7 @@ from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.ops.actions.action import Action, ActionContext, ActionInvalid, OfChangeSet
 from rebaser_server.ops.actions.answers import cancel_update
 from rebaser_server.ops.actions.dead_letters import replay
-from rebaser_server.settings.access_tokens import Role
+from rebaser_server.settings.settings import Role
 
 MAX_REASON: Final = 500  # characters
 

@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from rebaser_server.settings.access import OpsSettings
-from rebaser_server.settings.access_tokens import Role, parse_tokens
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import OpsSettings, Role, Settings, parse_tokens
 
 
 def test_each_role_includes_those_before_it() -> None:

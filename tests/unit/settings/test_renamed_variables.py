@@ -2,13 +2,14 @@
 
 import pytest
 
-from rebaser_server.settings.renamed_variables import (
+from rebaser_server.settings.settings import (
     NEW_NAMES,
     PREFIX,
     BothNamesGiven,
+    Settings,
     rename_variables,
+    unknown_variables,
 )
-from rebaser_server.settings.settings import Settings, unknown_variables
 
 
 def test_a_former_name_is_replaced_and_warned_of() -> None:

@@ -11,8 +11,7 @@ from rebaser_server.commands.support.context import (
     context_file,
     use_address,
 )
-from rebaser_server.settings.access import NatsSettings
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import NatsSettings, Settings
 
 HERE = Settings(nats=NatsSettings(url="nats://ada:secret@127.0.0.1:4222"))
 STAGING = Settings(nats=NatsSettings(url="nats://127.0.0.1:4222", prefix="staging"))
