@@ -22,7 +22,7 @@ from rebaser_server.compute.plan.plan import UNITS_PER_SLOT
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 
 SLOTS: Final = 2
 ROUNDS: Final = 3

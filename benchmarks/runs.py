@@ -16,7 +16,7 @@ from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import install
 
 FEW = 10

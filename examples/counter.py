@@ -25,7 +25,7 @@ from rebaser_core.updates import AnyUpdate
 from rebaser_server.commit_log.content import Batch, Checkpoint, Content
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_machine import Snapshot
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from rebaser_server.processor.application import Application
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import serve

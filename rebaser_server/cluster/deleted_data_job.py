@@ -16,8 +16,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import RunEnded
-from rebaser_server.files.paths import change_set_directory
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles, change_set_directory
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import repeat_every
 

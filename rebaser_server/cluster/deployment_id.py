@@ -21,8 +21,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_server.errors import DeploymentInconsistent
-from rebaser_server.files.paths import CHANGE_SETS, DEPLOYMENT
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import CHANGE_SETS, DEPLOYMENT, SharedFiles
 
 log: Final = structlog.get_logger()
 

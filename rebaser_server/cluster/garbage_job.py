@@ -9,7 +9,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.commit_log.stores import open_shared_files
-from rebaser_server.files.orphan_files import OrphanFiles
+from rebaser_server.files import OrphanFiles
 from rebaser_server.runtime.tasks import repeat_every
 from rebaser_server.settings.settings import StoreSettings
 

@@ -16,8 +16,7 @@ import structlog
 from rebaser_core.jetstream import JetStream, StreamNotFound
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.nats_durability import kept_streams
-from rebaser_server.files.paths import LOSSES, STREAM_ENDS, loss_file
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import LOSSES, STREAM_ENDS, SharedFiles, loss_file
 from rebaser_server.runtime.containment import contained
 
 log: Final = structlog.get_logger()

@@ -30,9 +30,7 @@ from rebaser_core.table_updates import decode_batch
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.commit_log.content import Batch, ResultFiles
 from rebaser_server.errors import MissingBatch
-from rebaser_server.files.batch_files import BatchFiles
-from rebaser_server.files.paths import run_of_key
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import BatchFiles, SharedFiles, run_of_key
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 from rebaser_core.messages import Correction, DvuResultInfo
 from rebaser_core.updates import AnyUpdate
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 
 SMALL_BATCH: Final = 200
 """Updates up to which a batch is applied on the event loop: more would hold up others."""

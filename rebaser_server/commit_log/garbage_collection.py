@@ -26,7 +26,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.messages import EnqueueUpdatesRequest, ObjectRef, StoreRef
 from rebaser_core.subjects import Subjects
-from rebaser_server.files.orphan_files import OrphanFile, OrphanFiles
+from rebaser_server.files import OrphanFile, OrphanFiles
 from rebaser_server.runtime.containment import contained
 
 _KEYS: Final = (re.compile(rb"[0-9a-f]{64}"), re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}"))

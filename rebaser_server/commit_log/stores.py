@@ -3,8 +3,7 @@
 from rebaser_core.jetstream import JetStream, ObjectStore
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.files.batch_files import BatchFiles
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import BatchFiles, SharedFiles
 from rebaser_server.settings.settings import Settings, StoreSettings
 
 

@@ -9,8 +9,7 @@ from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.errors import StoreNotKnown
-from rebaser_server.files.filesystems import local_path
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles, local_path
 from rebaser_server.ops.actions.answers import Answer, all_answers
 from rebaser_server.settings.settings import Settings
 

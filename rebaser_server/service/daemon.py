@@ -22,8 +22,7 @@ from rebaser_server.compute.spark.cds_archive import default_directory
 from rebaser_server.compute.spark.launch import spark_home
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.files.filesystems import local_path
-from rebaser_server.files.paths import CHANGE_SETS
+from rebaser_server.files import CHANGE_SETS, local_path
 from rebaser_server.runtime.process import collect_rarely, limit_kept_memory
 from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, switch_often
 from rebaser_server.service import composition

@@ -14,9 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.files.filesystems import delta_root
-from rebaser_server.files.paths import change_set_directory
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles, change_set_directory, delta_root
 from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
 from rebaser_server.store.checkpoint_changes import CheckpointChanges
 from rebaser_server.store.graph_checkpoint import (

@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 from pyarrow.parquet import ParquetFile, read_metadata
 
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDigest
 from rebaser_server.store.store_errors import translate_store_errors

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from rebaser_server.files.durability import forget_directories
+from rebaser_server.files import forget_directories
 
 
 class SyncRecorder:

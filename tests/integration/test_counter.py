@@ -15,7 +15,7 @@ from examples.counter import PREFIX, CounterApplication, total_of
 from rebaser_client.errors import RequestRefused
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import ErrorStatus
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from rebaser_server.runtime.tasks import Shutdown, background
 from rebaser_server.service.composition import serve
 from tests.helpers.batches import new_id, put

@@ -15,8 +15,7 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.doctor.history_checks import check_history
-from rebaser_server.files.orphan_files import OrphanFiles
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import OrphanFiles, SharedFiles
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.crashing_owner import KEPT, STEPS, VALUE, one_round

@@ -10,8 +10,7 @@ import pytest
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.files.batch_files import BatchFiles
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import BatchFiles, SharedFiles
 from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import DiskFull
 from rebaser_server.store.checkpoints import Checkpoints

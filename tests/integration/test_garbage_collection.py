@@ -16,8 +16,7 @@ from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.errors import MissingBatch
-from rebaser_server.files.orphan_files import OrphanFiles
-from rebaser_server.files.shared_files import TEMP_DIR, SharedFiles
+from rebaser_server.files import TEMP_DIR, OrphanFiles, SharedFiles
 from rebaser_server.graph_application.content import graph_of
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets

@@ -14,7 +14,7 @@ from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import StoreRef
-from rebaser_server.files.paths import run_of_key
+from rebaser_server.files import run_of_key
 from rebaser_server.runtime.tasks import background
 from tests.helpers.batches import Batch, new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets, recording

@@ -8,9 +8,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from rebaser_core.updates import PutValue, RemoveValue, SetValue
-from rebaser_server.files.batch_files import BatchFiles
-from rebaser_server.files.orphan_files import OrphanFiles
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import BatchFiles, OrphanFiles, SharedFiles
 from rebaser_server.store import compaction
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.rebase.rebase import rebase

@@ -23,8 +23,7 @@ from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.files.batch_files import BatchFiles
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import BatchFiles, SharedFiles
 from rebaser_server.processor.request_handler import RequestHandler
 from rebaser_server.service import composition
 from tests.chaos.checker import judge

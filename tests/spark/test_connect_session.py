@@ -12,7 +12,7 @@ from rebaser_server.compute.spark import connect_session
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import eventually, is_running, pids_in
 from tests.spark.servers import connect_server, connect_url, free_port, listening
 from tests.spark.test_spark_executor import python, wide

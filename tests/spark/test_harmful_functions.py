@@ -8,7 +8,7 @@ import pytest
 
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from tests.helpers.harmful_functions import (
     ENDED,
     ENDLESS,

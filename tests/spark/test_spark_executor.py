@@ -19,7 +19,7 @@ from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExe
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import decode_result
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from tests.helpers.dear_functions import meetings, most_at_once
 from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
 from tests.helpers.paths import ROOT

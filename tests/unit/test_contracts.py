@@ -27,7 +27,7 @@ FORBIDDEN: Final = [
     ("delta", "rebaser_server.queries.selection", "deltalake"),
     ("delta", "rebaser_server.compute.runs.run", "deltalake"),
     ("cli", "rebaser_server.commands.queue", "pyarrow"),
-    ("cli", "rebaser_server.commands.support.deployment", "rebaser_server.files.paths"),
+    ("cli", "rebaser_server.commands.support.deployment", "rebaser_server.files"),
     ("cli", "rebaser_client.client", "pandas"),
     ("cli", "rebaser_server.cluster.pauses", "rebaser_server.store.checkpoints"),
     ("server", "rebaser_server.compute.plan.plan", "rebaser_server.store.checkpoints"),

@@ -27,8 +27,7 @@ from rebaser_server.compute.units.unit_result import (
     decode_result,
     write_result,
 )
-from rebaser_server.files.paths import is_batch, run_directory
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles, is_batch, run_directory
 from rebaser_server.values.canonical_json import dumps, loads
 
 _COSTS: Final = "costs"

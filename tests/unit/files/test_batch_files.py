@@ -6,8 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from rebaser_core.messages import StoreRef
-from rebaser_server.files.batch_files import BatchFiles
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import BatchFiles, SharedFiles
 
 
 @pytest.fixture

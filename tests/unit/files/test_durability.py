@@ -4,8 +4,7 @@ from pathlib import Path
 
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
-from rebaser_server.files.batch_files import BatchFiles
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import BatchFiles, SharedFiles
 from tests.helpers.sync_recorder import SyncRecorder
 
 RUN = "ab" * 32

@@ -7,7 +7,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from rebaser_server.files.filesystems import delta_root, local_path
+from rebaser_server.files import delta_root, local_path
 
 NAMES = [
     *(f"a{chr(code)}41" for code in range(1, 128) if chr(code) != "/"),

@@ -3,7 +3,7 @@
 import pytest
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_server.files.paths import (
+from rebaser_server.files import (
     batch_file,
     change_set_directory,
     is_batch,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nats.aio.client import Client
 
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from rebaser_server.ops.health import HealthMonitor
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.telemetry.work_stats import WorkStats

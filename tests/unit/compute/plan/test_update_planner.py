@@ -10,7 +10,7 @@ from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.plan import Plan
 from rebaser_server.compute.plan.update_planner import UpdatePlanner
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from tests.unit.compute.plan.test_partitioning import spread
 
 DEAR = CostModel({("builtin", "max"): 0.1})

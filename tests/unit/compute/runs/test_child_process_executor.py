@@ -19,7 +19,7 @@ from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExe
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.compute.units.work_unit import WorkUnit
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from tests.helpers.dear_functions import install_meeting, meetings, most_at_once
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
 

@@ -12,7 +12,7 @@ from rebaser_server.compute.runs.run import DvuRun
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import UnitResult
 from rebaser_server.compute.units.work_unit import WorkUnit
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows
 

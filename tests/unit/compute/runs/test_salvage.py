@@ -11,7 +11,7 @@ from rebaser_server.compute.units.culprits import prefix
 from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.compute.units.unit_result import UnitResult, decode_result
 from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit, digest_of, with_limits
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import Builder
 
 

@@ -12,8 +12,7 @@ from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
 from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
 from rebaser_server.errors import MissingBatch
-from rebaser_server.files.batch_files import BatchFiles
-from rebaser_server.files.shared_files import SharedFiles
+from rebaser_server.files import BatchFiles, SharedFiles
 from rebaser_server.graph_application.content import read_results
 from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.rebase.apply_results import apply_result_table

@@ -1,0 +1,412 @@
+"""Whole files under a root that Rebasers and Spark's workers share, on disk or an object store.
+
+What outlasts a power cut: a local file or directory does once it was synced, and not before.
+
+The file system that a store's root is on, by the same options that Delta takes for it.
+
+Paths of everything in the store, relative to its root.
+
+| path | what lies there |
+|---|---|
+| `change_sets/<workspace>/<change set>` | the checkpoints of a change set, one Delta table |
+| `deployment.json` | the id of the deployment that the store belongs to |
+| `stream_ends.json` | how far the streams of NATS had come when that was last looked at |
+| `losses/<stream>-<end>-<end>.json` | what NATS lost, until a person has read of it |
+| `results/<key>.batch` | a batch of updates |
+| `results/<run>/` | what the runs of one dependent values update leave, see `RunStore` |
+| `results/<run>/<key>.batch` | the batch that names the results beside it |
+
+Large batches as files under the store's root, which all Rebasers read.
+
+Files in the store beside the tables that may be orphans: batches, results, unfinished files.
+"""
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+from uuid import uuid4
+
+import pyarrow as pa
+from pyarrow import NativeFile
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
+
+from rebaser_core.ids import ChangeSet
+
+_REMEMBERED: Final = 10_000
+"""Directories; each is synced anew once it is forgotten, which costs a few milliseconds."""
+
+
+def sync_file(path: Path) -> None:
+    """Return once the bytes of the file, from any process, are on the disk; not yet its name.
+
+    Of a directory, these are the names in it.
+
+    Raises:
+        OSError: they may not be; `FileNotFoundError` if there is no such file.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_names(paths: Iterable[Path]) -> None:
+    """Return once the names of these files are on the disk, and of all directories above them.
+
+    Any directory may have been made a moment ago, also by a process that has not synced it. So
+    the name of each is synced once by each process, and again after
+    `forget_directories`.
+
+    Raises:
+        OSError: a name may not be on the disk.
+    """
+    for directory in {path.parent for path in paths}:
+        sync_file(directory)
+        _sync_name_of(directory)
+
+
+def forget_directories() -> None:
+    """Sync the names of all directories anew: some may be made anew."""
+    _sync_name_of.cache_clear()
+
+
+@lru_cache(_REMEMBERED)
+def _sync_name_of(directory: Path) -> None:
+    above = directory.parent
+    if above != directory and os.access(above, os.R_OK):  # else this process cannot have made it
+        sync_file(above)
+        _sync_name_of(above)
+
+
+_S3: Final = {
+    "aws_access_key_id": "access_key",
+    "aws_secret_access_key": "secret_key",
+    "aws_session_token": "session_token",
+    "aws_region": "region",
+    "aws_default_region": "region",
+    "aws_endpoint_url": "endpoint_override",
+    "aws_endpoint": "endpoint_override",
+}
+"""Option of Delta's client for S3, in lower case and with its prefix → parameter of Arrow's."""
+
+
+_IS_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_NOT_FOR_DELTA: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\\\]^|]")
+"""Characters of a path that Delta's client for local files misreads."""
+
+
+def local_path(root: str) -> Path | None:
+    """The path of a root on this machine; None for an object store's URI."""
+    if not _IS_URI.match(root):
+        return Path(root).absolute()
+    return Path(url2pathname(urlsplit(root).path)) if root.startswith("file://") else None
+
+
+def delta_root(root: str, options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The root for Delta, which takes it for a URI, and the options to open tables below it with.
+
+    A path that Delta misreads, it gets as an option of another of its clients. That one, too,
+    creates an entry of a table's log once, but writes it in place: a process that dies meanwhile
+    leaves an empty entry, as a power cut does.
+    """
+    local = local_path(root)
+    if local is None:
+        return root.rstrip("/"), dict(options)
+    real = os.path.realpath(local)
+    if _NOT_FOR_DELTA.search(real):
+        return "fs://", {**options, "opendal.root": real}
+    return str(local), dict(options)
+
+
+def open_filesystem(root: str, options: Mapping[str, str]) -> tuple[FileSystem, PurePosixPath]:
+    """The file system, and the root's path on it.
+
+    Of a store that is neither local nor S3 its client learns from the environment, as
+    Google's and Azure's do.
+
+    Raises:
+        ValueError: a root of a kind that there is no file system for.
+    """
+    local = local_path(root)
+    if local is not None:
+        return LocalFileSystem(), PurePosixPath(local)
+    scheme, _, path = root.partition("://")
+    if scheme not in ("s3", "s3a"):
+        filesystem, place = FileSystem.from_uri(root)
+        return filesystem, PurePosixPath(place)
+    parameters: dict[str, str] = {}
+    for name, value in options.items():
+        lower = name.lower()
+        parameter = _S3.get(lower if lower.startswith("aws_") else f"aws_{lower}")
+        if parameter is not None:
+            parameters[parameter] = value
+    return S3FileSystem(**parameters), PurePosixPath(path)
+
+
+TEMP_DIR: Final = "unfinished"
+"""The directory of unfinished files, of live writers and of dead ones."""
+
+
+class SharedFiles:
+    """Bytes by path, relative to the root and with `/` between names. All calls block.
+
+    The caller checks a path that it makes of a client's data. Can be pickled for another
+    process.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
+        """`options` are the object store's, as Delta has them."""
+        # Another process may have another working directory.
+        self.root: Final = str(local_path(root) or root)
+        self._options = dict(options or {})
+        self._files, self._root = open_filesystem(self.root, self._options)
+
+    def __reduce__(self) -> tuple[type["SharedFiles"], tuple[str, dict[str, str]]]:
+        return SharedFiles, (self.root, self._options)
+
+    def put(
+        self, path: str, payload: bytes | Callable[[NativeFile], None], *, durable: bool = True
+    ) -> None:
+        """Store the bytes, or those that `payload` writes, whole or not at all. Replaces a file.
+
+        Afterwards they outlast a power cut (S-7). Not `durable`: they may not, and are stored
+        faster; for what nothing relies on.
+        """
+        target = self._root / path
+        # An object store shows an object only when it is complete, and renames by copying;
+        # a file system needs the rename, from a file that no other writer has.
+        if not isinstance(self._files, LocalFileSystem):
+            self._write(target, payload)
+            return
+        temporary = self._root / TEMP_DIR / uuid4().hex
+        for directory in (target.parent, temporary.parent):
+            self._files.create_dir(str(directory), recursive=True)
+        self._write(temporary, payload)
+        if durable:
+            sync_file(Path(temporary))
+        self._files.move(str(temporary), str(target))
+        if durable:
+            sync_names([Path(target)])
+
+    def put_if_absent(self, path: str, payload: bytes) -> None:
+        """Store the bytes as `put` does, unless the file is there: of several writers one wins.
+
+        On an object store, and a file system without hard links, two that write at the same
+        moment may both, and the later one wins.
+        """
+        target = self._root / path
+        if not isinstance(self._files, LocalFileSystem):
+            if self._files.get_file_info(str(target)).type is FileType.NotFound:
+                self._write(target, payload)
+            return
+        own = f"{TEMP_DIR}/{uuid4().hex}"
+        self.put(own, payload)
+        self._files.create_dir(str(target.parent), recursive=True)
+        try:
+            Path(target).hardlink_to(Path(self._root / own))
+            sync_names([Path(target)])
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            if not Path(target).exists():
+                self.put(path, payload)
+        finally:
+            self.delete(own)
+
+    def sync(self, paths: Collection[str]) -> None:
+        """Have files outlast a power cut that another library wrote here.
+
+        An object store keeps what it has confirmed: there nothing is done.
+
+        Raises:
+            OSError: they may not outlast it; `FileNotFoundError` if one is missing.
+        """
+        if not isinstance(self._files, LocalFileSystem):
+            return
+        targets = [Path(self._root / path) for path in paths]
+        for target in targets:
+            sync_file(target)
+        sync_names(targets)
+
+    def sizes(self, directory: str, names: Collection[str]) -> dict[str, int]:
+        """Octets of those files that are there, by name; with an object store one request."""
+        if isinstance(self._files, LocalFileSystem):
+            paths = [str(self._root / directory / name) for name in names]
+            infos = self._files.get_file_info(paths)
+        else:
+            infos = self.list_infos(directory)
+        wanted = set(names)
+        return {
+            info.base_name: info.size
+            for info in infos
+            if info.base_name in wanted and info.type is FileType.File
+        }
+
+    def get(self, path: str) -> pa.Buffer:
+        """The bytes; of a local file, mapped and not read. Raises `FileNotFoundError`."""
+        target = str(self._root / path)
+        if isinstance(self._files, LocalFileSystem):
+            with pa.memory_map(target) as mapped:
+                return mapped.read_buffer()
+        with self._files.open_input_file(target) as file:
+            return file.read_buffer()
+
+    def open(self, path: str) -> NativeFile:
+        """Open the file, to read some of it. Raises `FileNotFoundError`."""
+        return self._files.open_input_file(str(self._root / path))
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Give the file another name, which outlasts a power cut. Replaces a file."""
+        self._files.move(str(self._root / path), str(self._root / new_path))
+        self.sync([new_path])
+
+    def has(self, path: str) -> bool:
+        """Whether there is a file or a directory; an object store has no empty ones."""
+        info = self._files.get_file_info(str(self._root / path))
+        return info.type is not FileType.NotFound
+
+    def list_names(self, directory: str) -> list[str]:
+        """The names in a directory, sorted; empty for a missing directory."""
+        selector = FileSelector(str(self._root / directory), allow_not_found=True)
+        return sorted(info.base_name for info in self._files.get_file_info(selector))
+
+    def list_infos(self, directory: str) -> list[FileInfo]:
+        """Names, kinds and times of the files in a directory; empty for a missing directory."""
+        selector = FileSelector(str(self._root / directory), allow_not_found=True)
+        return list(self._files.get_file_info(selector))
+
+    def delete(self, path: str) -> None:
+        """Delete the file; a missing one is no error."""
+        if self.has(path):
+            self._files.delete_file(str(self._root / path))
+
+    def delete_directory(self, directory: str) -> None:
+        """Delete the directory with all that is in it; a missing one is no error."""
+        if self.has(directory):
+            self._files.delete_dir(str(self._root / directory))
+            forget_directories()
+
+    def _write(self, target: PurePosixPath, payload: bytes | Callable[[NativeFile], None]) -> None:
+        with self._files.open_output_stream(str(target)) as file:
+            if callable(payload):
+                payload(file)
+            else:
+                file.write(payload)
+
+
+RESULTS: Final = "results"
+CHANGE_SETS: Final = "change_sets"
+DEPLOYMENT: Final = "deployment.json"
+STREAM_ENDS: Final = "stream_ends.json"
+LOSSES: Final = "losses"
+_BATCH: Final = ".batch"
+
+
+def change_set_directory(change_set: ChangeSet) -> str:
+    return f"{CHANGE_SETS}/{change_set.workspace_id}/{change_set.change_set_id}"
+
+
+def loss_file(name: str) -> str:
+    return f"{LOSSES}/{name}.json"
+
+
+def run_directory(run: str) -> str:
+    """The directory of a run store, by its key."""
+    return f"{RESULTS}/{run}"
+
+
+def batch_file(key: str) -> str:
+    """The path of a batch; never outside of `RESULTS`: clients send keys, and `..` looks like one.
+
+    Raises:
+        ValueError: not the key of a batch.
+    """
+    if run_of_key(key):
+        return f"{RESULTS}/{key.replace('.', '/')}{_BATCH}"
+    if "/" in key:
+        raise ValueError(f"{key!r} is not a key")
+    return f"{RESULTS}/{key}{_BATCH}"
+
+
+def run_of_key(key: str) -> str | None:
+    """The key of the run store that a batch lies in; None for a batch that names no results."""
+    match = re.fullmatch(r"([0-9a-f]{64})\.[0-9a-f]{64}", key)
+    return match[1] if match else None
+
+
+def is_batch(name: str) -> bool:
+    """Whether a file of this name is a batch."""
+    return name.endswith(_BATCH)
+
+
+def key_of(name: str) -> str:
+    """The key of a batch, or of a run store, by the name of its file or directory."""
+    return name.removesuffix(_BATCH)
+
+
+class BatchFiles:
+    """Bytes by key, written once. All calls block; run them in a thread."""
+
+    def __init__(self, files: SharedFiles) -> None:
+        self.files = files
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Store the bytes whole or not at all; the same key again replaces them."""
+        self.files.put(batch_file(key), payload)
+
+    def get(self, key: str) -> bytes:
+        """Raises `FileNotFoundError`."""
+        return bytes(self.files.get(batch_file(key)))
+
+    def delete_run(self, run: str) -> None:
+        """Delete the directory of a run, with all that is in it."""
+        self.files.delete_directory(run_directory(run))
+
+
+class OrphanFile(NamedTuple):
+    """A file or directory that may have no owner."""
+
+    path: str
+    """Relative to the root."""
+    key: str | None
+    """The key that references to it have; None if nothing ever refers to it."""
+    time: float
+    """When it was written, in seconds since 1970; of a directory, its newest file."""
+    is_directory: bool = False
+
+
+class OrphanFiles:
+    """Lists and removes orphans. All calls block; run them in a thread."""
+
+    def __init__(self, files: SharedFiles) -> None:
+        self._files = files
+
+    def older_than(self, before: float) -> list[OrphanFile]:
+        """The files written before that time, in seconds since 1970."""
+        orphans = [*self._files_in(TEMP_DIR), *self._files_in(RESULTS)]
+        return [leftover for leftover in orphans if leftover.time < before]
+
+    def _files_in(self, directory: str) -> Iterable[OrphanFile]:
+        for info in self._files.list_infos(directory):
+            path, name = f"{directory}/{info.base_name}", info.base_name
+            key = None if directory == TEMP_DIR else key_of(name)
+            if info.type is FileType.Directory:
+                inside = [inner.mtime_ns for inner in self._files.list_infos(path)]
+                newest = max((time for time in inside if time), default=info.mtime_ns or 0)
+                yield OrphanFile(path, key, newest / 1e9, is_directory=True)
+            else:
+                yield OrphanFile(path, key, (info.mtime_ns or 0) / 1e9)
+
+    def remove(self, orphans: Iterable[OrphanFile]) -> None:
+        """Delete them; a missing one is no error."""
+        for leftover in orphans:
+            if leftover.is_directory:
+                self._files.delete_directory(leftover.path)
+            else:
+                self._files.delete(leftover.path)
