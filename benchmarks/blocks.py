@@ -7,10 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rebaser_server.values.graph import Func, Graph
-from rebaser_server.values.graph.columns import Columns
-from rebaser_server.values.graph.graph_data import StoredGraph
-from rebaser_server.values.graph.signatures import Signatures
+from rebaser_server.values.columns import Columns, Func, Signatures
+from rebaser_server.values.graph import Graph, StoredGraph
 
 BLOCK: Final = 11
 """Values that belong together: a source, and ten that depend on it."""

@@ -13,7 +13,7 @@ from rebaser_server.compute.functions.runtimes import resolve
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 
 Call = tuple[Callable[..., Any], dict[str, str | list[str]]]
 

@@ -23,7 +23,7 @@ from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.graph_checkpoint import scan
 from rebaser_server.store.table_schema import LOADED, graph_from_batches
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 
 _LONGEST_CHAIN = 1_000_000
 CHANGE_SET = ChangeSet(WorkspaceId.from_int(1), ChangeSetId.from_int(2))

@@ -39,7 +39,7 @@ from rebaser_server.runtime.process import collect_rarely
 from rebaser_server.store.checkpoint_changes import take_changes
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually
 

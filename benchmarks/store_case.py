@@ -24,7 +24,7 @@ from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.compaction import compact, drop_superseded
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.scripted_owner import Owner
 
 KEEP_REPLACED: Final = 24 * 3600.0  # seconds, as by default

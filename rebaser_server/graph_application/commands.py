@@ -23,8 +23,8 @@ from rebaser_server.processor.change_set_commands import close
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import reject
 from rebaser_server.values.canonical_json import dumps
-from rebaser_server.values.rebase.definitions import DefinitionView
-from rebaser_server.values.rebase.merge import MergeResult, changes_between, merge
+from rebaser_server.values.edits import DefinitionView
+from rebaser_server.values.merge import MergeResult, changes_between, merge
 
 
 class HeadChanges(NamedTuple):

@@ -12,13 +12,10 @@ from rebaser_server.commit_log.content import SMALL_BATCH, Batch, Content, Resul
 from rebaser_server.commit_log.state import State
 from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
+from rebaser_server.values.bulk_rebase import RebaseResult
+from rebaser_server.values.edits import Edits, Preimage, edits_from_json, edits_to_json
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.apply_results import apply_result_table
-from rebaser_server.values.rebase.definitions import Preimage
-from rebaser_server.values.rebase.edits import Edits
-from rebaser_server.values.rebase.edits_json import edits_from_json, edits_to_json
-from rebaser_server.values.rebase.rebase import rebase
-from rebaser_server.values.rebase.result import RebaseResult
+from rebaser_server.values.rebase import apply_result_table, rebase
 
 T = TypeVar("T")
 

@@ -9,8 +9,9 @@ from rebaser_server.graph_application.content import content_of
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.processor.rejection import reject
-from rebaser_server.values.graph import Graph, ValueStatus
-from rebaser_server.values.rebase.definitions import value_definition
+from rebaser_server.values.columns import ValueStatus
+from rebaser_server.values.edits import value_definition
+from rebaser_server.values.graph import Graph
 
 
 async def recompute(

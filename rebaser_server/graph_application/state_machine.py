@@ -21,7 +21,7 @@ from rebaser_server.graph_application.table_maintenance import TableMaintenance
 from rebaser_server.settings.settings import StoreSettings
 from rebaser_server.store.checkpoint_changes import CheckpointChanges, restore_touched, take_changes
 from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.values.rebase.edits import Edits
+from rebaser_server.values.edits import Edits
 
 MIN_CHANGED_VALUES: Final = 50_000
 """A checkpoint is due after so many values changed, if they are also `CHANGED_PART` of all: to

@@ -18,10 +18,9 @@ from rebaser_server.compute.plan.affected import closure
 from rebaser_server.graph_application.commands import digest, head_changes_since
 from rebaser_server.graph_application.content import content_of, graph_of
 from rebaser_server.runtime.tasks import compute_in_turn
+from rebaser_server.values.edits import Edits, func_definition, same_value, value_definition
 from rebaser_server.values.graph import Graph, Value
-from rebaser_server.values.rebase.definitions import func_definition, same_value, value_definition
-from rebaser_server.values.rebase.edits import Edits
-from rebaser_server.values.rebase.merge import merge
+from rebaser_server.values.merge import merge
 
 
 class NotABranch(RebaserError):

@@ -11,8 +11,7 @@ from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, Remov
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.runtime.tasks import compute_in_turn
-from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.definitions import (
+from rebaser_server.values.edits import (
     Definition,
     DefinitionView,
     difference,
@@ -20,6 +19,7 @@ from rebaser_server.values.rebase.definitions import (
     same_value,
     value_definition,
 )
+from rebaser_server.values.graph import Graph
 
 
 class NotRevertible(RebaserError):

@@ -6,9 +6,7 @@ from typing import Final, NamedTuple
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.queries.value_query import ValuesQueryV2
-from rebaser_server.values.graph import Graph
-from rebaser_server.values.graph.readable_graph import ReadableGraph
-from rebaser_server.values.graph.value import ValuesById
+from rebaser_server.values.graph import Graph, ReadableGraph, ValuesById
 
 MAX_VALUES: Final = 100_000
 """Values in one answer: more than that are read from the store."""

@@ -9,9 +9,8 @@ from rebaser_core.updates import Inputs
 from rebaser_server.queries.selection import TooManyValues
 from rebaser_server.store.stored_values import StoredValue
 from rebaser_server.values.canonical_json import loads
-from rebaser_server.values.graph import Func, Graph, ids_in
-from rebaser_server.values.graph.readable_graph import ReadableGraph
-from rebaser_server.values.graph.value import ValuesById
+from rebaser_server.values.columns import Func, ids_in
+from rebaser_server.values.graph import Graph, ReadableGraph, ValuesById
 
 _ROW: Final = 100
 """Octets of a row beside its texts and inputs, more or less."""

@@ -25,7 +25,7 @@ from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.queries.table_lookup import TableLookup
 from rebaser_server.queries.value_rows import Row, ValuesFound, function_rows, row_of, within
 from rebaser_server.runtime.tasks import compute_in_turn
-from rebaser_server.values.graph.readable_graph import GraphSnapshot, ReadableGraph
+from rebaser_server.values.graph import GraphSnapshot, ReadableGraph
 
 PART_BYTES: Final = 256 * 1024
 """Octets of values in one reply, more or less; a value that is larger has one of its own."""

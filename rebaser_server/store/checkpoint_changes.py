@@ -12,8 +12,7 @@ from pydantic_core import to_json
 
 from rebaser_server.store.row_digest import NO_ROWS, RowDigest
 from rebaser_server.store.table_schema import SealedRows, rows_for, select_rows
-from rebaser_server.values.graph import Graph
-from rebaser_server.values.graph.readable_graph import GraphSnapshot
+from rebaser_server.values.graph import Graph, GraphSnapshot
 
 _FEW: Final = 4_096
 _PART: Final = 64

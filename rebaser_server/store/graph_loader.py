@@ -10,13 +10,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rebaser_server.store.input_columns import hashes_in, signature_from_json
-from rebaser_server.values.graph import STATUSES, Func, Graph, ValueStatus, ids_in
-from rebaser_server.values.graph.columns import BLOCKED, FAILED, Columns, GrowableArray
-from rebaser_server.values.graph.csr import gather_rows
-from rebaser_server.values.graph.graph_data import StoredGraph
-from rebaser_server.values.graph.hash_index import Hashes, HashIndex, hashes_of
-from rebaser_server.values.graph.ids import padded_ids
-from rebaser_server.values.graph.signatures import NO_INPUTS, Signatures
+from rebaser_server.values.columns import (
+    BLOCKED,
+    FAILED,
+    NO_INPUTS,
+    STATUSES,
+    Columns,
+    Func,
+    GrowableArray,
+    Signatures,
+    ValueStatus,
+    gather_rows,
+    ids_in,
+)
+from rebaser_server.values.graph import Graph, StoredGraph
+from rebaser_server.values.indexes import Hashes, HashIndex, hashes_of, padded_ids
 
 
 class InputsNeeded(ValueError):

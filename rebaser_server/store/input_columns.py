@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from rebaser_core.updates import InputSignature
-from rebaser_server.values.graph.columns import ID_BYTES
-from rebaser_server.values.graph.csr import sorted_unique
-from rebaser_server.values.graph.hash_index import Hashes, hashes_of
-from rebaser_server.values.graph.signatures import Signatures
+from rebaser_server.values.columns import ID_BYTES, Signatures, sorted_unique
+from rebaser_server.values.indexes import Hashes, hashes_of
 
 HASH_BYTES: Final = 8
 _PLACEHOLDER: Final = b"?" * ID_BYTES

@@ -7,9 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.values.graph.columns import ID_BYTES
-from rebaser_server.values.graph.hash_index import HashIndex, hashes_of
-from rebaser_server.values.graph.ids import padded_ids
+from rebaser_server.values.columns import ID_BYTES
+from rebaser_server.values.indexes import HashIndex, hashes_of, padded_ids
 
 _PARTS: Final = 32
 """Parts, by hash, of the ids of a kind: so only one part's hash table is in memory at a time."""

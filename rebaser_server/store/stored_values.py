@@ -8,7 +8,7 @@ from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.open_tables import OpenTable, OpenTables
 from rebaser_server.store.store_errors import translate_store_errors
-from rebaser_server.values.graph import STATUSES
+from rebaser_server.values.columns import STATUSES
 
 
 class StoredValue(NamedTuple):

@@ -28,9 +28,8 @@ from rebaser_server.store.row_digest import (
     seal,
     without_dictionaries,
 )
-from rebaser_server.values.graph import STATUSES, Func, Graph, ValueStatus
-from rebaser_server.values.graph.columns import REMOVED
-from rebaser_server.values.graph.readable_graph import ReadableGraph
+from rebaser_server.values.columns import REMOVED, STATUSES, Func, ValueStatus
+from rebaser_server.values.graph import Graph, ReadableGraph
 
 SCHEMA: Final = pa.schema(
     [

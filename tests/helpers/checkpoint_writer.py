@@ -7,7 +7,7 @@ from rebaser_core.updates import PutFunc, PutValue
 from rebaser_server.store.checkpoint_changes import CheckpointChanges, take_changes
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 
 CHANGE_SET = ChangeSet(WorkspaceId.from_int(1), ChangeSetId.from_int(2))
 

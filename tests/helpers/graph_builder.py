@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, settings
 from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.plan.plan import MIN_VALUES_PER_UNIT, plan
 from rebaser_server.compute.units.unit_result import UnitResult, decode_result
-from rebaser_server.values.graph import Func, Graph, Inputs
+from rebaser_server.values.columns import Func, Inputs
+from rebaser_server.values.graph import Graph
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A busy machine is no failure."""

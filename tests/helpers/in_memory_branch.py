@@ -2,12 +2,10 @@
 
 from copy import deepcopy
 
+from rebaser_server.values.edits import Edits, Preimage, edits_from_json, edits_to_json
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.definitions import Preimage
-from rebaser_server.values.rebase.edits import Edits
-from rebaser_server.values.rebase.edits_json import edits_from_json, edits_to_json
-from rebaser_server.values.rebase.merge import changes_between, merge
-from rebaser_server.values.rebase.rebase import RebaseResult, rebase
+from rebaser_server.values.merge import changes_between, merge
+from rebaser_server.values.rebase import RebaseResult, rebase
 from tests.helpers.reference_model import Model, plain
 
 

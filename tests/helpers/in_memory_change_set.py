@@ -23,9 +23,9 @@ from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.store.checkpoint_changes import take_changes
 from rebaser_server.store.row_digest import heads_in
 from rebaser_server.store.table_schema import checkpoint_record
+from rebaser_server.values.bulk_rebase import RebaseResult
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
-from rebaser_server.values.rebase.result import RebaseResult
+from rebaser_server.values.rebase import rebase
 from tests.helpers.reference_model import plain
 from tests.helpers.table_rows import graph_from_table
 

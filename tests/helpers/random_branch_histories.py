@@ -12,7 +12,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_server.values.rebase.edits_json import edits_to_json
+from rebaser_server.values.edits import edits_to_json
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.in_memory_branch import Branch, Head
 from tests.helpers.replay import encoded

@@ -11,7 +11,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesBatch, UpdatesBatchV3
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import RebaseResult, rebase
+from rebaser_server.values.rebase import RebaseResult, rebase
 
 History = list[list[AnyUpdate]]
 

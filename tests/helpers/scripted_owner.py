@@ -14,7 +14,7 @@ from rebaser_server.graph_application.content import graph_of
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.deployment import Deployment
 
 EVERYTHING = Retention(seconds=1e9, entries=10**9, batches=10**9)

@@ -17,7 +17,7 @@ from rebaser_server.processor.dvu import scheduler
 from rebaser_server.processor.dvu.failures import FIRST_DELAY, MAX_DELAY, retry_delay
 from rebaser_server.processor.processor import process
 from rebaser_server.runtime.tasks import Shutdown
-from rebaser_server.values.graph import ValueStatus
+from rebaser_server.values.columns import ValueStatus
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.deployment import SCALED, Daemon, Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually

@@ -11,7 +11,7 @@ from rebaser_core.updates import PutValue, RemoveValue, SetValue
 from rebaser_server.files import BatchFiles, OrphanFiles, SharedFiles
 from rebaser_server.store import compaction
 from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid
 from tests.helpers.deployment import Deployment, new_change_sets

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from rebaser_core.updates import PutFunc, PutValue, RemoveFunc, RemoveValue, SetInputs, SetValue
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, saved, ulid
 from tests.helpers.paths import ROOT
 

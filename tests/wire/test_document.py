@@ -29,7 +29,7 @@ from rebaser_core.versioning import (
     REQUEST_DIGEST,
 )
 from rebaser_server.processor import dead_letters
-from rebaser_server.values.rebase import apply_results, rebase
+from rebaser_server.values import rebase
 from tests.helpers.paths import ROOT
 from tests.wire.samples import TYPES
 
@@ -159,7 +159,7 @@ def test_the_page_lists_every_update_with_its_fields():
 
 def test_the_page_lists_every_correction():
     """The codes are constants of the calls that make them."""
-    trees = [ast.parse(inspect.getsource(module)) for module in (rebase, apply_results)]
+    trees = [ast.parse(inspect.getsource(module)) for module in (rebase, rebase)]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     codes = [call.args[0] for call in calls if getattr(call.func, "attr", "") == "_correct"] + [
         word.value for call in calls for word in call.keywords if word.arg == "code"

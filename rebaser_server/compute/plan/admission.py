@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from rebaser_server.compute.units.buffers import strings
 from rebaser_server.compute.units.culprits import FAILED_RUNTIME
 from rebaser_server.compute.units.work_unit import PENDING, CallLimits, WorkUnit
-from rebaser_server.values.graph.readable_graph import ReadableGraph
+from rebaser_server.values.graph import ReadableGraph
 
 MAX_UNIT_BYTES: Final = 512 << 20
 """Bytes of text of a unit, unless the settings have another number."""

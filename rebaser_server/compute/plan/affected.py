@@ -7,10 +7,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_server.values.graph.columns import PENDING
-from rebaser_server.values.graph.csr import indptr_of, sorted_unique
-from rebaser_server.values.graph.readable_graph import ReadableGraph
-from rebaser_server.values.graph.toposort import topological_levels
+from rebaser_server.values.adjacency import topological_levels
+from rebaser_server.values.columns import PENDING, indptr_of, sorted_unique
+from rebaser_server.values.graph import ReadableGraph
 
 _SCALAR_UP_TO: Final = 64
 """Up to so many values at a step their dependents are found faster one by one."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from rebaser_server.compute.plan.affected import Closure
-from rebaser_server.values.graph.readable_graph import ReadableGraph
+from rebaser_server.values.graph import ReadableGraph
 
 MAX_VALUES: Final = 60
 """Values shown."""

@@ -26,8 +26,8 @@ from rebaser_server.compute.plan.cost_model import (
 from rebaser_server.compute.plan.graph_preview import GraphPreview, preview_graph
 from rebaser_server.compute.plan.partitioning import balance, components
 from rebaser_server.compute.units.work_unit import OK, WorkUnit
-from rebaser_server.values.graph.csr import sorted_unique
-from rebaser_server.values.graph.readable_graph import ReadableGraph
+from rebaser_server.values.columns import sorted_unique
+from rebaser_server.values.graph import ReadableGraph
 
 MIN_VALUES_PER_UNIT: Final = 256
 """Values that a unit holds on average, at least: tasks of fewer would cost more than they gain;

@@ -9,8 +9,7 @@ from rebaser_server.compute.plan.affected import Closure, small_closure
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.plan import Plan, plan
 from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.values.graph import Graph
-from rebaser_server.values.graph.readable_graph import GraphSnapshot, ReadableGraph
+from rebaser_server.values.graph import Graph, GraphSnapshot, ReadableGraph
 
 _FEW_EDGES: Final = 4_096
 _PART: Final = 128

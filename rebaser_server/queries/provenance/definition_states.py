@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from rebaser_server.values.graph import Graph, Inputs
+from rebaser_server.values.columns import Inputs
+from rebaser_server.values.graph import Graph
 
 
 class ValueState(NamedTuple):

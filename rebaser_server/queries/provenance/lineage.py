@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rebaser_server.values.graph import Graph, ValueStatus
+from rebaser_server.values.columns import ValueStatus
+from rebaser_server.values.graph import Graph
 
 MAX_VALUES: Final = 100_000
 """Values in a lineage: those behind them are left out."""

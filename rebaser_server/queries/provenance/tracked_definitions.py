@@ -26,7 +26,8 @@ from rebaser_server.queries.provenance.definition_states import (
     value_state,
 )
 from rebaser_server.values.canonical_json import dumps
-from rebaser_server.values.graph import Graph, Inputs, ids_in, without
+from rebaser_server.values.columns import Inputs, ids_in, without
+from rebaser_server.values.graph import Graph
 
 E = TypeVar("E")
 """What stands for an edit."""

@@ -5,7 +5,7 @@ from pydantic import TypeAdapter
 from benchmarks.debian import Dependents
 from debian_demo.graph import load_packages
 from rebaser_core.updates import Update
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.graph_builder import Builder
 from tests.unit.compute.test_random_graphs import due
 

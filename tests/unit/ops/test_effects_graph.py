@@ -7,7 +7,7 @@ from rebaser_core.updates import PutFunc, PutValue
 from rebaser_server.ops.effects_graph import MAX_NODES, effects_graph
 from rebaser_server.queries.diff import Diff
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 
 F = "FN".rjust(26, "0")
 

@@ -15,7 +15,7 @@ from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.graph_application.commands import digest, head_request_id
 from rebaser_server.queries.diff import Effects, changes_in, effects
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.in_memory_branch import Branch, Head
 from tests.helpers.in_memory_change_set import as_update

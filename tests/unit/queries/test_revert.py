@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
 from rebaser_server.queries.revert import DefinitionSnapshot, invert, touched_ids
+from rebaser_server.values.edits import func_definition, value_definition
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.definitions import func_definition, value_definition
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.random_batches import batches, computable, examples
 

@@ -13,7 +13,7 @@ from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.open_tables import OpenTables
 from rebaser_server.store.stored_values import find_values
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, saved, ulid
 from tests.helpers.random_batches import contents
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_server.store.input_columns import inputs_texts
-from rebaser_server.values.graph.columns import ID_BYTES
-from rebaser_server.values.graph.signatures import Signatures
+from rebaser_server.values.columns import ID_BYTES, Signatures
 from tests.wire.strategies import unhurried
 
 SIGNATURES = (

@@ -15,7 +15,7 @@ from rebaser_server.store.checkpoint_changes import take_changes
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.store.compaction import drop_superseded
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, function, ulid
 from tests.helpers.random_batches import contents
 

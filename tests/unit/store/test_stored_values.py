@@ -15,7 +15,7 @@ from rebaser_server.store.open_tables import OpenTables
 from rebaser_server.store.stored_values import StoredValues, find_values
 from rebaser_server.store.vacuum import vacuum
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, ulid
 
 SUM = ulid(1000)

@@ -11,7 +11,7 @@ from rebaser_server.store import checkpoints as checkpoints_module
 from rebaser_server.store import compaction, table_files
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid
 from tests.helpers.sync_recorder import SyncRecorder
 

@@ -13,7 +13,7 @@ from rebaser_core.table_updates import TableUpdates
 from rebaser_core.updates import PutValue
 from rebaser_server.queries.value_rows import function_rows, row_of
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 
 ADD = builtin("sum", name="add")
 

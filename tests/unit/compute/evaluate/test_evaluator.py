@@ -7,7 +7,7 @@ import pytest
 
 from rebaser_server.compute.failure_text import MAX_MESSAGE
 from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.values.graph import ValueStatus
+from rebaser_server.values.columns import ValueStatus
 from tests.helpers.graph_builder import Builder, install
 
 FUNCTIONS = """

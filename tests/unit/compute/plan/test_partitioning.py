@@ -12,8 +12,8 @@ from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.plan.partitioning import balance, components
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
-from rebaser_server.values.graph.csr import transpose
-from rebaser_server.values.graph.toposort import topological_levels
+from rebaser_server.values.adjacency import topological_levels
+from rebaser_server.values.columns import transpose
 from tests.helpers.graph_builder import UNHURRIED, Builder
 
 edges = st.integers(1, 12).flatmap(
@@ -57,7 +57,7 @@ def test_sweeps_find_the_longest_path_to_each(drawn, narrow):
     widths = np.bincount(dependents, minlength=count)
     by_taker = taken[np.argsort(dependents, kind="stable")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rebaser_server.values.graph.toposort._NARROW", 100 if narrow else 0)
+        patch.setattr("rebaser_server.values.adjacency._NARROW", 100 if narrow else 0)
         order, levels = topological_levels(
             widths.astype(np.int32), *transpose(by_taker, widths, count)
         )

@@ -4,7 +4,7 @@ from rebaser_core.updates import PutFunc, PutValue, SetComputed
 from rebaser_server.queries.provenance import lineage
 from rebaser_server.queries.provenance.lineage import Lineage
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
 
 A, B, C, D, END, F = (ulid(number) for number in range(6))

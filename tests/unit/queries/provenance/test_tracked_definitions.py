@@ -23,9 +23,10 @@ from rebaser_server.queries.provenance.lineage import Lineage
 from rebaser_server.queries.provenance.tracked_definitions import TrackedDefinitions
 from rebaser_server.queries.revert import DefinitionSnapshot
 from rebaser_server.values.canonical_json import dumps
-from rebaser_server.values.graph import Graph, ids_in, without
-from rebaser_server.values.rebase.definitions import DefinitionView, difference
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.columns import ids_in, without
+from rebaser_server.values.edits import DefinitionView, difference
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.in_memory_change_set import recomputed
 from tests.helpers.random_batches import FUNCS, VALUES, batches, computable, examples

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from rebaser_server.values.graph.edge_lists import link_edges
+from rebaser_server.values.adjacency import link_edges
 
 
 def test_each_input_leads_to_its_edges() -> None:

@@ -12,9 +12,8 @@ from rebaser_core.table_updates import TableUpdates
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.store.checkpoint_changes import take_changes
 from rebaser_server.store.table_schema import rows_of
-from rebaser_server.values.graph import Graph
-from rebaser_server.values.graph.readable_graph import GraphSnapshot
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.graph import Graph, GraphSnapshot
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.table_rows import graph_from_table
 

@@ -22,22 +22,11 @@ from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.work_unit import WorkUnit
 from rebaser_server.store import graph_loader, table_schema
 from rebaser_server.store.table_schema import rows_of
-from rebaser_server.values.graph import (
-    Graph,
-    ValueStatus,
-    adjacency,
-    ids,
-    names,
-    text_column,
-    toposort,
-)
-from rebaser_server.values.graph.columns import STATUSES
-from rebaser_server.values.graph.hash_index import hash_of, hashes_of
-from rebaser_server.values.graph.ids import arrow_ids, padded_ids
-from rebaser_server.values.graph.names import NameIndex
-from rebaser_server.values.graph.signatures import Signatures
-from rebaser_server.values.graph.text_column import TextColumn
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values import adjacency, columns, indexes
+from rebaser_server.values.columns import STATUSES, Signatures, TextColumn, ValueStatus
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.indexes import NameIndex, arrow_ids, hash_of, hashes_of, padded_ids
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import function, ulid
 from tests.helpers.random_batches import (
     FUNCS,
@@ -52,14 +41,14 @@ from tests.helpers.replay import after, bytes_of
 from tests.helpers.table_rows import graph_from_table
 
 THRESHOLDS = [
-    (ids, "_RECENT", 2),
-    (names, "_RECENT", 2),
-    (names, "_CHUNK", 2),
-    (text_column, "_FEW", 0),
-    (text_column, "_SPARE", 1),
+    (indexes, "_RECENT", 2),
+    (indexes, "_RECENT", 2),
+    (indexes, "_CHUNK", 2),
+    (columns, "_FEW", 0),
+    (columns, "_SPARE", 1),
     (adjacency, "_MIN_DELTA", 1),
     (adjacency, "_CHUNK", 1),
-    (toposort, "_NARROW", 0),
+    (adjacency, "_NARROW", 0),
     (closures, "_SCALAR_UP_TO", 0),
     (table_schema, "_CHUNK", 3),
     (table_schema, "_MAX_COLUMN_BYTES", 100),
@@ -220,8 +209,8 @@ def test_ids_whose_hashes_collide_are_told_apart():
     puts = [PutValue(value_id=ulid(n), value=n) for n in range(20)]
     dependent = PutValue(value_id=ulid(20), func_id=FUNCS[0], inputs={"values": [ulid(7)]})
     with (
-        mock.patch.object(ids, "hashes_of", lambda found: np.zeros(len(found), np.uint64)),
-        mock.patch.object(ids, "hash_of", return_value=0),
+        mock.patch.object(indexes, "hashes_of", lambda found: np.zeros(len(found), np.uint64)),
+        mock.patch.object(indexes, "hash_of", return_value=0),
         mock.patch.object(graph_loader, "hashes_of", lambda found: np.zeros(len(found), np.uint64)),
     ):
         rebase(graph, 1, [*puts, dependent])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rebaser_core.updates import MAX_NAME
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.graph.names import NameIndex, are_distinct
+from rebaser_server.values.indexes import NameIndex, are_distinct
 from tests.wire.strategies import unhurried
 
 CHARACTERS = st.characters(codec="utf-8")

@@ -4,9 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_server.store.table_schema import SealedRows, rows_for, rows_of, select_rows
-from rebaser_server.values.graph.readable_graph import GraphSnapshot
-from rebaser_server.values.graph.value import ValuesById
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.graph import GraphSnapshot, ValuesById
+from rebaser_server.values.rebase import rebase
 from tests.helpers.random_batches import batches, contents, examples, histories
 from tests.helpers.replay import after
 from tests.unit.values.graph.test_graph import as_if_large, planned

@@ -15,8 +15,7 @@ from rebaser_server.errors import MissingBatch
 from rebaser_server.files import BatchFiles, SharedFiles
 from rebaser_server.graph_application.content import read_results
 from rebaser_server.values.canonical_json import dumps
-from rebaser_server.values.rebase.apply_results import apply_result_table
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import apply_result_table, rebase
 from tests.helpers.random_batches import batches, contents, examples, histories
 from tests.helpers.replay import after
 from tests.unit.values.rebase.test_late_results import DEFINITIONS, FIRST, SECOND

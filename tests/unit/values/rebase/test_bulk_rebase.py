@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rebaser_client.tables import as_table
 from rebaser_core.plain_updates import PlainUpdates
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetComputed, SetInputs, SetValue
+from rebaser_server.values.bulk_rebase import rebase_in_bulk
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.bulk_rebase import rebase_in_bulk
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.random_batches import (
     FUNCS,

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from rebaser_server.values.rebase.definitions import same_value
-from rebaser_server.values.rebase.edits import Edits
+from rebaser_server.values.edits import Edits, same_value
 from tests.helpers.in_memory_branch import Branch, Head
 from tests.helpers.paths import ROOT
 from tests.helpers.reference_model import plain

@@ -1,7 +1,7 @@
 """A branch's edits lie beside its graph, and leave out what the graph says as well."""
 
 from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetValue
-from rebaser_server.values.rebase.edits_json import edits_from_json, edits_to_json
+from rebaser_server.values.edits import edits_from_json, edits_to_json
 from tests.helpers.batches import new_id
 from tests.helpers.in_memory_branch import Branch, Head
 

@@ -11,7 +11,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.in_memory_change_set import ChangeSet
 from tests.helpers.random_batches import FUNCS, batches, contents, examples, histories

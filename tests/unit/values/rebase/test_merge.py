@@ -7,10 +7,9 @@ from hypothesis import given, target
 from hypothesis import strategies as st
 
 from rebaser_core.updates import PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_server.values.rebase.definitions import value_definition
-from rebaser_server.values.rebase.edits_json import edits_to_json
-from rebaser_server.values.rebase.merge import EditFootprint
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.edits import edits_to_json, value_definition
+from rebaser_server.values.merge import EditFootprint
+from rebaser_server.values.rebase import rebase
 from tests.helpers.in_memory_branch import Branch, Head, definitions
 from tests.helpers.paths import ROOT
 from tests.helpers.random_batches import FUNCS, VALUES, batches, examples, require_consistent

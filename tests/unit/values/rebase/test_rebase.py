@@ -12,7 +12,7 @@ from hypothesis import given
 from rebaser_core.updates import PutValue
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.paths import ROOT
 from tests.helpers.random_batches import (

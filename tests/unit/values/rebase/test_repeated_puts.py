@@ -15,8 +15,8 @@ from rebaser_core.updates import (
 )
 from rebaser_server.commit_log.content import Batch
 from rebaser_server.graph_application.content import GraphContent
-from rebaser_server.values.rebase.edits import Edits
-from rebaser_server.values.rebase.result import RebaseResult
+from rebaser_server.values.bulk_rebase import RebaseResult
+from rebaser_server.values.edits import Edits
 from tests.helpers.batches import new_id
 
 NET, TAX, GROSS, ADD = (new_id() for _ in range(4))

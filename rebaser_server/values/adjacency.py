@@ -5,19 +5,50 @@ rows; such an edge is void once its dependent has got other inputs (`IN_DELTA`).
 is a ref behind the compacted ones, in a linked list of its input; it is void once its ref is
 not among those of its dependent any more. So no edit ever searches for an edge. A removed value
 stays among the inputs of its dependents, which are *dangling* until `prune`.
+
+Linked lists of numbered edges, one for each input, the newest first.
+
+Topological order, level by level (Kahn's algorithm on whole levels at a time).
+
+A topological order that is kept up to date: each value ranks above its inputs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_server.values.graph.columns import IN_DELTA, REMOVED, Columns, GrowableArray
-from rebaser_server.values.graph.csr import gather_rows, indptr_of, transpose
-from rebaser_server.values.graph.edge_lists import link_edges
-from rebaser_server.values.graph.signatures import NO_INPUTS, Signatures
+from rebaser_server.values.columns import (
+    IN_DELTA,
+    NO_INPUTS,
+    REMOVED,
+    Columns,
+    GrowableArray,
+    Signatures,
+    gather_rows,
+    indptr_of,
+    sorted_unique,
+    transpose,
+)
+
+
+def link_edges(newest: NDArray[Any], refs: NDArray[np.int32], first: int) -> NDArray[np.int32]:
+    """Link new edges to these inputs, numbered from `first`; the next edge of each, or -1.
+
+    `newest` has the number of each input's newest edge, or -1, and is brought up to date.
+    """
+    order = np.argsort(refs, kind="stable")
+    inputs, edges = refs[order], (order + first).astype(np.int32)
+    is_first = np.ones(len(refs), np.bool_)
+    np.not_equal(inputs[1:], inputs[:-1], out=is_first[1:])
+    following = np.empty(len(refs), np.int32)
+    following[order] = np.where(is_first, newest[inputs], np.roll(edges, 1))
+    is_last = np.roll(is_first, -1)
+    newest[inputs[is_last]] = edges[is_last]
+    return following
+
 
 _MIN_DELTA: Final = 1 << 14  # delta edges up to which compaction is not worth its cost
 _COMPACTED: Final = np.uint8(0xFF ^ IN_DELTA)
@@ -247,3 +278,144 @@ class Adjacency:
             order = np.argsort(inputs, kind="stable")
             self._pairs = inputs[order], dependents[live[order]]
         return self._pairs
+
+
+_NARROW: Final = 48
+"""Up to this many rows, a level is faster row by row."""
+_ONE: Final = np.int32(1)  # of the array's own type: else many times slower
+
+
+def topological_levels(
+    indegrees: NDArray[np.int32], bounds: NDArray[np.int64], dependents: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """All rows in topological order, level by level, and the level of each row.
+
+    `indegrees`: how many inputs each row has; used up. `dependents`: those of all rows, one row
+    after another, between the row's `bounds`. The level is the longest path from a row without
+    inputs. Rows on a cycle are left out, and have level -1.
+    """
+    frontier: NDArray[Any] = np.flatnonzero(indegrees == 0).astype(np.int32)
+    parts: list[NDArray[Any]] = [frontier[:0]]
+    widths: list[int] = []
+    narrow = _NarrowLevels(indegrees, bounds, dependents)
+    while len(frontier):
+        if len(frontier) <= _NARROW:
+            order, frontier = narrow.walk(frontier.tolist(), widths)
+            parts.append(order)
+        else:
+            parts.append(frontier)
+            widths.append(len(frontier))
+            starts = bounds[frontier]
+            reached = gather_rows(dependents, starts, bounds[frontier + 1] - starts)
+            np.subtract.at(indegrees, reached, _ONE)
+            frontier = sorted_unique(reached[indegrees[reached] == 0])
+    rows = np.concatenate(parts)
+    level_of = np.full(len(indegrees), -1, np.int32)
+    level_of[rows] = np.repeat(np.arange(len(widths), dtype=np.int32), widths)
+    return rows, level_of
+
+
+class _NarrowLevels:
+    def __init__(
+        self, indegrees: NDArray[Any], bounds: NDArray[Any], dependents: NDArray[Any]
+    ) -> None:
+        self._indegrees, self._bounds, self._dependents = indegrees.data, bounds.data, dependents
+
+    def walk(
+        self, frontier: list[int], widths: list[int]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The rows of the narrow levels from `frontier` on, and the level after these.
+
+        How many rows each has is appended to `widths`.
+        """
+        indegrees, bounds, dependents = self._indegrees, self._bounds, self._dependents
+        order: list[int] = []
+        while 0 < len(frontier) <= _NARROW:
+            order += frontier
+            widths.append(len(frontier))
+            free = []
+            for row in frontier:
+                first, last = bounds[row], bounds[row + 1]
+                few = (dependents[first],) if last - first == 1 else dependents[first:last]
+                for dependent in few:
+                    left = indegrees[dependent] - 1
+                    indegrees[dependent] = left
+                    if not left:
+                        free.append(dependent)
+            if len(free) > 1:
+                free.sort()
+            frontier = free
+        return np.array(order, np.int32), np.array(frontier, np.int32)
+
+
+class TopologicalOrder:
+    """The ranks of one graph's values, all different.
+
+    Costs nothing where the order already agrees, else the values between the two
+    (Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
+    graphs", 2006).
+    """
+
+    def __init__(self, columns: Columns, adjacency: Adjacency) -> None:
+        self._columns = columns
+        self._adjacency = adjacency
+        ranks = columns.rank.all
+        self.highest = int(ranks.max(initial=0))
+        self._lowest = int(ranks.min(initial=0))
+
+    def next_rank(self) -> int:
+        """A rank above every other."""
+        self.highest += 1
+        return self.highest
+
+    def next_ranks(self, count: int) -> int:
+        """The first of so many ranks above every other."""
+        self.highest += count
+        return self.highest - count + 1
+
+    def raise_above(self, index: int, inputs: Iterable[int]) -> set[int]:
+        """Rank a value above each of `inputs`; those that depend on it, which cannot be."""
+        ranks = self._columns.rank.at
+        rank = ranks[index]
+        later = [ref for ref in inputs if ranks[ref] >= rank]
+        return {ref for ref in later if not self._raise_above_one(index, ref)}
+
+    def _raise_above_one(self, index: int, other: int) -> bool:
+        ranks = self._columns.rank.at
+        if ranks[other] < ranks[index]:
+            return True
+        if self._columns.signature.at[other] == NO_INPUTS and other != index:
+            # It can come before all others. So it costs nothing either to define values
+            # before their inputs, or to give new inputs to old values.
+            self._lowest -= 1
+            ranks[other] = self._lowest
+            return True
+        lowest, highest = ranks[index], ranks[other]
+        above = self._reach(index, self._adjacency.dependents, lambda v: ranks[v] <= highest)
+        if other in above:
+            return False
+        below = self._reach(other, self._adjacency.inputs, lambda v: ranks[v] >= lowest)
+        rank_of = ranks.__getitem__
+        moving = [*sorted(below, key=rank_of), *sorted(above, key=rank_of)]
+        for moved, rank in zip(moving, sorted(map(rank_of, moving)), strict=True):
+            ranks[moved] = rank
+        return True
+
+    def _reach(
+        self, start: int, following: Callable[[int], Iterable[int]], within: Callable[[int], bool]
+    ) -> set[int]:
+        seen, stack = {start}, [start]
+        while stack:
+            for index in following(stack.pop()):
+                if index not in seen and within(index):
+                    seen.add(index)
+                    stack.append(index)
+        return seen
+
+
+def rank_all(columns: Columns, adjacency: Adjacency, widths: np.ndarray) -> None:
+    """Rank all values anew, right after their edges were indexed. `widths`: inputs of each."""
+    order, _ = topological_levels(widths.astype(np.int32), *adjacency.compacted_rows())
+    if len(order) < len(columns):
+        raise ValueError(f"{len(columns) - len(order)} values depend on themselves")
+    columns.rank.all[order] = np.arange(1, len(order) + 1)

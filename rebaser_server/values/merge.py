@@ -18,17 +18,19 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_server.values.graph import Graph, ids_in
-from rebaser_server.values.rebase.definitions import (
+from rebaser_server.values.columns import ids_in
+from rebaser_server.values.edits import (
     Definition,
     DefinitionView,
+    Edits,
     difference,
     func_definition,
     same_value,
     value_definition,
+    wanted_inputs,
 )
-from rebaser_server.values.rebase.edits import Edits, wanted_inputs
-from rebaser_server.values.rebase.rebase import rebase
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase import rebase
 
 
 class MergeResult(NamedTuple):
