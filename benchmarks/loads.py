@@ -24,15 +24,13 @@ from benchmarks.tables import Cell, Table, median
 from rebaser_client.batches import Updates, encode_batch, validate
 from rebaser_client.client import RebaserClient
 from rebaser_client.tables import as_table, read_updates
-from rebaser_core.arrow_stream import read_stream
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_core.subjects import Subjects
-from rebaser_core.table_updates import decode_batch
-from rebaser_core.updates import AnyUpdate, read_update
+from rebaser_core.table_updates import decode_batch, read_stream
+from rebaser_core.updates import AnyUpdate, BatchLimits, read_update
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.runtime.process import collect_rarely

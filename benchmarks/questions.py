@@ -26,12 +26,19 @@ from rebaser_client.queries.query_sender import FIRST_PART_TIMEOUTS
 from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.queries.difference_query import DifferenceQuery, DifferenceQueryV1
-from rebaser_core.queries.outcome_query import OutcomeQuery, OutcomeQueryV1
-from rebaser_core.queries.provenance_query import ProvenanceQuery, ProvenanceQueryV1
-from rebaser_core.queries.query_protocol import ACCEPTS_PIECES, REPLY_TIMEOUT
-from rebaser_core.queries.revert_query import RevertQuery, RevertQueryV1
-from rebaser_core.queries.value_query import ValuesQuery, ValuesQueryV1, ValuesReply
+from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1
+from rebaser_core.queries import (
+    DifferenceQuery,
+    DifferenceQueryV1,
+    ProvenanceQuery,
+    ProvenanceQueryV1,
+    RevertQuery,
+    RevertQueryV1,
+    ValuesQuery,
+    ValuesQueryV1,
+    ValuesReply,
+)
+from rebaser_core.query_protocol import ACCEPTS_PIECES, REPLY_TIMEOUT
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REPLY_VERSION, MessageType
 from rebaser_server.commit_log.log import CommitLog

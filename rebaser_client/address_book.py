@@ -12,14 +12,14 @@ from typing import Final
 
 from rebaser_client.errors import AmbiguousAddress, NameTaken, NoSuchChangeSet
 from rebaser_client.workspace_catalog import CLOSED_STATUSES, WorkspaceCatalog
+from rebaser_core.errors import offer
 from rebaser_core.ids import CANONICAL, ChangeSet, ChangeSetId, WorkspaceId, has_part, is_part
-from rebaser_core.records.registry_records import (
+from rebaser_core.records import (
     ChangeSetKind,
     ChangeSetRecordV1,
     ChangeSetStatus,
     WorkspaceRecordV1,
 )
-from rebaser_core.similar_names import offer
 
 HEAD: Final = "head"
 """Names a workspace's head, where a change set of the workspace is named."""

@@ -6,10 +6,10 @@ from rebaser_client.batches import Updates, encode_request
 from rebaser_client.outcomes.batch_outcome import BatchOutcome, committed
 from rebaser_client.request_sender import Reply, RequestOptions, RequestSender
 from rebaser_client.workspace_check import WorkspaceCheck
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream, ObjectStore
 from rebaser_core.subjects import Subjects
+from rebaser_core.updates import BatchLimits
 from rebaser_core.versioning import AUTHOR
 
 if TYPE_CHECKING:

@@ -10,12 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 from rebaser_client.errors import NotConfirmed, TooLarge
 from rebaser_client.plain_values import plain
 from rebaser_client.request_publisher import queue_full_error
-from rebaser_core.batch_limits import BatchLimits, size_violation
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
-from rebaser_core.inline_requests import encode_inline_request
 from rebaser_core.jetstream import Full, JetStreamError, ObjectStore
-from rebaser_core.lazy_updates import LazyUpdates
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
@@ -24,11 +21,11 @@ from rebaser_core.messages import (
     UpdatesAddress,
     UpdatesBatch,
     UpdatesBatchV3,
+    encode_inline_request,
 )
 from rebaser_core.messages import InlineBatch as Shipped
-from rebaser_core.plain_updates import UpdateSequence
-from rebaser_core.updates import AnyUpdate
-from rebaser_core.wire_model import first_error
+from rebaser_core.updates import AnyUpdate, BatchLimits, LazyUpdates, UpdateSequence, size_violation
+from rebaser_core.versioning import first_error
 
 Updates = Sequence[AnyUpdate | Mapping[str, Any]]
 """Updates as classes of `rebaser_core.updates`, or as the wire has them. The values of the latter

@@ -23,7 +23,6 @@ from rebaser_client.request_sender import RequestOptions, RequestSender
 from rebaser_client.workspace_check import WorkspaceCheck
 from rebaser_client.workspaces import Workspaces
 from rebaser_core import codecs
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import AUTHOR_LENGTH
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
@@ -32,9 +31,9 @@ from rebaser_core.jetstream import (
     JetStreamError,
     connected,
 )
-from rebaser_core.messages import Correction
-from rebaser_core.queries.outcome_query import OutcomeReplyV2
+from rebaser_core.messages import Correction, OutcomeReplyV2
 from rebaser_core.subjects import Subjects
+from rebaser_core.updates import BatchLimits
 
 if TYPE_CHECKING:
     from rebaser_client.drafts.named_workspace import NamedWorkspace

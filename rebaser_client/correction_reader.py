@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from rebaser_client.errors import ReadRefused
-from rebaser_core.corrections import Corrections, omitted
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore
-from rebaser_core.messages import Correction
+from rebaser_core.messages import Correction, Corrections, omitted
 
 
 async def read_all(bucket: ObjectStore, corrections: Sequence[Correction]) -> Sequence[Correction]:

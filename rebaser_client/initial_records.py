@@ -10,14 +10,14 @@ from pydantic import TypeAdapter, ValidationError
 from rebaser_core.commits import ForkPoint
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.records.registry_records import (
+from rebaser_core.records import (
     ChangeSetKind,
     ChangeSetRecordV1,
     RecordName,
     WorkspaceRecordV1,
     now,
 )
-from rebaser_core.wire_model import first_error
+from rebaser_core.versioning import first_error
 
 _NAME: Final = TypeAdapter(RecordName)
 

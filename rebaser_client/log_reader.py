@@ -15,7 +15,7 @@ from rebaser_core.commits import (
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, ordered_reader
 from rebaser_core.messages import Correction, Inline, UpdatesAddress
-from rebaser_core.records.registry_records import utc_text
+from rebaser_core.records import utc_text
 from rebaser_core.subjects import Subjects
 
 T = TypeVar("T")

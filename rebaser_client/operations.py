@@ -6,7 +6,7 @@ from rebaser_client.errors import RequestRefused
 from rebaser_client.workspaces import SendCommand
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
-from rebaser_core.records.registry_records import ChangeSetRequestV2
+from rebaser_core.records import ChangeSetRequestV2
 
 
 class Operations:

@@ -7,8 +7,7 @@ from typing import Final, TypeVar
 
 from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet, QuotaExceeded
 from rebaser_core.codecs import JSON
-from rebaser_core.counts import many
-from rebaser_core.errors import MessageError
+from rebaser_core.errors import MessageError, many
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
     JetStream,
@@ -18,10 +17,11 @@ from rebaser_core.jetstream import (
     WrongLastSequence,
 )
 from rebaser_core.jetstream.stores.key_value_entry import KeyValueEntry
-from rebaser_core.records.comment_record import CommentRecord, CommentRecordV1
-from rebaser_core.records.registry_records import (
+from rebaser_core.records import (
     ChangeSetRecord,
     ChangeSetRecordV1,
+    CommentRecord,
+    CommentRecordV1,
     WorkspaceRecord,
     WorkspaceRecordV1,
 )

@@ -20,16 +20,16 @@ from rebaser_client.request_publisher import (
 from rebaser_client.workspace_check import WorkspaceCheck
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError
-from rebaser_core.messages import EnqueueUpdatesResponseV2
-from rebaser_core.queries.outcome_query import (
+from rebaser_core.messages import (
+    EnqueueUpdatesResponseV2,
     OutcomeQuery,
     OutcomeQueryV1,
     OutcomeReply,
     OutcomeReplyV2,
     RequestState,
 )
-from rebaser_core.queries.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
-from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX, REPLY_VERSION, REQUEST_DIGEST
 

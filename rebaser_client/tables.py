@@ -19,8 +19,7 @@ from rebaser_client.errors import TooLarge
 from rebaser_client.plain_values import plain
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
-from rebaser_core.table_columns import MAX_ARGUMENTS, TEXT
-from rebaser_core.table_updates import TableUpdates
+from rebaser_core.table_updates import MAX_ARGUMENTS, TEXT, TableUpdates
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, SetValue
 
 ValueTable: TypeAlias = Any

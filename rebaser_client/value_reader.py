@@ -12,22 +12,20 @@ from rebaser_client.queries.branch_difference import BranchDifference
 from rebaser_client.queries.provenance import Provenance
 from rebaser_client.queries.query_sender import QuerySender
 from rebaser_client.queries.revert_plan import RevertPlan
-from rebaser_core.counts import many
+from rebaser_core.errors import many
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.queries.difference_query import (
+from rebaser_core.queries import (
     DifferenceQuery,
     DifferenceQueryV1,
     DifferenceReply,
-)
-from rebaser_core.queries.provenance_query import (
+    FunctionSnapshot,
     ProvenanceQuery,
     ProvenanceQueryV1,
     ProvenanceReply,
-)
-from rebaser_core.queries.revert_query import RevertQuery, RevertQueryV1, RevertReply
-from rebaser_core.queries.value_query import (
-    FunctionSnapshot,
+    RevertQuery,
+    RevertQueryV1,
+    RevertReply,
     ValueSnapshot,
     ValuesQuery,
     ValuesQueryV2,

@@ -10,21 +10,21 @@ from pydantic import ValidationError
 from rebaser_client.errors import QuotaExceeded
 from rebaser_client.initial_records import Workspace, new_branch, new_workspace, validated_name
 from rebaser_client.registry import Registry
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import ForkPoint
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.records.comment_record import CommentRecordV1
-from rebaser_core.records.registry_records import (
+from rebaser_core.records import (
     ChangeSetKind,
     ChangeSetRecordV1,
     ChangeSetStatus,
+    CommentRecordV1,
     WorkspaceRecordV1,
     now,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.wire_model import first_error
+from rebaser_core.updates import BatchLimits
+from rebaser_core.versioning import first_error
 
 MAX_COMMENTS: Final = 1_000
 """Comments on a change set."""

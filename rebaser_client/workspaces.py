@@ -9,18 +9,18 @@ from typing import Final, Literal
 
 from rebaser_client.errors import RequestRefused
 from rebaser_client.workspace_catalog import CLOSED_STATUSES, WorkspaceCatalog
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.jetstream.backoff import Backoff
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
-from rebaser_core.records.registry_records import (
+from rebaser_core.records import (
     ChangeSetKind,
     ChangeSetRecordV1,
     ChangeSetRequestV2,
     ChangeSetStatus,
 )
 from rebaser_core.subjects import Subjects
+from rebaser_core.updates import BatchLimits
 
 SendCommand = Callable[[ChangeSetRequestV2], Awaitable[EnqueueUpdatesResponseV2]]
 """Sends the request; its final answer."""

@@ -7,8 +7,14 @@ from pydantic import Field
 
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.versioning import MESSAGE_ID, ContentInfo, MessageType, Versioned
-from rebaser_core.wire_model import JsonValue, ParseFromJson
+from rebaser_core.versioning import (
+    MESSAGE_ID,
+    ContentInfo,
+    JsonValue,
+    MessageType,
+    ParseFromJson,
+    Versioned,
+)
 
 
 class ActivityKind(StrEnum):

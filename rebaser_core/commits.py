@@ -13,8 +13,7 @@ from pydantic import Field, PrivateAttr, StringConstraints
 
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
-from rebaser_core.versioning import REQUEST_DIGEST, MessageType, Versioned
-from rebaser_core.wire_model import ParseFromJson, WireModel
+from rebaser_core.versioning import REQUEST_DIGEST, MessageType, ParseFromJson, Versioned, WireModel
 
 AUTHOR_LENGTH: Final = 200
 """Most characters of an author; more are cut."""

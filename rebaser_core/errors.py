@@ -8,7 +8,15 @@ RebaserError
 │       └── NewerVersion      a newer build can read it
 ├── MalformedId               no id, and not the text of one
 └── UnknownSubject            not a subject of ours
+
+Names similar to an unknown one, for its error message.
+
+A count before what is counted.
 """
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
 
 
 class RebaserError(Exception):
@@ -41,3 +49,20 @@ class MalformedId(RebaserError, ValueError):
 
 class UnknownSubject(RebaserError):
     """The subject does not name a change set in the way its stream's subjects do."""
+
+
+_COMPARED: Final = 20_000
+"""Names that are compared with the unknown one, at most; that takes a second."""
+
+
+def offer(name: str, known: Iterable[str], most: int = 5) -> str:
+    """The end of an error message: at most so many similar names; empty if there are none."""
+    text, names = name.casefold(), list(dict.fromkeys(known))
+    similar = [each for each in names if text in each.casefold()][:most]
+    similar = similar or get_close_matches(name, names[:_COMPARED], most)
+    return f"; there is {', '.join(map(repr, similar))}" if similar else ""
+
+
+def many(count: int, noun: str, plural: str | None = None) -> str:
+    """`1 value`, `2 values`, `1,000 batches`. The plural is the noun with an s if none is given."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"

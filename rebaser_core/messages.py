@@ -3,18 +3,34 @@
 A client speaks `EnqueueUpdatesRequest` and hears `EnqueueUpdatesResponse`;
 `UpdatesBatch` is what an address leads to. `Commit` is an entry of a change set's
 commit log (`commits.py`).
+
+Corrections that are too many for a message: it has the first ones, an object has all.
+
+Requests that hold their batches, as nearly all do, encoded without an object for each part.
+
+Asking later what became of a request, by its id.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import Discriminator, Field, StringConstraints, Tag
+from pydantic import Discriminator, Field, StringConstraints, Tag, ValidationError
 
-from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.plain_updates import UpdateSequence
-from rebaser_core.updates import Update
-from rebaser_core.versioning import MessageType, Versioned, downgrade_to
-from rebaser_core.wire_model import ParseFromJson, WireModel
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId, are_ulid_texts
+from rebaser_core.updates import AnyUpdate, Update, UpdateSequence, list_to_wire
+from rebaser_core.versioning import (
+    MESSAGE_ID,
+    ContentInfo,
+    MessageType,
+    ParseFromJson,
+    Versioned,
+    WireModel,
+    downgrade_to,
+)
 
 Blake3 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
@@ -252,3 +268,143 @@ EnqueueUpdatesResponse: Final = MessageType(
 UpdatesBatch: Final = MessageType(
     "UpdatesBatch", UpdatesBatchV1, UpdatesBatchV2, current=UpdatesBatchV3
 )
+
+
+MAX_INLINE_CORRECTIONS: Final = 100
+"""Most corrections in a commit and in a reply."""
+
+DETAIL_LENGTH: Final = 400
+"""Most characters of a correction's detail."""
+
+MORE: Final = "more"
+"""Code of the last entry where corrections are left out: it stands for these."""
+
+CUT: Final = "cut"
+"""Code of the one entry of an answer that was too large for a message."""
+
+
+class CorrectionsV1(Versioned):
+    """All corrections of one request, whose id is its id."""
+
+    VERSION: ClassVar = 1
+    corrections: list[Correction]
+
+
+Corrections: Final = MessageType("Corrections", current=CorrectionsV1)
+
+
+class OmittedCorrections(WireModel):
+    """What the detail of an entry with the code `MORE` says, as JSON."""
+
+    counts: dict[str, int]
+    """Of all corrections, by their codes."""
+    object: Blake3
+    """Where they are: an encoded `Corrections`, by its BLAKE3 in the bucket of batches."""
+
+
+def abbreviate(corrections: Sequence[Correction], name: str) -> tuple[Correction, ...]:
+    """The first corrections, and an entry for the others, which lie in the object `name`."""
+    counts = dict(Counter(correction.code for correction in corrections))
+    detail = OmittedCorrections(counts=counts, object=name).model_dump_json(by_alias=True)
+    following = corrections[MAX_INLINE_CORRECTIONS].index
+    return (
+        *corrections[:MAX_INLINE_CORRECTIONS],
+        Correction(index=following, code=MORE, detail=detail),
+    )
+
+
+def omitted(corrections: Sequence[Correction]) -> OmittedCorrections | None:
+    """What the last entry says of those that are left out; None if all are there."""
+    if not corrections or corrections[-1].code != MORE:
+        return None
+    try:
+        return OmittedCorrections.model_validate_json(corrections[-1].detail)
+    except ValidationError:
+        return None
+
+
+def total_count(corrections: Sequence[Correction]) -> int:
+    """How many there are, those included that are left out."""
+    more = omitted(corrections)
+    return len(corrections) if more is None else sum(more.counts.values())
+
+
+def truncate_detail(detail: str) -> str:
+    """A detail that has names in it, no longer than it may be."""
+    return detail if len(detail) <= DETAIL_LENGTH else detail[: DETAIL_LENGTH - 1] + "…"
+
+
+_VERSION: Final = EnqueueUpdatesRequestV1.VERSION
+
+
+def encode_inline_request(
+    request_id: RequestId,
+    change_set: ChangeSet,
+    origin: ChangeSetId | None,
+    updates: Sequence[AnyUpdate],
+    content_type: str,
+) -> tuple[dict[str, str], bytes]:
+    """Encode a request, as `EnqueueUpdatesRequest.encode` would; `updates` are not checked.
+
+    Raises:
+        MalformedMessage: an id is none, or a text is none that UTF-8 can say.
+    """
+    ids = [str(request_id), *map(str, change_set)]
+    if not are_ulid_texts(ids if origin is None else [*ids, str(origin)]):
+        raise MalformedMessage(f"no ULIDs: request {request_id} of {change_set} from {origin}")
+    body: dict[str, Any] = {
+        "id": ids[0],
+        "workspaceId": ids[1],
+        "changeSetId": ids[2],
+        "updatesAddress": {"inline": {"updates": list_to_wire(updates)}},
+    }
+    if origin is not None:
+        body["fromChangeSetId"] = str(origin)
+    headers = ContentInfo(content_type, EnqueueUpdatesRequest.name, _VERSION).headers()
+    headers[MESSAGE_ID] = ids[0]
+    return headers, codecs.dumps(content_type, {f"v{_VERSION}": body})
+
+
+class RequestState(StrEnum):
+    """Where a request is."""
+
+    HANDLED = "handled"  # it is final: applied or dead
+    WAITING = "waiting"  # stored, not handled yet
+    UNKNOWN = "unknown"  # never stored, or handled so long ago that it is forgotten
+
+
+class OutcomeQueryV1(Versioned):
+    """Asks what became of the request of this id."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+
+
+class OutcomeReplyV1(Versioned):
+    """Where the request is and, if it is handled, its response."""
+
+    VERSION: ClassVar = 1
+    state: Annotated[RequestState, ParseFromJson]
+    response: EnqueueUpdatesResponseV2 | None = None
+
+    def upgrade(self) -> "OutcomeReplyV2":
+        return OutcomeReplyV2.model_construct(**self.__dict__, error=None)
+
+
+class OutcomeReplyV2(Versioned):
+    """Version 1, or why there is no answer."""
+
+    VERSION: ClassVar = 2
+    state: Annotated[RequestState | None, ParseFromJson] = None
+    """None: see `error`."""
+    response: EnqueueUpdatesResponseV2 | None = None
+    error: str | None = None
+    """Why there is no answer; then there is neither state nor response."""
+
+    def to_oldest_version(self) -> "OutcomeReplyV1 | OutcomeReplyV2":
+        return self if self.state is None else downgrade_to(self, OutcomeReplyV1)
+
+
+OutcomeQuery: Final = MessageType("OutcomeQuery", current=OutcomeQueryV1, from_clients=True)
+OutcomeReply: Final = MessageType("OutcomeReply", OutcomeReplyV1, current=OutcomeReplyV2)

@@ -2,9 +2,16 @@
 
 `docs/wire.md` lists the columns. Takes pyarrow, which clients may do without: import it where there
 is a table.
+
+The columns of a table of updates: their names, their types, and texts of JSON in them.
+
+Arrow IPC streams of one record batch, without compression: they take the memory of their bytes.
+
+Takes pyarrow, which clients may do without.
 """
 
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import orjson
@@ -12,20 +19,167 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pybase64 import b64decode, b64encode_as_string
 
-from rebaser_core.arrow_stream import read_stream, write_stream
+from rebaser_core import codecs
+from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.errors import MalformedMessage
-from rebaser_core.lazy_updates import LazyUpdates, SizeBounds
+from rebaser_core.ids import DIGITS, ID_LENGTH
 from rebaser_core.messages import UpdatesBatch, UpdatesBatchV3
-from rebaser_core.table_columns import (
-    TEXT,
-    are_ids,
-    arguments_in,
-    canonical_texts,
-    column_or_nulls,
-    is_text,
-    require_columns,
-)
-from rebaser_core.updates import MAX_NAME, AnyUpdate, PutFunc
+from rebaser_core.updates import MAX_ARGUMENT, MAX_NAME, AnyUpdate, LazyUpdates, PutFunc, SizeBounds
+
+MAX_ARGUMENTS: Final = 64
+"""Arguments in the column `inputs`. Each may be a list, of any length."""
+TEXT: Final = pa.string()
+"""The one type of text that a table has."""
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return bool(kind == TEXT)
+
+
+def _is_value(kind: pa.DataType) -> bool:
+    return kind in (pa.int64(), pa.float64(), pa.bool_(), TEXT)
+
+
+_COLUMNS: Final[dict[str, Callable[[pa.DataType], bool]]] = {
+    "id": is_text,
+    "name": is_text,
+    "value": _is_value,
+    "json": is_text,
+    "function": is_text,
+    "inputs": pa.types.is_struct,
+    "set": pa.types.is_boolean,
+}
+
+
+def require_columns(schema: pa.Schema) -> None:
+    names = schema.names
+    if "id" not in names or len(set(names)) < len(names) or {"value", "json"} <= set(names):
+        raise MalformedMessage(
+            f"a table with the columns {', '.join(names)[:200]}; it has `id`, each of the others "
+            "once, and not both `value` and `json`"
+        )
+    for field in schema:
+        is_right = _COLUMNS.get(field.name)
+        if is_right is None:
+            known = ", ".join(_COLUMNS)
+            raise MalformedMessage(f"a table with a column {field.name[:80]!r}; there are {known}")
+        if not is_right(field.type):
+            raise MalformedMessage(f"a table with {field.name!r} of type {field.type!s:.80}")
+
+
+def column_or_nulls(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    return rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, kind)
+
+
+def arguments_in(rows: pa.RecordBatch) -> dict[str, pa.Array]:
+    if "inputs" not in rows.schema.names:
+        return {}
+    inputs = rows.column("inputs")
+    names = [field.name for field in inputs.type]
+    if len(names) > MAX_ARGUMENTS or len(set(names)) < len(names):
+        raise MalformedMessage(
+            f"a table with {len(names)} arguments in `inputs`; at most {MAX_ARGUMENTS}, each once"
+        )
+    for field in inputs.type:
+        if not 0 < len(field.name) <= MAX_ARGUMENT:
+            raise MalformedMessage(f"a table with an argument of {len(field.name)} characters")
+        kind = field.type
+        if not is_text(kind) and not (pa.types.is_list(kind) and is_text(kind.value_type)):
+            raise MalformedMessage(f"a table with `inputs.{field.name}` of type {kind!s:.80}")
+    return dict(zip(names, inputs.flatten(), strict=True))
+
+
+def are_ids(cells: pa.Array) -> bool:
+    """Whether each is a ULID in its canonical text: all at once, as one text."""
+    if not len(cells):
+        return True
+    widths = pc.min_max(pc.binary_length(cells)).as_py()
+    if cells.null_count or widths != {"min": ID_LENGTH, "max": ID_LENGTH}:
+        return False
+    _, bounds, texts = cells.buffers()
+    start = memoryview(bounds).cast("i")[cells.offset]
+    text = texts.slice(start, len(cells) * ID_LENGTH).to_pybytes()
+    return not text.translate(None, DIGITS) and not text[::ID_LENGTH].translate(None, DIGITS[:8])
+
+
+def canonical_texts(cells: pa.Array) -> pa.Array:
+    """The JSON of each cell as the values of a graph have it; null where a cell is null."""
+    texts = pc.fill_null(cells, "null").to_pylist()
+    try:
+        values = list(map(orjson.loads, texts))
+    except ValueError:
+        values = [None] * len(texts)
+    canonical = [orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode() for value in values]
+    for row, text in enumerate(texts):
+        if canonical[row] != text:  # orjson reads what is no JSON of ours: keys twice, 10**30
+            values[row] = codecs.loads(codecs.JSON, text.encode())
+            codecs.validate_json(values[row])
+            canonical[row] = orjson.dumps(values[row], option=orjson.OPT_SORT_KEYS).decode()
+    codecs.validate_json(values, MAX_DEPTH + 1)  # the list of them is one level
+    return pa.array(canonical, TEXT)
+
+
+_HEADER: Final = 2  # place of the header in the table Message of Arrow's Message.fbs
+_COMPRESSION: Final = 3  # place of the compression in its table RecordBatch
+
+
+def write_stream(rows: pa.RecordBatch) -> pa.Buffer:
+    """The rows as a stream, the same for the same rows and release of pyarrow."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    return sink.getvalue()
+
+
+def read_stream(payload: bytes) -> pa.RecordBatch:
+    """The rows of a stream, every buffer of which is checked; they share the payload's memory.
+
+    Raises:
+        MalformedMessage: it is none, or compressed, or of more than one record batch.
+    """
+    try:
+        messages = pa.ipc.MessageReader.open_stream(payload)
+        schema = pa.ipc.read_schema(messages.read_next_message())
+        message = messages.read_next_message()
+        if message.type != "record batch":
+            raise MalformedMessage(f"a table with a {message.type}; it has one record batch alone")
+        if _is_compressed(message.metadata.to_pybytes()):
+            raise MalformedMessage("a table that is compressed; send it as it is")
+        rows = pa.ipc.read_record_batch(message, schema)
+        rows.validate(full=True)
+        _require_end(messages)
+    except (pa.ArrowException, ValueError, OSError, EOFError, StopIteration, struct.error) as error:
+        raise MalformedMessage(f"a table that is no Arrow IPC stream: {error!s:.200}") from error
+    return rows
+
+
+def _require_end(messages: Any) -> None:
+    try:
+        message = messages.read_next_message()
+    except StopIteration:
+        return
+    raise MalformedMessage(f"a table with another {message.type}; it has one record batch alone")
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether a record batch's metadata, a flatbuffer that pyarrow has verified, names a codec."""
+    [start] = struct.unpack_from("<I", metadata)
+    at = _field(metadata, start, _HEADER)
+    [offset] = struct.unpack_from("<I", metadata, at)
+    return _field(metadata, at + offset, _COMPRESSION) > 0
+
+
+def _field(data: bytes, table: int, place: int) -> int:
+    """Where a flatbuffer's table has a field; 0: nowhere."""
+    [back] = struct.unpack_from("<i", data, table)
+    vtable = table - back
+    [size] = struct.unpack_from("<H", data, vtable)
+    slot = 4 + 2 * place
+    if slot >= size:
+        return 0
+    [offset] = struct.unpack_from("<H", data, vtable + slot)
+    return table + offset if offset else 0
+
 
 _ESCAPE: Final = 6
 """Bytes that a character may take in JSON."""

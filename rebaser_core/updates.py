@@ -1,19 +1,38 @@
-"""What a batch can ask of a change set: updates, externally tagged on the wire."""
+"""What a batch can ask of a change set: updates, externally tagged on the wire.
 
-from typing import Annotated, Any, ClassVar, Final, Literal, cast
+Many updates of which objects are made one by one, if at all.
+
+Many updates as plain data: checked all at once, and made into objects one by one if at all.
+
+A large batch is mostly puts and sets. As columns they cost a tenth of what an object for each
+would. What the check does not know, the classes of `updates` judge.
+
+How large what is sent may be: checked by clients before they send, by Rebasers in any case.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Final, Literal, cast, overload
 
 from pydantic import (
+    ConfigDict,
     FailFast,
+    Field,
     GetPydanticSchema,
     PlainSerializer,
     PlainValidator,
     StringConstraints,
     WithJsonSchema,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, core_schema, to_json
 
-from rebaser_core.ids import FuncId, ValueId
-from rebaser_core.wire_model import JsonValue, WireModel
+from rebaser_core import codecs
+from rebaser_core.codecs import MAX_DEPTH
+from rebaser_core.errors import MalformedMessage, many
+from rebaser_core.ids import FuncId, ValueId, are_ulid_texts
+from rebaser_core.versioning import JsonValue, WireData, WireModel
 
 MAX_ARGUMENT: Final = 128
 """Characters of an argument's name."""
@@ -151,3 +170,318 @@ Update = Annotated[
 
 UpdateList = Annotated[list[Update], FailFast()]
 """One mistake is enough: a batch may have a million."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeBounds:
+    """What nothing in a batch exceeds."""
+
+    name_depth: int
+    """Parts of a name."""
+    inputs: int
+    """Inputs of one value."""
+    value_bytes: int
+    """Bytes of a value as JSON, if it is no number and no boolean."""
+
+
+class LazyUpdates(Sequence[AnyUpdate], WireData, ABC):
+    """Many updates, known to be valid, of which objects are made once one is asked for.
+
+    The data must not change.
+    """
+
+    bounds: SizeBounds | None = None
+    """None: each update has to be looked at."""
+
+    @abstractmethod
+    def to_wire(self) -> list[Any]: ...
+
+    def split(self) -> tuple[Sequence[AnyUpdate], str | None]:
+        """What `UpdatesBatch` has of them in `updates`, and in `table`."""
+        return self, None
+
+    @cached_property
+    def objects(self) -> list[AnyUpdate]:
+        """The updates as objects; they take many times as much memory."""
+        return list(map(read_update, self.to_wire()))
+
+    @overload
+    def __getitem__(self, index: int) -> AnyUpdate: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AnyUpdate]: ...
+    def __getitem__(self, index: int | slice) -> AnyUpdate | list[AnyUpdate]:
+        return self.objects[index]
+
+    def __iter__(self) -> Iterator[AnyUpdate]:
+        return iter(self.objects)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self.objects == list(other)
+
+    def __hash__(self) -> int:
+        return len(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)})"
+
+
+MANY: Final = 64
+"""Updates from which a list is kept as plain data."""
+
+_NO_INPUTS: Final = 0  # the number of the signature without arguments
+_PUT_KEYS: Final = frozenset({"valueId", "name", "value", "funcId", "inputs"})
+_SET_KEYS: Final = frozenset({"valueId", "value"})
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateColumns:
+    """Puts and sets of values, column by column, in their order; and puts of functions."""
+
+    ids: list[str] = field(default_factory=list)
+    names: list[str | None] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    func_ids: list[str | None] = field(default_factory=list)
+    """None: it is a source, or a set."""
+    signatures: list[int] = field(default_factory=list)
+    """Which of `known_signatures` the inputs of each row have."""
+    input_ids: list[str] = field(default_factory=list)
+    """Every input, row after row, in the order of its arguments."""
+    is_put: list[bool] = field(default_factory=list)
+    """Whether the row defines its value, whole; else it sets what a source is."""
+    funcs: list[PutFunc] = field(default_factory=list)
+    known_signatures: dict[InputSignature, int] = field(default_factory=lambda: {(): _NO_INPUTS})
+    """Each that occurs; numbered in this order."""
+
+    def add_put(self, body: dict[str, Any]) -> None:
+        """Append what a `putValue` says."""
+        get = body.get
+        self.ids.append(body["valueId"])
+        self.names.append(get("name"))
+        self.values.append(get("value"))
+        self.func_ids.append(get("funcId"))
+        inputs = get("inputs")
+        self.signatures.append(self._signature(inputs) if inputs else _NO_INPUTS)
+        self.is_put.append(True)
+
+    def add_set(self, body: dict[str, Any]) -> None:
+        """Append what a `setValue` says."""
+        self.ids.append(body["valueId"])
+        self.names.append(None)
+        self.values.append(body["value"])
+        self.func_ids.append(None)
+        self.signatures.append(_NO_INPUTS)
+        self.is_put.append(False)
+
+    @property
+    def widths(self) -> list[int]:
+        """How many inputs a row of each of `known_signatures` has."""
+        return [
+            sum(1 if count is None else count for _, count in signature)
+            for signature in self.known_signatures
+        ]
+
+    def _signature(self, inputs: dict[Any, Any]) -> int:
+        arguments: list[tuple[str, int | None]] = []
+        for argument, target in inputs.items():
+            if type(target) is list:
+                self.input_ids.extend(target)
+                arguments.append((argument, len(target)))
+            else:
+                self.input_ids.append(target)
+                arguments.append((argument, None))
+        signature = tuple(arguments)
+        return self.known_signatures.setdefault(signature, len(self.known_signatures))
+
+
+class PlainUpdates(LazyUpdates):
+    """Updates as the wire has them, and in columns."""
+
+    def __init__(self, plain: list[Any], columns: UpdateColumns) -> None:
+        self._plain = plain
+        self.columns: Final = columns
+
+    @classmethod
+    def read(cls, data: Any) -> "PlainUpdates | None":
+        """The updates, if this is a list of nothing but valid puts and sets.
+
+        None says nothing but that they have to be read one by one.
+        """
+        if type(data) is not list:
+            return None
+        try:
+            columns = _columns_of(data)
+            return cls(data, columns) if columns and _is_valid(columns) else None
+        except (LookupError, TypeError, ValueError, PydanticCustomError, MalformedMessage):
+            return None
+
+    def to_wire(self) -> list[Any]:
+        return self._plain
+
+    def __len__(self) -> int:
+        return len(self._plain)
+
+
+def _columns_of(data: list[Any]) -> UpdateColumns | None:
+    """Raise `LookupError`, `TypeError` or `ValueError` for what is no update."""
+    columns = UpdateColumns()
+    for update in data:
+        if type(update) is not dict:
+            return None
+        [(kind, body)] = update.items()
+        if type(body) is not dict:
+            return None
+        if kind == "putValue":
+            if not body.keys() <= _PUT_KEYS or type(body.get("inputs", body)) is not dict:
+                return None
+            columns.add_put(body)
+        elif kind == "setValue":
+            if body.keys() != _SET_KEYS:
+                return None
+            columns.add_set(body)
+        elif kind == "putFunc":
+            columns.funcs.append(PutFunc.from_wire(body))
+        else:
+            return None
+    return columns
+
+
+def _is_valid(columns: UpdateColumns) -> bool:
+    """Whether the columns hold what the classes of `updates` would take.
+
+    Raises:
+        TypeError, ValueError, MalformedMessage: they do not.
+    """
+    codecs.validate_json(columns.values, MAX_DEPTH + 1)  # the list of them is one level
+    names = [name for name in columns.names if name is not None]
+    func_ids = set(columns.func_ids) - {None}
+    return (
+        are_ulid_texts(columns.ids)
+        and are_ulid_texts(func_ids)
+        and _are_texts(names, MAX_NAME)
+        and _are_texts([a for s in columns.known_signatures for a, _ in s], MAX_ARGUMENT)
+        and are_ulid_texts(columns.input_ids)
+    )
+
+
+def _are_texts(texts: list[Any], longest: int) -> bool:
+    """Raise `UnicodeEncodeError`, a `ValueError`, for what UTF-8 cannot say."""
+    if not texts:
+        return True
+    if set(map(type, texts)) != {str}:
+        return False
+    lengths = set(map(len, texts))
+    "".join(texts).encode()
+    return min(lengths) > 0 and max(lengths) <= longest
+
+
+def _read_list(data: Any, read_one_by_one: Callable[[Any], list[AnyUpdate]]) -> Sequence[AnyUpdate]:
+    if isinstance(data, list):  # as nearly always: to ask for an abstract class takes longer
+        plain = PlainUpdates.read(data) if len(data) >= MANY else None
+        return read_one_by_one(data) if plain is None else plain
+    return data if isinstance(data, LazyUpdates) else read_one_by_one(data)
+
+
+def list_to_wire(updates: Sequence[AnyUpdate]) -> list[Any]:
+    if not isinstance(updates, list) and isinstance(updates, LazyUpdates):
+        return updates.to_wire()
+    return [update.to_wire() for update in updates]
+
+
+UpdateSequence = Annotated[
+    Sequence[AnyUpdate],
+    GetPydanticSchema(
+        lambda _source, handler: core_schema.no_info_wrap_validator_function(
+            _read_list,
+            handler(UpdateList),
+            serialization=core_schema.plain_serializer_function_ser_schema(list_to_wire),
+        )
+    ),
+]
+"""The updates of a batch: objects, or plain data where they are many and that says it all."""
+
+
+_AtLeastOne = Annotated[int, Field(ge=1)]
+
+
+def size_violation(size: int, at_most: int) -> str:
+    """What is said of a batch of so many bytes."""
+    return f"a batch of {size} bytes; at most {at_most} are allowed"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """The deployment's; `REBASER_LIMITS__…` at the server, an argument at the client."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    batch_updates: _AtLeastOne = 2_000_000
+    """Updates of one batch."""
+    batch_bytes: _AtLeastOne = 128 * 1024 * 1024
+    """Bytes of one batch that is not inline, encoded. Reading it takes up to 40 times as much."""
+    value_bytes: _AtLeastOne = 8 * 1024 * 1024
+    """Bytes of one value as JSON, sent or computed."""
+    inputs: _AtLeastOne = 100_000
+    """Inputs of one value, all arguments together."""
+    name_depth: _AtLeastOne = 32
+    """Parts of a value's or function's name, between slashes."""
+    change_sets: _AtLeastOne = 100_000
+    """Change sets of a workspace, the closed ones included until they are deleted."""
+
+    def violation(self, updates: Iterable[AnyUpdate], count: int) -> str | None:
+        """What is too large about a batch of `count` updates; None if nothing is."""
+        if count > self.batch_updates:
+            return f"a batch of {many(count, 'update')}; at most {self.batch_updates} are allowed"
+        if not isinstance(updates, list) and self._are_known_to_fit(updates):
+            return None
+        for index, update in enumerate(updates):
+            what = self._violation(update)
+            if what is not None:
+                return f"update {index}: {what}"
+        return None
+
+    def _are_known_to_fit(self, updates: Iterable[AnyUpdate]) -> bool:
+        """Whether that is to be seen without a look at each of them."""
+        if isinstance(updates, PlainUpdates) and self._fit(updates.columns):
+            return True
+        return isinstance(updates, LazyUpdates) and self._cover(updates.bounds)
+
+    def _fit(self, columns: UpdateColumns) -> bool:
+        names = [name for name in columns.names if name is not None]
+        names += [func.name for func in columns.funcs]
+        deepest = max((name.count("/") for name in names), default=0)
+        return (
+            deepest < self.name_depth
+            and max(columns.widths) <= self.inputs
+            and all(map(self._fits, columns.values))
+        )
+
+    def _cover(self, bounds: SizeBounds | None) -> bool:
+        return (
+            bounds is not None
+            and bounds.name_depth <= self.name_depth
+            and bounds.inputs <= self.inputs
+            and bounds.value_bytes <= self.value_bytes
+        )
+
+    def _violation(self, update: AnyUpdate) -> str | None:
+        if type(update) is SetValue and self._fits(update.value):
+            return None  # as nearly always: to ask for one class after the other takes longer
+        if isinstance(update, PutValue | PutFunc) and update.name is not None:
+            depth = update.name.count("/") + 1
+            if depth > self.name_depth:
+                return f"a name of {depth} parts; at most {self.name_depth} are allowed"
+        if isinstance(update, PutValue | SetInputs) and update.inputs:
+            count = sum(len(t) if isinstance(t, list) else 1 for t in update.inputs.values())
+            if count > self.inputs:
+                return f"{count} inputs; at most {self.inputs} are allowed"
+        if isinstance(update, PutValue | SetValue) and not self._fits(update.value):
+            return f"a value of more than {self.value_bytes} bytes as JSON"
+        return None
+
+    def _fits(self, value: object) -> bool:
+        if isinstance(value, str):
+            # A character takes at most six bytes, as an escape: most texts need not be encoded.
+            return 6 * len(value) < self.value_bytes or len(to_json(value)) <= self.value_bytes
+        if isinstance(value, list | dict):
+            return len(to_json(value)) <= self.value_bytes
+        return True

@@ -7,8 +7,8 @@ from typing import Any, overload
 from rebaser_client.display.frames import Columns, arrow_table, pandas_frame, polars_frame
 from rebaser_client.display.html import html_table
 from rebaser_client.value_reader import ValueSet
-from rebaser_core.plain_json import json_equal
-from rebaser_core.queries.value_query import ValueSnapshot
+from rebaser_core.codecs import json_equal
+from rebaser_core.queries import ValueSnapshot
 
 
 @dataclass(frozen=True, slots=True)

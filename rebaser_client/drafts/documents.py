@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn
 
 from rebaser_client.errors import InvalidDraft
 from rebaser_core import codecs
+from rebaser_core.codecs import INT_MAX, INT_MIN
 from rebaser_core.errors import MalformedMessage
-from rebaser_core.plain_json import INT_MAX, INT_MIN
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".toml")
 

@@ -10,9 +10,9 @@ from rebaser_client.drafts.functions import Function, FunctionName, as_function
 from rebaser_client.drafts.rows import Row, Table, name_in, rows_of
 from rebaser_client.errors import InvalidDraft
 from rebaser_client.plain_values import plain
-from rebaser_core.plain_json import json_equal
+from rebaser_core.codecs import json_equal
 from rebaser_core.updates import Inputs, PutValue
-from rebaser_core.wire_model import first_error
+from rebaser_core.versioning import first_error
 
 _ANY_ID: Final = "0" * 26
 

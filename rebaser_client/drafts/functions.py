@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final, Literal, TypeVar, cast, overload
 
 from rebaser_client.errors import InvalidDraft
-from rebaser_core.queries.value_query import FunctionSnapshot
+from rebaser_core.queries import FunctionSnapshot
 from rebaser_core.updates import PutFunc
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -20,8 +20,8 @@ from rebaser_client.drafts.functions import (
 from rebaser_client.drafts.row_files import read_rows, row_size
 from rebaser_client.drafts.rows import Row
 from rebaser_client.errors import InvalidDraft
-from rebaser_core.similar_names import offer
-from rebaser_core.wire_model import first_error
+from rebaser_core.errors import offer
+from rebaser_core.versioning import first_error
 
 _EMPTY: Final = (
     "it is empty. A file that says that there are no values at all, and with --prune removes them, "

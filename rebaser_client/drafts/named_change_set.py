@@ -17,10 +17,10 @@ from rebaser_client.queries.provenance import Provenance
 from rebaser_client.queries.revert_plan import RevertPlan
 from rebaser_client.value_reader import ValueSet
 from rebaser_client.workspaces import Workspaces
+from rebaser_core.errors import offer
 from rebaser_core.ids import ChangeSet
-from rebaser_core.queries.value_query import FunctionSnapshot, ValueSnapshot
-from rebaser_core.records.comment_record import CommentRecordV1
-from rebaser_core.similar_names import offer
+from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
+from rebaser_core.records import CommentRecordV1
 
 NAMES_AT_ONCE: Final = 500
 """Names in one question: each may have 512 characters, and a message has room for 1 MB."""

@@ -20,12 +20,12 @@ from rebaser_client.drafts.functions import (
     function_of,
 )
 from rebaser_client.errors import InvalidDraft
+from rebaser_core.codecs import json_equal
+from rebaser_core.errors import offer
 from rebaser_core.ids import FuncId, RequestId, ValueId
-from rebaser_core.plain_json import json_equal
-from rebaser_core.queries.value_query import FunctionSnapshot, ValueSnapshot
-from rebaser_core.similar_names import offer
+from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_core.wire_model import first_error
+from rebaser_core.versioning import first_error
 
 Change = Literal["added", "changed", "removed"]
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from rebaser_client.display.frames import package
 from rebaser_client.drafts.documents import MAX_SIZE, parse_json, read_text, size_of, too_large
 from rebaser_client.errors import InvalidDraft
-from rebaser_core.plain_json import INT_MAX, INT_MIN
+from rebaser_core.codecs import INT_MAX, INT_MIN
 
 Rows: TypeAlias = list[dict[str, Any]]
 

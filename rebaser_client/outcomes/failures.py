@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from rebaser_client.errors import ClientError
 from rebaser_client.value_reader import ChangeSetReader
-from rebaser_core.lazy_updates import LazyUpdates
-from rebaser_core.queries.value_query import ValueSnapshot
-from rebaser_core.updates import PutFunc, RemoveFunc
+from rebaser_core.queries import ValueSnapshot
+from rebaser_core.updates import LazyUpdates, PutFunc, RemoveFunc
 
 FAILED: Final = "failed"
 BLOCKED: Final = "blocked"

@@ -3,12 +3,8 @@
 from dataclasses import dataclass
 
 from rebaser_client.display.html import html_table
-from rebaser_core.counts import many
-from rebaser_core.queries.difference_query import (
-    ChangedDefinition,
-    ComputedDifference,
-    DifferenceReplyV2,
-)
+from rebaser_core.errors import many
+from rebaser_core.queries import ChangedDefinition, ComputedDifference, DifferenceReplyV2
 from rebaser_core.updates import AnyUpdate
 
 

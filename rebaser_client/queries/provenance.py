@@ -4,14 +4,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from rebaser_client.display.html import html_table
-from rebaser_core.queries.provenance_query import (
+from rebaser_core.queries import (
     DefinitionChange,
     DueUpdate,
     FailedInput,
     ProvenanceEdit,
     ProvenanceReplyV1,
+    ValueSnapshot,
 )
-from rebaser_core.queries.value_query import ValueSnapshot
 
 _ARROW: Final = " → "
 _WORDS: Final = {

@@ -13,13 +13,8 @@ from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import JetStream, Oversized, deadlines
 from rebaser_core.jetstream.connection.subscription import subscribed
-from rebaser_core.queries.query_protocol import (
-    ACCEPTS_PIECES,
-    RETRY_AFTER,
-    ReplyAssembly,
-    parse_seconds,
-)
-from rebaser_core.queries.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
+from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
+from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
 from rebaser_core.versioning import REPLY_VERSION, MessageType, Versioned
 
 FIRST_PART_TIMEOUTS: Final = (3.0, 10.0, 60.0)

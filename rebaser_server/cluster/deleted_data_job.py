@@ -11,7 +11,7 @@ from rebaser_client.registry import Registry
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError, KeyValue
-from rebaser_core.records.registry_records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
+from rebaser_core.records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.log import CommitLog

@@ -23,14 +23,14 @@ from rebaser_core.jetstream import (
     ordered_reader,
 )
 from rebaser_core.jetstream.consumers.inbox import Inbox
-from rebaser_core.records.pause_record import (
+from rebaser_core.records import (
     PauseRecord,
     PauseRecordV1,
     PauseScope,
     decode_pause,
     enclosing_scopes,
+    now,
 )
-from rebaser_core.records.registry_records import now
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.commit_messages import UNFINISHED
 from rebaser_server.processor.slot_lease import SlotLease

@@ -23,7 +23,7 @@ from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
     from rebaser_client.queries.branch_difference import BranchDifference
-    from rebaser_core.records.registry_records import ChangeSetRecordV1
+    from rebaser_core.records import ChangeSetRecordV1
     from rebaser_server.commands.support.deployment import Deployment
 
 _BRING_UP_WITHIN: Final = 30.0
@@ -209,7 +209,7 @@ async def _is_brought_up(
     from rebaser_client.errors import ClientError
     from rebaser_core.ids import ChangeSet
     from rebaser_core.jetstream import deadlines
-    from rebaser_core.records.registry_records import ChangeSetStatus
+    from rebaser_core.records import ChangeSetStatus
     from rebaser_server.commands.render.progress import until_computed
     from rebaser_server.commands.support.pauses import warn_if_paused
 

@@ -116,7 +116,7 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 @with_deployment
 async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_core.records.pause_record import PauseScope
+    from rebaser_core.records import PauseScope
     from rebaser_server.cluster.pauses import PauseStore
     from rebaser_server.commands.support.addresses import change_set_of
     from rebaser_server.ops.actions.answers import cancel_update
@@ -149,7 +149,7 @@ async def _computed_values(
         NoSuchValue: neither a value nor a function that computes one has such a name.
     """
     from rebaser_client.errors import NoSuchValue
-    from rebaser_core.similar_names import offer
+    from rebaser_core.errors import offer
     from rebaser_server.commands.support.value_source import read_values
 
     missing = names and (await deployment.client.reader(*change_set).values(*names)).missing

@@ -13,7 +13,7 @@ from rebaser_server.commands.support.parser import Parser
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
-    from rebaser_core.records.pause_record import PauseScope
+    from rebaser_core.records import PauseScope
     from rebaser_server.commands.support.deployment import Deployment
 
 _SCOPE: Final = "WORKSPACE for all its change sets, WORKSPACE/head or WORKSPACE/BRANCH for one"
@@ -103,7 +103,7 @@ async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 def _around(scope: "PauseScope") -> list["PauseScope"]:
     """The wider scopes: a pause of one of them covers `scope`, too."""
-    from rebaser_core.records.pause_record import PauseScope
+    from rebaser_core.records import PauseScope
 
     wider = [PauseScope(), PauseScope(scope.workspace_id)]
     return wider[: sum(each is not None for each in scope)]

@@ -40,7 +40,7 @@ def _line(activity: "ActivityV1") -> str:
 
 def _time(activity: "ActivityV1") -> str:
     """When it was published, by its id; the id itself where no calendar has that time."""
-    from rebaser_core.records.registry_records import utc_text
+    from rebaser_core.records import utc_text
 
     try:
         return utc_text(activity.id.datetime)

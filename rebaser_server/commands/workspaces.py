@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from rebaser_core.counts import many
+from rebaser_core.errors import many
 from rebaser_server.commands.support.arguments import (
     add_command,
     add_group,

@@ -9,13 +9,14 @@ from typing import Final
 from blake3 import blake3
 
 from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
-from rebaser_core.batch_limits import BatchLimits
-from rebaser_core.corrections import MAX_INLINE_CORRECTIONS, Corrections, CorrectionsV1, abbreviate
 from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
 from rebaser_core.messages import (
+    MAX_INLINE_CORRECTIONS,
     Correction,
+    Corrections,
+    CorrectionsV1,
     DvuResultInfo,
     Inline,
     InlineBatch,
@@ -25,9 +26,10 @@ from rebaser_core.messages import (
     UpdatesAddress,
     UpdatesBatch,
     UpdatesBatchV3,
+    abbreviate,
 )
 from rebaser_core.table_updates import decode_batch
-from rebaser_core.updates import AnyUpdate
+from rebaser_core.updates import AnyUpdate, BatchLimits
 from rebaser_server.commit_log.content import Batch, ResultFiles
 from rebaser_server.errors import MissingBatch
 from rebaser_server.files import BatchFiles, SharedFiles, run_of_key

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from math import isfinite
 from typing import Any, Final, Never
 
-from rebaser_core.plain_json import INT_MAX, INT_MIN, MAX_DEPTH
+from rebaser_core.codecs import INT_MAX, INT_MIN, MAX_DEPTH
 
 
 class NotJson(ValueError):

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from rebaser_core.counts import many
-from rebaser_core.errors import RebaserError, UnknownSubject
+from rebaser_core.errors import RebaserError, UnknownSubject, many
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
 from rebaser_server.cluster.deployment_id import DeploymentId

@@ -5,8 +5,7 @@ from contextlib import suppress
 from functools import partial
 
 from rebaser_client.request_publisher import ensure_task
-from rebaser_core.counts import many
-from rebaser_core.errors import UnknownSubject
+from rebaser_core.errors import UnknownSubject, many
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import NatsUnreachable, ordered_reader
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge

@@ -6,7 +6,7 @@ from rebaser_core.commits import RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.messages import EnqueueUpdatesRequestV1
-from rebaser_core.records.registry_records import ChangeSetRequestV2
+from rebaser_core.records import ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.graph_application.branches.branch_runner import BranchRunner
 from rebaser_server.graph_application.branches.difference_admission import admit_difference

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 from rebaser_core.commits import BranchState, ClosedState, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesAddress
-from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
 from rebaser_server.commit_log.content import SMALL_BATCH, Batch
 from rebaser_server.commit_log.loaded_state import LoadedState

@@ -18,12 +18,8 @@ from rebaser_client.request_publisher import publish_request
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream, JetStreamError
-from rebaser_core.queries.provenance_query import ProvenanceQueryV1
-from rebaser_core.records.registry_records import (
-    ChangeSetRequest,
-    ChangeSetRequestV2,
-    ChangeSetStatus,
-)
+from rebaser_core.queries import ProvenanceQueryV1
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of

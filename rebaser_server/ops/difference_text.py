@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, Final
 
-from rebaser_core.queries.difference_query import ChangedDefinition, ComputedDifference
+from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_server.queries.diff import Diff
 
 MAX_TEXT: Final = 200

@@ -14,7 +14,7 @@ from rebaser_core.messages import (
     Inline,
     UpdatesAddress,
 )
-from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE, header
 from rebaser_server.commit_log.batch_store import OversizedBatch
 from rebaser_server.commit_log.content import SMALL_BATCH

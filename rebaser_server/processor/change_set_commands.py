@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rebaser_core.commits import AUTHOR_LENGTH, ClosedState, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
-from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_server.commit_log.state import State
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.context import RunContext

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, StoredMessage
 from rebaser_core.subjects import Subjects
+from rebaser_core.updates import BatchLimits
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.group_commit import GroupCommit
 from rebaser_server.commit_log.log import CommitLog

@@ -9,7 +9,7 @@ from rebaser_core.commits import NO_REQUEST, Commit, RequestOutcome, SettledRequ
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, ordered_reader
-from rebaser_core.queries.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
+from rebaser_core.messages import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REQUEST_DIGEST, announced_id
 from rebaser_server.commit_log.log import CommitLog

@@ -12,7 +12,7 @@ from rebaser_core.commits import BranchState, ClosedState, ControlState
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, StoredMessage, StreamNotFound
-from rebaser_core.records.registry_records import ChangeSetRecordV1, ChangeSetStatus
+from rebaser_core.records import ChangeSetRecordV1, ChangeSetStatus
 from rebaser_server.commit_log.commit_messages import LogEnd
 from rebaser_server.commit_log.log_reader import CommitLogReader
 from rebaser_server.commit_log.state_loader import StateLoader

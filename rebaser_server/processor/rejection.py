@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Final
 
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.commits import ClosedState, RequestOutcome, SettledRequest
 from rebaser_core.messages import ID_USED
-from rebaser_core.records.registry_records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.updates import BatchLimits
 
 if TYPE_CHECKING:
     from rebaser_server.commit_log.content import Batch

@@ -3,9 +3,9 @@
 from typing import Final, NamedTuple
 
 from rebaser_core.commits import RequestOutcome, SettledRequest
-from rebaser_core.corrections import CUT
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
+    CUT,
     Correction,
     EnqueueUpdatesResponseV2,
     ErrorDetail,

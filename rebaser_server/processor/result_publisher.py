@@ -4,8 +4,8 @@ from typing import Final
 
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import RequestOutcome
-from rebaser_core.corrections import total_count
 from rebaser_core.jetstream import Delivery
+from rebaser_core.messages import total_count
 from rebaser_core.versioning import CONTENT_TYPE, REPLY_INBOX, header
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.replies import CommittedRequest, build_response

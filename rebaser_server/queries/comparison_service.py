@@ -6,10 +6,8 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from itertools import chain
 
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.difference_query import DifferenceQueryV1, DifferenceReplyV2
-from rebaser_core.queries.revert_query import RevertQueryV1, RevertReplyV1
-from rebaser_core.versioning import accepted_version
-from rebaser_core.wire_model import WireModel
+from rebaser_core.queries import DifferenceQueryV1, DifferenceReplyV2, RevertQueryV1, RevertReplyV1
+from rebaser_core.versioning import WireModel, accepted_version
 from rebaser_server.queries.diff import Diff, diff
 from rebaser_server.queries.revert import plan_revert
 from rebaser_server.queries.selection import TooManyValues

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebaser_client.queries.branch_difference import BranchDifference
+from rebaser_core.codecs import json_equal
 from rebaser_core.errors import RebaserError
-from rebaser_core.plain_json import json_equal
-from rebaser_core.queries.difference_query import ChangedDefinition, ComputedDifference
+from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_server.commit_log.content import Batch
 from rebaser_server.commit_log.state_loader import StateLoader

@@ -7,16 +7,17 @@ from typing import Final
 from nats.aio.client import Client
 
 from rebaser_core.ids import RequestId
-from rebaser_core.queries.difference_query import DifferenceQuery, DifferenceReply
-from rebaser_core.queries.outcome_query import (
-    OutcomeQuery,
-    OutcomeQueryV1,
-    OutcomeReply,
-    OutcomeReplyV2,
+from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
+from rebaser_core.queries import (
+    DifferenceQuery,
+    DifferenceReply,
+    ProvenanceQuery,
+    ProvenanceReply,
+    RevertQuery,
+    RevertReply,
+    ValuesQuery,
+    ValuesReply,
 )
-from rebaser_core.queries.provenance_query import ProvenanceQuery, ProvenanceReply
-from rebaser_core.queries.revert_query import RevertQuery, RevertReply
-from rebaser_core.queries.value_query import ValuesQuery, ValuesReply
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REQUEST_DIGEST, header
 from rebaser_server.processor.outcome_lookup import OutcomeLookup

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rebaser_client.queries.revert_plan import RevertPlan
+from rebaser_core.codecs import json_equal
 from rebaser_core.commits import CommitV1, RequestOutcome
 from rebaser_core.errors import RebaserError
-from rebaser_core.plain_json import json_equal
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of

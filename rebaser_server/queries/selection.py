@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.queries.value_query import ValuesQueryV2
+from rebaser_core.queries import ValuesQueryV2
 from rebaser_server.values.graph import Graph, ReadableGraph, ValuesById
 
 MAX_VALUES: Final = 100_000

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from rebaser_core.queries.value_query import FunctionSnapshot, ValueSnapshot
+from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
 from rebaser_core.updates import Inputs
 from rebaser_server.queries.selection import TooManyValues
 from rebaser_server.store.stored_values import StoredValue

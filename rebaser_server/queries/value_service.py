@@ -8,12 +8,7 @@ from typing import Final
 
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.value_query import (
-    FunctionSnapshot,
-    ValueSnapshot,
-    ValuesQueryV2,
-    ValuesReplyV3,
-)
+from rebaser_core.queries import FunctionSnapshot, ValueSnapshot, ValuesQueryV2, ValuesReplyV3
 from rebaser_core.versioning import REPLY_VERSION, accepted_version
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State

@@ -38,9 +38,9 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import UlidText
 from rebaser_core.jetstream.connection.login import without_credentials
+from rebaser_core.updates import BatchLimits
 from rebaser_server.telemetry.log_options import LogFormat, LogLevel
 
 MASK: Final = "**********"  # pydantic's own

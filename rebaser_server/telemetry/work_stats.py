@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import RequestOutcome
-from rebaser_core.counts import many
+from rebaser_core.errors import many
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.telemetry import metrics
 

@@ -19,11 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rebaser_core.lazy_updates import LazyUpdates
 from rebaser_core.messages import Correction
-from rebaser_core.plain_updates import PlainUpdates
 from rebaser_core.table_updates import TableUpdates
-from rebaser_core.updates import AnyUpdate, InputSignature, PutFunc
+from rebaser_core.updates import AnyUpdate, InputSignature, LazyUpdates, PlainUpdates, PutFunc
 from rebaser_server.values.adjacency import topological_levels
 from rebaser_server.values.canonical_json import dumps, dumps_numbers
 from rebaser_server.values.columns import ID_BYTES, REMOVED, Func, transpose

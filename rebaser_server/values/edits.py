@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
-from rebaser_core.plain_json import json_equal
+from rebaser_core.codecs import json_equal
 from rebaser_core.updates import (
     AnyUpdate,
     PutFunc,

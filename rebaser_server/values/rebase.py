@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rebaser_core.corrections import truncate_detail
-from rebaser_core.counts import many
-from rebaser_core.lazy_updates import LazyUpdates
-from rebaser_core.messages import Correction
+from rebaser_core.errors import many
+from rebaser_core.messages import Correction, truncate_detail
 from rebaser_core.updates import (
     AnyUpdate,
+    LazyUpdates,
     PutFunc,
     PutValue,
     RemoveFunc,

@@ -8,7 +8,7 @@ from rebaser_client import QueueFull, RebaserClient
 from rebaser_client.request_publisher import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.records.registry_records import ChangeSetRequest
+from rebaser_core.records import ChangeSetRequest
 from rebaser_core.subjects import Subjects
 from tests.chaos.history import History, Kind
 from tests.helpers.eventually import eventually

@@ -6,7 +6,7 @@ from typing import Any
 
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.queries.query_protocol import ACCEPTS_PIECES, REPLY_TIMEOUT
+from rebaser_core.query_protocol import ACCEPTS_PIECES, REPLY_TIMEOUT
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import (
     CONTENT_TYPE,

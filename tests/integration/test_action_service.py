@@ -7,7 +7,7 @@ import urllib.request
 from typing import Any
 
 from rebaser_core.ids import ChangeSet
-from rebaser_core.records.pause_record import PauseScope
+from rebaser_core.records import PauseScope
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.ops.actions.action_service import ACTIONS
 from rebaser_server.processor.dead_letters import DIED_AT, REASON

@@ -7,7 +7,7 @@ import pytest
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import AmbiguousAddress, NameTaken, NoSuchChangeSet
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.records.registry_records import ApplyAttempt, ChangeSetStatus
+from rebaser_core.records import ApplyAttempt, ChangeSetStatus
 from tests.helpers.deployment import Deployment
 
 SHOP = WorkspaceId.from_str("01M7YDMMNP02NAHB7YW46QBSG4")

@@ -9,8 +9,8 @@ import pytest
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NoSuchChangeSet, QuotaExceeded, RequestRefused, TooLarge
 from rebaser_client.registry import Registry
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.ids import ChangeSet, ChangeSetId
+from rebaser_core.updates import BatchLimits
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.branches.branch_runner import BranchRunner
 from rebaser_server.graph_application.state_machine import checkpoints_of

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_core.plain_json import MAX_DEPTH
+from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.updates import PutValue, RemoveFunc, RemoveValue, SetComputed, SetValue
 from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
 from rebaser_server.store import compaction

@@ -24,11 +24,10 @@ from rebaser_client import (
     sync,
 )
 from rebaser_client.outcomes import settlement
-from rebaser_core.corrections import abbreviate
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import Correction
-from rebaser_core.queries.query_protocol import RETRY_AFTER
-from rebaser_core.queries.revert_query import RevertReply, RevertReplyV1
+from rebaser_core.messages import Correction, abbreviate
+from rebaser_core.queries import RevertReply, RevertReplyV1
+from rebaser_core.query_protocol import RETRY_AFTER
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets

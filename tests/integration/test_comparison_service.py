@@ -12,11 +12,7 @@ from rebaser_client.queries.branch_difference import BranchDifference
 from rebaser_client.queries.query_sender import QuerySender
 from rebaser_core.codecs import JSON
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.difference_query import (
-    DifferenceQuery,
-    DifferenceQueryV1,
-    DifferenceReplyV1,
-)
+from rebaser_core.queries import DifferenceQuery, DifferenceQueryV1, DifferenceReplyV1
 from rebaser_core.versioning import MessageType
 from rebaser_server.commands import change_sets
 from rebaser_server.queries.diff import diff

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.value_query import ValuesQueryV2
+from rebaser_core.queries import ValuesQueryV2
 from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State

@@ -5,8 +5,8 @@ from rebaser_client.request_publisher import publish_request
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedPushConsumer
-from rebaser_core.queries.outcome_query import OutcomeQueryV1
-from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.messages import OutcomeQueryV1
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.graph_application.branches.branch_closer import BranchCloser

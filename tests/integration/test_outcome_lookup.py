@@ -2,7 +2,7 @@
 
 from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.outcome_query import OutcomeQueryV1, RequestState
+from rebaser_core.messages import OutcomeQueryV1, RequestState
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of

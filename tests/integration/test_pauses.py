@@ -9,7 +9,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import KeyValue, PullConsumer
-from rebaser_core.records.pause_record import PauseScope
+from rebaser_core.records import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor, PauseStore

@@ -5,7 +5,7 @@ import pytest
 from rebaser_client.registry import Registry
 from rebaser_core.commits import ClosedState, CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.records.registry_records import ChangeSetStatus
+from rebaser_core.records import ChangeSetStatus
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.commit_log.commit_messages import UNSAVED

@@ -15,7 +15,7 @@ from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStream, PullConsumer
-from rebaser_core.records.pause_record import PauseScope
+from rebaser_core.records import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX
 from rebaser_server.cluster import task_lease

@@ -16,14 +16,9 @@ from rebaser_client.errors import ReadRefused
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Unavailable
-from rebaser_core.queries.outcome_query import (
-    OutcomeQuery,
-    OutcomeQueryV1,
-    OutcomeReply,
-    RequestState,
-)
-from rebaser_core.queries.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
-from rebaser_core.queries.value_query import ValuesQuery, ValuesQueryV2, ValuesReply
+from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, RequestState
+from rebaser_core.queries import ValuesQuery, ValuesQueryV2, ValuesReply
+from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.queries.bounds import QueryBounds

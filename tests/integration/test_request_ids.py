@@ -17,10 +17,11 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     Inline,
     InlineBatch,
+    OutcomeQueryV1,
+    RequestState,
     SuccessStatusV2,
 )
-from rebaser_core.queries.outcome_query import OutcomeQueryV1, RequestState
-from rebaser_core.records.pause_record import PauseScope
+from rebaser_core.records import PauseScope
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.processor.outcome_lookup import OutcomeLookup

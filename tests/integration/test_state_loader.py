@@ -9,7 +9,7 @@ from deltalake.exceptions import CommitFailedError
 
 from rebaser_core.commits import ClosedState, CommitV1
 from rebaser_core.ids import RequestId
-from rebaser_core.records.registry_records import ChangeSetStatus
+from rebaser_core.records import ChangeSetStatus
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import NotRetained
 from rebaser_server.graph_application.content import graph_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.value_query import ValuesQueryV2, ValuesReplyV3
+from rebaser_core.queries import ValuesQueryV2, ValuesReplyV3
 from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.queries.bounds import QueryBounds

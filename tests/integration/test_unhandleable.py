@@ -8,14 +8,15 @@ from nats.aio.msg import Msg
 
 from rebaser_client.request_publisher import ensure_task
 from rebaser_core import codecs
-from rebaser_core.corrections import MAX_INLINE_CORRECTIONS, omitted
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import StreamConfig
 from rebaser_core.messages import (
+    MAX_INLINE_CORRECTIONS,
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
     InlineBatch,
+    omitted,
 )
 from rebaser_server.ops.actions.dead_letters import DeadLetter, load
 from tests.helpers.batches import ExampleGraph, set_to

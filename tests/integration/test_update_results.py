@@ -22,7 +22,7 @@ from rebaser_core.messages import (
     InlineBatch,
     UpdatesAddress,
 )
-from rebaser_core.records.registry_records import ChangeSetStatus
+from rebaser_core.records import ChangeSetStatus
 from rebaser_core.updates import SetComputed
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool

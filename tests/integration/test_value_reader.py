@@ -15,7 +15,7 @@ from rebaser_client.errors import InvalidDraft, ReadRefused, Unreachable
 from rebaser_client.value_reader import ValueSet
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.value_query import (
+from rebaser_core.queries import (
     ValuesQuery,
     ValuesQueryV1,
     ValuesQueryV2,

@@ -12,7 +12,7 @@ from rebaser_client.errors import NotInWorkspace
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.messages import ErrorStatus
-from rebaser_core.records.registry_records import ChangeSetStatus
+from rebaser_core.records import ChangeSetStatus
 from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets

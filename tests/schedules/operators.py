@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
-from rebaser_core.records.pause_record import PauseScope
+from rebaser_core.records import PauseScope
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseStore
 from tests.chaos.history import History

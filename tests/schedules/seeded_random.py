@@ -19,7 +19,7 @@ from unittest import mock
 import structlog
 import ulid
 
-from rebaser_core import new_ids
+from rebaser_core import ids as new_ids
 from rebaser_server.runtime import containment
 from tests.schedules.loop import Loop
 

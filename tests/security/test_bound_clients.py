@@ -21,14 +21,21 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     Inline,
     InlineBatch,
+    OutcomeQuery,
+    OutcomeQueryV1,
+    RequestState,
 )
-from rebaser_core.queries.difference_query import DifferenceQuery, DifferenceQueryV1
-from rebaser_core.queries.outcome_query import OutcomeQuery, OutcomeQueryV1, RequestState
-from rebaser_core.queries.provenance_query import ProvenanceQuery, ProvenanceQueryV1
-from rebaser_core.queries.revert_query import RevertQuery, RevertQueryV1
-from rebaser_core.queries.value_query import ValuesQuery, ValuesQueryV2
-from rebaser_core.records.pause_record import PauseScope
-from rebaser_core.records.registry_records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.queries import (
+    DifferenceQuery,
+    DifferenceQueryV1,
+    ProvenanceQuery,
+    ProvenanceQueryV1,
+    RevertQuery,
+    RevertQueryV1,
+    ValuesQuery,
+    ValuesQueryV2,
+)
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2, PauseScope
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REPLY_INBOX
 from rebaser_server.cluster.pauses import PauseStore

@@ -9,7 +9,7 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore
 from rebaser_core.messages import StoreRef
-from rebaser_core.records.pause_record import PauseScope
+from rebaser_core.records import PauseScope
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commands.cli import main

@@ -19,9 +19,9 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     Inline,
     InlineBatch,
+    RequestState,
     SuccessStatusV2,
 )
-from rebaser_core.queries.outcome_query import RequestState
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
 from rebaser_server.commands.cli import main

@@ -18,10 +18,11 @@ from rebaser_core.commits import (
     RequestOutcome,
     SettledRequest,
 )
-from rebaser_core.corrections import Corrections, CorrectionsV1
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
     Correction,
+    Corrections,
+    CorrectionsV1,
     DvuResultInfo,
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
@@ -33,6 +34,12 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
     ObjectRef,
+    OutcomeQuery,
+    OutcomeQueryV1,
+    OutcomeReply,
+    OutcomeReplyV1,
+    OutcomeReplyV2,
+    RequestState,
     ResultFile,
     StoreRef,
     SuccessStatusV1,
@@ -44,42 +51,28 @@ from rebaser_core.messages import (
     UpdatesBatchV2,
     UpdatesBatchV3,
 )
-from rebaser_core.queries.difference_query import (
+from rebaser_core.queries import (
     ChangedDefinition,
     ComputedDifference,
     ComputedDifferenceV1,
+    DefinitionChange,
     DifferenceQuery,
     DifferenceQueryV1,
     DifferenceReply,
     DifferenceReplyV1,
     DifferenceReplyV2,
-)
-from rebaser_core.queries.outcome_query import (
-    OutcomeQuery,
-    OutcomeQueryV1,
-    OutcomeReply,
-    OutcomeReplyV1,
-    OutcomeReplyV2,
-    RequestState,
-)
-from rebaser_core.queries.provenance_query import (
-    DefinitionChange,
     DueUpdate,
     FailedInput,
+    FunctionSnapshot,
     ProvenanceEdit,
     ProvenanceQuery,
     ProvenanceQueryV1,
     ProvenanceReply,
     ProvenanceReplyV1,
-)
-from rebaser_core.queries.revert_query import (
     RevertQuery,
     RevertQueryV1,
     RevertReply,
     RevertReplyV1,
-)
-from rebaser_core.queries.value_query import (
-    FunctionSnapshot,
     ValueSnapshot,
     ValuesQuery,
     ValuesQueryV1,
@@ -89,9 +82,7 @@ from rebaser_core.queries.value_query import (
     ValuesReplyV2,
     ValuesReplyV3,
 )
-from rebaser_core.records.comment_record import CommentRecord, CommentRecordV1
-from rebaser_core.records.pause_record import PauseRecord, PauseRecordV1
-from rebaser_core.records.registry_records import (
+from rebaser_core.records import (
     ApplyAttempt,
     ChangeSetKind,
     ChangeSetRecord,
@@ -100,6 +91,10 @@ from rebaser_core.records.registry_records import (
     ChangeSetRequestV1,
     ChangeSetRequestV2,
     ChangeSetStatus,
+    CommentRecord,
+    CommentRecordV1,
+    PauseRecord,
+    PauseRecordV1,
     WorkspaceRecord,
     WorkspaceRecordV1,
 )

@@ -19,10 +19,10 @@ from rebaser_core.commits import (
     RequestOutcome,
     SettledRequest,
 )
-from rebaser_core.corrections import CorrectionsV1
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
     Correction,
+    CorrectionsV1,
     DvuResultInfo,
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponseV1,
@@ -32,6 +32,9 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
     ObjectRef,
+    OutcomeQueryV1,
+    OutcomeReplyV2,
+    RequestState,
     StoreRef,
     SuccessStatusV1,
     SuccessStatusV2,
@@ -39,36 +42,32 @@ from rebaser_core.messages import (
     SuccessV2,
     UpdatesBatchV3,
 )
-from rebaser_core.queries.difference_query import (
+from rebaser_core.queries import (
     ChangedDefinition,
     ComputedDifference,
+    DefinitionChange,
     DifferenceQueryV1,
     DifferenceReplyV2,
-)
-from rebaser_core.queries.outcome_query import OutcomeQueryV1, OutcomeReplyV2, RequestState
-from rebaser_core.queries.provenance_query import (
-    DefinitionChange,
     DueUpdate,
     FailedInput,
+    FunctionSnapshot,
     ProvenanceEdit,
     ProvenanceQueryV1,
     ProvenanceReplyV1,
-)
-from rebaser_core.queries.revert_query import RevertQueryV1, RevertReplyV1
-from rebaser_core.queries.value_query import (
-    FunctionSnapshot,
+    RevertQueryV1,
+    RevertReplyV1,
     ValueSnapshot,
     ValuesQueryV2,
     ValuesReplyV3,
 )
-from rebaser_core.records.comment_record import CommentRecordV1
-from rebaser_core.records.pause_record import PauseRecordV1
-from rebaser_core.records.registry_records import (
+from rebaser_core.records import (
     ApplyAttempt,
     ChangeSetKind,
     ChangeSetRecordV1,
     ChangeSetRequestV2,
     ChangeSetStatus,
+    CommentRecordV1,
+    PauseRecordV1,
     WorkspaceRecordV1,
 )
 from rebaser_core.updates import (

@@ -9,12 +9,9 @@ import pytest
 from blake3 import blake3
 from pydantic import TypeAdapter
 
-from rebaser_core import codecs
+from rebaser_core import codecs, query_protocol
 from rebaser_core.activities import ActivityKind
-from rebaser_core.corrections import CUT, MORE
-from rebaser_core.messages import ObjectRef, UpdatesAddress, UpdatesBatch
-from rebaser_core.queries import query_protocol
-from rebaser_core.queries.outcome_query import RequestState
+from rebaser_core.messages import CUT, MORE, ObjectRef, RequestState, UpdatesAddress, UpdatesBatch
 from rebaser_core.streams import StreamOptions, stream_configs
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import _KINDS, UpdateList

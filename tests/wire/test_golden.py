@@ -13,7 +13,7 @@ import pytest
 
 import rebaser_core
 from rebaser_core import codecs
-from rebaser_core.plain_json import json_equal
+from rebaser_core.codecs import json_equal
 from rebaser_core.versioning import MessageType
 from tests.wire.samples import ENDINGS, GOLDEN, SAMPLES, TYPES
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core import codecs
+from rebaser_core.codecs import json_equal
 from rebaser_core.messages import EnqueueUpdatesResponse
-from rebaser_core.plain_json import json_equal
 from rebaser_core.versioning import ContentInfo
 from tests.wire.samples import TYPES
 from tests.wire.strategies import (

@@ -4,14 +4,13 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_core.records.comment_record import CommentRecordV1
-from rebaser_core.records.registry_records import ChangeSetRecordV1, WorkspaceRecordV1
+from rebaser_core.records import ChangeSetRecordV1, CommentRecordV1, WorkspaceRecordV1
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 
 if TYPE_CHECKING:
     from rebaser_client.queries.branch_difference import BranchDifference
-    from rebaser_core.queries.difference_query import ChangedDefinition
+    from rebaser_core.queries import ChangedDefinition
 
 _MOST: Final = 40
 """Computed values that differ, as printed for people at most."""

@@ -7,7 +7,7 @@ from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ordered_reader
-from rebaser_core.records.pause_record import enclosing_scopes
+from rebaser_core.records import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.value_source import read_values

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from rebaser_client.errors import ClientError
 from rebaser_client.log_reader import LogEntry, read_log
 from rebaser_client.outcomes.failures import changed_by
-from rebaser_core.corrections import total_count
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus, SuccessStatusV2
-from rebaser_core.records.registry_records import utc_text
+from rebaser_core.messages import (
+    EnqueueUpdatesResponseV2,
+    ErrorStatus,
+    SuccessStatusV2,
+    total_count,
+)
+from rebaser_core.records import utc_text
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue, SetValue
 from rebaser_server.commands.render.failures import failures
 from rebaser_server.commands.render.progress import until_computed

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rebaser_core.counts import many
+from rebaser_core.errors import many
 from rebaser_core.messages import (
     Correction,
     EnqueueUpdatesResponseV2,

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from rebaser_client.errors import NoSuchValue
-from rebaser_core.similar_names import offer
+from rebaser_core.errors import offer
 from rebaser_server.commands.render.values import plain, say_if_due
 from rebaser_server.commands.support.value_source import ReadValue, ReadValues
 from rebaser_server.terminal.lines import say, say_json

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from rebaser_client.errors import NoSuchValue
-from rebaser_core.similar_names import offer
+from rebaser_core.errors import offer
 from rebaser_server.commands.support.addresses import one_id
 from rebaser_server.commands.support.value_source import ReadValue, ReadValues
 from rebaser_server.terminal.lines import say, say_json

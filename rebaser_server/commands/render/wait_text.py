@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from rebaser_client.outcomes.settlement import Progress
-from rebaser_core.counts import many
+from rebaser_core.errors import many
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.pauses import pause_text

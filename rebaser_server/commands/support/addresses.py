@@ -9,8 +9,7 @@ from rebaser_client.address_book import AddressedChangeSet
 from rebaser_client.errors import AmbiguousAddress, NoSuchChangeSet
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import CANONICAL, ChangeSet, ChangeSetId, WorkspaceId, has_part, is_part
-from rebaser_core.records.pause_record import PauseScope
-from rebaser_core.records.registry_records import WorkspaceRecordV1
+from rebaser_core.records import PauseScope, WorkspaceRecordV1
 from rebaser_server.commands.support.context import VARIABLE, address_in_use
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.terminal.lines import complain

@@ -8,9 +8,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import RebaserError, offer
 from rebaser_core.jetstream import JetStreamError, NatsUnreachable
-from rebaser_core.similar_names import offer
 from rebaser_server.commands.support.exit_codes import Exit
 from rebaser_server.commands.support.hints import hint_for
 from rebaser_server.commands.support.waiting import NotInTime, limited

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Never
 
-from rebaser_core.similar_names import offer
+from rebaser_core.errors import offer
 from rebaser_server.terminal.lines import say_script, visible
 
 _HELP: Final = ("-h", "--help")

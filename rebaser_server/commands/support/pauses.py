@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rebaser_client.address_book import HEAD
 from rebaser_core.ids import ChangeSet
-from rebaser_core.records.pause_record import PauseScope, enclosing_scopes
+from rebaser_core.records import PauseScope, enclosing_scopes
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rebaser_server.errors import StoreNotKnown
 if TYPE_CHECKING:
     from rebaser_client.queries.branch_difference import BranchDifference
     from rebaser_client.queries.revert_plan import RevertPlan
-    from rebaser_core.queries.value_query import ValueSnapshot
+    from rebaser_core.queries import ValueSnapshot
     from rebaser_server.commit_log.state_loader import StateLoader
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from itertools import chain
 from math import fsum, prod
 from typing import Any, Final
 
-from rebaser_core.plain_json import json_equal
+from rebaser_core.codecs import json_equal
 from rebaser_server.compute.functions.argument_checks import (
     non_null,
     require_comparable,

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rebaser_core.plain_json import MAX_DEPTH
+from rebaser_core.codecs import MAX_DEPTH
 from rebaser_server.compute.json_values import read_only
 from rebaser_server.compute.units.buffers import STRING_TYPE, string_buffers
 from rebaser_server.compute.units.work_unit import OK, WorkUnit

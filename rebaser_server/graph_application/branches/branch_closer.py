@@ -17,14 +17,10 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponseV2,
     ErrorStatus,
+    OutcomeQueryV1,
+    RequestState,
 )
-from rebaser_core.queries.outcome_query import OutcomeQueryV1, RequestState
-from rebaser_core.records.registry_records import (
-    ApplyAttempt,
-    ChangeSetRecordV1,
-    ChangeSetStatus,
-    now,
-)
+from rebaser_core.records import ApplyAttempt, ChangeSetRecordV1, ChangeSetStatus, now
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import APPLY_REQUEST, AUTHOR
 from rebaser_server.errors import HistoryInconsistent

@@ -5,7 +5,7 @@ from typing import Never
 from rebaser_core.commits import ClosedState
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.records.registry_records import ChangeSetStatus
+from rebaser_core.records import ChangeSetStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.graph_application.branches.branch_closer import HEAD_PATIENCE, BranchCloser
 from rebaser_server.graph_application.branches.head_follower import HeadFollower

@@ -3,7 +3,7 @@
 from rebaser_core.commits import ControlState, RequestOutcome
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
-from rebaser_core.records.registry_records import ChangeSetStatus
+from rebaser_core.records import ChangeSetStatus
 from rebaser_core.versioning import APPLY_REQUEST, header
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.commands import head_request_id

@@ -10,7 +10,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
-from rebaser_core.wire_model import WireModel
+from rebaser_core.versioning import WireModel
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.settings.settings import Role

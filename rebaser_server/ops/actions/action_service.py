@@ -15,7 +15,7 @@ from rebaser_client.reply_inbox import ReplyInbox
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, RebaserError
 from rebaser_core.jetstream import JetStreamError, deadlines
-from rebaser_core.wire_model import WireModel, first_error
+from rebaser_core.versioning import WireModel, first_error
 from rebaser_server.ops.actions.action import Action, ActionContext, ActionInvalid, NotAllowed
 from rebaser_server.ops.actions.branch_actions import BRANCH_ACTIONS
 from rebaser_server.ops.actions.dead_letters import NoSuchLetter

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from rebaser_core import codecs
-from rebaser_core.corrections import total_count
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ValueId
-from rebaser_core.records.registry_records import ChangeSetKind
+from rebaser_core.messages import total_count
+from rebaser_core.records import ChangeSetKind
 from rebaser_core.updates import AnyUpdate, SetValue
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.actions.action import Action, ActionContext, ActionInvalid, OfChangeSet

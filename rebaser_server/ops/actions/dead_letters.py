@@ -14,7 +14,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.jetstream.messages.stored_message import StoredMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
-from rebaser_core.records.registry_records import utc_text
+from rebaser_core.records import utc_text
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.errors import MissingBatch

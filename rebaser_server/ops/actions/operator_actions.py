@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from rebaser_core.ids import ChangeSetId, WorkspaceId
-from rebaser_core.records.pause_record import PauseScope
-from rebaser_core.wire_model import WireModel
+from rebaser_core.records import PauseScope
+from rebaser_core.versioning import WireModel
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.ops.actions.action import Action, ActionContext, ActionInvalid, OfChangeSet
 from rebaser_server.ops.actions.answers import cancel_update

@@ -8,7 +8,7 @@ from typing import Any, Final
 import structlog
 
 from rebaser_core.commits import NO_REQUEST, DvuClaim, RequestOutcome, SettledRequest
-from rebaser_core.counts import many
+from rebaser_core.errors import many
 from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_server.errors import RetryLater, RunEnded
 from rebaser_server.processor.application import JobResult

@@ -7,7 +7,7 @@ from typing import Final
 
 from rebaser_core import trace_context
 from rebaser_core.ids import ChangeSetId
-from rebaser_core.queries.provenance_query import DefinitionChange, ProvenanceEdit
+from rebaser_core.queries import DefinitionChange, ProvenanceEdit
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.queries.provenance.definition_history import CommittedEdit
 from rebaser_server.queries.provenance.definition_states import FuncState, ValueState

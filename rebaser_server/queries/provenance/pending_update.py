@@ -6,8 +6,8 @@ from typing import Final
 
 from rebaser_core.commits import ControlState
 from rebaser_core.ids import RequestId
-from rebaser_core.queries.provenance_query import DueUpdate, FailedInput
-from rebaser_core.records.registry_records import utc_text
+from rebaser_core.queries import DueUpdate, FailedInput
+from rebaser_core.records import utc_text
 from rebaser_server.queries.provenance.definition_history import DefinitionHistory
 from rebaser_server.queries.provenance.lineage import Lineage
 

@@ -5,10 +5,9 @@ from operator import or_
 from typing import NamedTuple
 
 from rebaser_core.commits import ControlState
+from rebaser_core.errors import offer
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries.provenance_query import ProvenanceQueryV1, ProvenanceReplyV1
-from rebaser_core.queries.value_query import ValueSnapshot
-from rebaser_core.similar_names import offer
+from rebaser_core.queries import ProvenanceQueryV1, ProvenanceReplyV1, ValueSnapshot
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.provenance.definition_history import DefinitionHistory

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rebaser_core.queries.provenance_query import DefinitionChange, ProvenanceEdit
+from rebaser_core.queries import DefinitionChange, ProvenanceEdit
 from rebaser_core.updates import AnyUpdate, PutValue, RemoveValue
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of

@@ -13,7 +13,7 @@ TO_CONNECT = ("nats", "ssl", "rebaser_core.jetstream")
 TO_READ = (
     *("rebaser_client.drafts", "rebaser_client.value_reader", "rebaser_client.log_reader"),
     *("rebaser_client.outcomes.settlement", "rebaser_client.queries"),
-    *("rebaser_core.activities", "rebaser_core.queries.provenance_query"),
+    *("rebaser_core.activities", "rebaser_core.queries"),
     *("rebaser_core.jetstream.configs", "rebaser_core.jetstream.infos"),
     *("rebaser_core.jetstream.consumers.handles", "rebaser_core.jetstream.consumers.inbox"),
 )

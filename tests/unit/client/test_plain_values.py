@@ -17,8 +17,8 @@ from rebaser_client.drafts.draft import Source
 from rebaser_client.drafts.rows import rows_of
 from rebaser_client.plain_values import plain
 from rebaser_client.tables import read_updates
+from rebaser_core.codecs import json_equal
 from rebaser_core.errors import MalformedMessage
-from rebaser_core.plain_json import json_equal
 from tests.wire.samples import ONE, TWO
 
 TAKEN = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebaser_core.plain_json import MAX_DEPTH, json_equal
+from rebaser_core.codecs import MAX_DEPTH, json_equal
 from rebaser_server.compute.json_values import (
     NotJson,
     ReadOnlyList,

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from rebaser_core.arrow_stream import read_stream, write_stream
 from rebaser_core.errors import MalformedMessage
+from rebaser_core.table_updates import read_stream, write_stream
 
 ROWS = pa.RecordBatch.from_pydict({"id": ["a", "b"], "set": [True, None], "n": [1, None]})
 

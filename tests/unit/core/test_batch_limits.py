@@ -2,8 +2,7 @@
 
 import pytest
 
-from rebaser_core.batch_limits import BatchLimits
-from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
+from rebaser_core.updates import BatchLimits, PutFunc, PutValue, RemoveValue, SetInputs, SetValue
 from tests.helpers.checkpoint_writer import ulid
 
 ONE, MANY = ulid(1), {"values": [ulid(2), ulid(3)], "more": ulid(4)}

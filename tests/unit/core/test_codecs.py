@@ -5,8 +5,8 @@ import math
 import pytest
 
 from rebaser_core import codecs
+from rebaser_core.codecs import json_equal
 from rebaser_core.errors import MalformedMessage
-from rebaser_core.plain_json import json_equal
 
 BOTH = pytest.mark.parametrize("content_type", sorted(codecs.CONTENT_TYPES))
 

@@ -1,15 +1,15 @@
 """Corrections that are too many for a message."""
 
-from rebaser_core.corrections import (
+from rebaser_core.messages import (
     DETAIL_LENGTH,
     MAX_INLINE_CORRECTIONS,
     MORE,
+    Correction,
     abbreviate,
     omitted,
     total_count,
     truncate_detail,
 )
-from rebaser_core.messages import Correction
 
 NAME = "0" * 64
 

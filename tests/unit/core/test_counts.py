@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_core.counts import many
+from rebaser_core.errors import many
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rebaser_core import codecs
-from rebaser_core.decode_cost import FACTOR, FREE, SMALL, require_affordable
+from rebaser_core.codecs import FACTOR, FREE, SMALL, require_affordable
 from rebaser_core.errors import CostlyMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, UpdatesBatch
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_TYPE, MESSAGE_VERSION
@@ -105,7 +105,7 @@ def test_truncated_payloads_are_left_to_the_decoder(payload):
 MEASURE = """
 import resource, sys
 from rebaser_core import codecs
-from rebaser_core.decode_cost import require_affordable
+from rebaser_core.codecs import require_affordable
 kind, payload = sys.argv[1], sys.stdin.buffer.read()
 codecs.loads(codecs.JSON, b"[1]")
 def most():

@@ -7,14 +7,14 @@ import pytest
 from rebaser_core.codecs import CBOR, JSON
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, ChangeSetId
-from rebaser_core.inline_requests import encode_inline_request
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     Inline,
     InlineBatch,
+    encode_inline_request,
 )
-from rebaser_core.plain_updates import MANY
+from rebaser_core.updates import MANY
 from tests.wire.samples import REQUEST, WHERE
 
 ORIGIN = ChangeSetId.from_int(7)

@@ -1,7 +1,6 @@
 """Objects are made of many updates once one is asked for, and once only."""
 
-from rebaser_core.lazy_updates import LazyUpdates
-from rebaser_core.updates import RemoveValue
+from rebaser_core.updates import LazyUpdates, RemoveValue
 
 ONE = RemoveValue(value_id="0" * 26)
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rebaser_core.new_ids import MAX_MILLISECONDS, NewIds, octets
+from rebaser_core.ids import MAX_MILLISECONDS, NewIds, octets
 
 MANY = 1_000
 
@@ -40,7 +40,7 @@ def test_ids_that_threads_make_at_once_differ() -> None:
 
 def test_a_forked_process_makes_other_ids() -> None:
     """It has what its parent read and did not use in its memory."""
-    forking = "import os; from rebaser_core.new_ids import octets; octets(1); os.fork()"
+    forking = "import os; from rebaser_core.ids import octets; octets(1); os.fork()"
 
     made = subprocess.check_output([sys.executable, "-c", f"{forking}; os.write(1, octets(2))"])
 

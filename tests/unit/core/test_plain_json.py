@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_core.plain_json import INT_MAX, INT_MIN, json_equal
+from rebaser_core.codecs import INT_MAX, INT_MIN, json_equal
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 LEAVES = (

@@ -8,12 +8,19 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from rebaser_core import codecs
+from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesBatch, UpdatesBatchV3
-from rebaser_core.plain_json import MAX_DEPTH
-from rebaser_core.plain_updates import MANY, PlainUpdates
-from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetValue, UpdateList
-from rebaser_core.wire_model import first_error
+from rebaser_core.updates import (
+    MANY,
+    PlainUpdates,
+    PutFunc,
+    PutValue,
+    RemoveValue,
+    SetValue,
+    UpdateList,
+)
+from rebaser_core.versioning import first_error
 from tests.wire.samples import EVERY_UPDATE, FUNC, ONE, TWO
 from tests.wire.strategies import json_values, unhurried, updates
 

@@ -1,6 +1,6 @@
 """Names that an error message offers for an unknown one."""
 
-from rebaser_core.similar_names import offer
+from rebaser_core.errors import offer
 
 
 def test_names_that_contain_the_unknown_one_come_first() -> None:

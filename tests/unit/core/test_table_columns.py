@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import CANONICAL
-from rebaser_core.table_columns import are_ids, canonical_texts
+from rebaser_core.table_updates import are_ids, canonical_texts
 from rebaser_server.values.canonical_json import dumps
 from tests.wire.strategies import json_values, unhurried
 

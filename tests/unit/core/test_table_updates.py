@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 
 from rebaser_client.tables import as_table
 from rebaser_core import codecs
-from rebaser_core.batch_limits import BatchLimits
 from rebaser_core.errors import MalformedMessage, NewerVersion
 from rebaser_core.messages import UpdatesBatch, UpdatesBatchV1, UpdatesBatchV2, UpdatesBatchV3
-from rebaser_core.plain_updates import PlainUpdates
 from rebaser_core.table_updates import TableUpdates, decode_batch
-from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetValue
+from rebaser_core.updates import BatchLimits, PlainUpdates, PutFunc, PutValue, RemoveValue, SetValue
 from rebaser_core.versioning import MessageType
 from tests.wire.samples import FUNC, ONE, REQUEST, SUM, TABLE, TWO
 from tests.wire.strategies import unhurried, updates

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from rebaser_core.plain_json import MAX_DEPTH
+from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.updates import PutFunc, PutValue, SetComputed, SetInputs, SetValue, UpdateList
-from rebaser_core.wire_model import first_error
+from rebaser_core.versioning import first_error
 from tests.wire.samples import EVERY_UPDATE, FUNC, ONE, RESULTS, TWO
 
 LIST = TypeAdapter(UpdateList)

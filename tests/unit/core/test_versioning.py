@@ -11,8 +11,15 @@ from pydantic import ValidationError
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, NewerVersion, UnsupportedMessage
 from rebaser_core.ids import RequestId
-from rebaser_core.versioning import ContentInfo, MessageType, Versioned
-from rebaser_core.wire_model import JsonValue, ParseFromJson, WireModel, first_error
+from rebaser_core.versioning import (
+    ContentInfo,
+    JsonValue,
+    MessageType,
+    ParseFromJson,
+    Versioned,
+    WireModel,
+    first_error,
+)
 
 ID = RequestId.from_int(7)
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from threading import Barrier
 
 import rebaser_core
-from rebaser_core.wire_model import WireModel
+from rebaser_core.versioning import WireModel
 
 THREADS = 8
 

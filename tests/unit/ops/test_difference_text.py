@@ -3,7 +3,7 @@
 import csv
 import io
 
-from rebaser_core.queries.difference_query import ChangedDefinition, ComputedDifference
+from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_server.ops.difference_text import MAX_TEXT, effects_csv, plain_difference, result_text
 from rebaser_server.queries.diff import Diff
 from rebaser_server.values.graph import Graph

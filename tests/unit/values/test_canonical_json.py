@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_core.plain_json import json_equal
+from rebaser_core.codecs import json_equal
 from rebaser_server.values.canonical_json import (
     dumps,
     dumps_numbers,

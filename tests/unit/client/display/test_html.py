@@ -3,7 +3,7 @@
 from rebaser_client import Draft, ValueDifferences, ValueSet
 from rebaser_client.display.html import SHOWN, html_table
 from rebaser_client.drafts.plan import build_plan
-from rebaser_core.queries.value_query import ValueSnapshot
+from rebaser_core.queries import ValueSnapshot
 from tests.helpers.batches import new_id
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b"

@@ -8,7 +8,7 @@ import pytest
 from rebaser_client import Draft, InvalidDraft, LoadPlan, builtin, cel
 from rebaser_client.drafts.functions import FunctionName
 from rebaser_client.drafts.plan import build_plan, new_value_id
-from rebaser_core.queries.value_query import FunctionSnapshot, ValueSnapshot
+from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
 from rebaser_core.table_updates import TableUpdates
 from rebaser_core.updates import PutValue
 from rebaser_server.queries.value_rows import function_rows, row_of

@@ -2,7 +2,7 @@
 
 from rebaser_client.outcomes.failures import changed_by, dependents_of
 from rebaser_client.tables import as_table
-from rebaser_core.queries.value_query import ValueSnapshot
+from rebaser_core.queries import ValueSnapshot
 from rebaser_core.updates import PutFunc, PutValue, SetValue
 from tests.helpers.batches import new_id, put
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.plain_json import json_equal
+from rebaser_core.codecs import json_equal
 from rebaser_server.compute.functions.builtin import BUILTINS
 from tests.helpers.paths import ROOT
 

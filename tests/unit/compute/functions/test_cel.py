@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_core.plain_json import MAX_DEPTH
+from rebaser_core.codecs import MAX_DEPTH
 from rebaser_server.compute.errors import FunctionMissing
 from rebaser_server.compute.functions import cel
 from rebaser_server.compute.functions.cel import MAX_ARGUMENTS, MAX_CODE, CelError

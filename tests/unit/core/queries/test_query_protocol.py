@@ -3,7 +3,7 @@
 import pytest
 
 from rebaser_core.errors import MalformedMessage
-from rebaser_core.queries.query_protocol import (
+from rebaser_core.query_protocol import (
     PIECE,
     REPLY_TIMEOUT,
     ReplyAssembly,

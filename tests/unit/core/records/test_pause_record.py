@@ -6,12 +6,7 @@ import pytest
 
 from rebaser_core.codecs import JSON
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.records.pause_record import (
-    PauseRecord,
-    PauseRecordV1,
-    PauseScope,
-    decode_pause,
-)
+from rebaser_core.records import PauseRecord, PauseRecordV1, PauseScope, decode_pause
 
 CHANGE_SET = ChangeSet(WorkspaceId(), ChangeSetId())
 STORED = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 
 from rebaser_core.commits import ControlState, DvuClaim
 from rebaser_core.ids import RequestId
-from rebaser_core.queries.provenance_query import DueUpdate
+from rebaser_core.queries import DueUpdate
 from rebaser_server.queries.provenance.pending_update import due_update, failed_inputs, time_of
 
 COMMIT_ID = RequestId.from_timestamp(1_800_000_000.0)

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_client.tables import as_table
-from rebaser_core.lazy_updates import LazyUpdates
-from rebaser_core.plain_updates import PlainUpdates
-from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetValue
+from rebaser_core.updates import LazyUpdates, PlainUpdates, PutFunc, PutValue, RemoveValue, SetValue
 from rebaser_server.values.bulk_rebase import BatchArrays
 from tests.wire.strategies import unhurried, updates
 

@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_client.tables import as_table
-from rebaser_core.plain_updates import PlainUpdates
-from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetComputed, SetInputs, SetValue
+from rebaser_core.updates import (
+    PlainUpdates,
+    PutFunc,
+    PutValue,
+    RemoveValue,
+    SetComputed,
+    SetInputs,
+    SetValue,
+)
 from rebaser_server.values.bulk_rebase import rebase_in_bulk
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase

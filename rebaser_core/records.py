@@ -1,20 +1,29 @@
-"""What is known of workspaces and change sets by name, and what can be asked of a change set.
+"""Comments on change sets: records in the bucket `REBASER_CHANGE_SETS`.
+
+Each lies under a key of its own, `<workspace>.<change set>.<id>`. It is created once, where there
+is none, and never changed; it goes with the change set's record. Nothing follows from it.
+
+What is known of workspaces and change sets by name, and what can be asked of a change set.
 
 Records lie in the bucket `REBASER_CHANGE_SETS`, under `<workspace>` and
 `<workspace>.<change set>`. They are an index: what a change set is and whether it
 is closed stands in its own commit log, which its record follows.
+
+What is paused: records in the bucket `REBASER_PAUSES`, each of a change set, a workspace or all.
+
+A record's key says what it is of: `<workspace>.<change set>`, `<workspace>` or `all`.
 """
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, StringConstraints
 
 from rebaser_core.commits import ForkPoint
-from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.versioning import MessageType, Versioned, downgrade_to
-from rebaser_core.wire_model import ParseFromJson, WireModel
+from rebaser_core.errors import MessageError
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.versioning import MessageType, ParseFromJson, Versioned, WireModel, downgrade_to
 
 RecordName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")
@@ -144,3 +153,100 @@ ChangeSetRecord: Final = MessageType("ChangeSetRecord", current=ChangeSetRecordV
 ChangeSetRequest: Final = MessageType(
     "ChangeSetRequest", ChangeSetRequestV1, current=ChangeSetRequestV2, from_clients=True
 )
+
+
+CommentText = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)
+]
+
+
+class CommentRecordV1(Versioned):
+    """A comment. `id` is part of its key."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    text: CommentText
+    created_at: Timestamp
+    by: str | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.workspace_id}.{self.change_set_id}.{self.id}"
+
+
+CommentRecord: Final = MessageType("CommentRecord", current=CommentRecordV1)
+
+
+ALL: Final = "all"
+
+
+class PauseScope(NamedTuple):
+    """What a pause is of: a change set, with None for it a workspace, with None for both all."""
+
+    workspace_id: WorkspaceId | None = None
+    change_set_id: ChangeSetId | None = None
+
+    @property
+    def key(self) -> str:
+        return ".".join(str(each) for each in self if each is not None) or ALL
+
+    @classmethod
+    def of_key(cls, key: str) -> Self:
+        """Raises `ValueError` if the key is of nothing that can be paused."""
+        if key == ALL:
+            return cls()
+        workspace, dot, change_set = key.partition(".")
+        return cls(
+            WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set) if dot else None
+        )
+
+
+def enclosing_scopes(change_set: ChangeSet) -> tuple[PauseScope, ...]:
+    """Each of them is enough to pause the change set; the narrowest first."""
+    return PauseScope(*change_set), PauseScope(change_set.workspace_id), PauseScope()
+
+
+class PauseRecordV1(Versioned):
+    """A pause, for as long as it lies there. `id` is that of the write."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId | None = None
+    change_set_id: ChangeSetId | None = None
+    since: Timestamp
+    by: str | None = None
+    reason: str | None = None
+
+    @property
+    def scope(self) -> PauseScope:
+        return PauseScope(self.workspace_id, self.change_set_id)
+
+
+PauseRecord: Final = MessageType("PauseRecord", current=PauseRecordV1)
+
+_UNREADABLE: Final = "this release cannot read the record of the pause"
+
+
+def decode_pause(key: str, payload: bytes, stored: datetime) -> PauseRecordV1:
+    """The pause that lies under the key, which alone says what it is of.
+
+    A record that cannot be read, one of a newer release for example, pauses as well: to
+    work on what an operator may have paused is worse than to wait for `rebaser resume`.
+
+    Raises:
+        ValueError: the key is of nothing that can be paused.
+    """
+    scope = PauseScope.of_key(key)
+    try:
+        record = PauseRecord.decode_stored(payload)
+        if record.scope == scope:
+            return record
+    except MessageError:
+        pass
+    return PauseRecordV1(
+        id=RequestId.from_int(0),
+        workspace_id=scope.workspace_id,
+        change_set_id=scope.change_set_id,
+        since=stored.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        reason=_UNREADABLE,
+    )

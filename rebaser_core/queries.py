@@ -1,0 +1,391 @@
+"""Asking what a branch would change in head if it were applied now: any Rebaser answers.
+
+Reading values and functions over NATS: any Rebaser answers, as of one commit.
+
+Asking which edits made a value what it is, and what keeps it back: any Rebaser answers.
+
+Asking which batch undoes a commit: any Rebaser answers, and the asker enqueues the batch.
+"""
+
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import Field
+
+from rebaser_core.ids import ChangeSetId, FuncId, RequestId, UlidText, ValueId, WorkspaceId
+from rebaser_core.updates import Inputs, Update
+from rebaser_core.versioning import JsonValue, MessageType, Versioned, WireModel, downgrade_to
+
+
+class DifferenceQueryV1(Versioned):
+    """Asks for the difference of a branch to head, after a merge of all that head has changed."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    computed: bool = False
+    """Whether results that differ are wanted, too: for them both change sets are read whole."""
+
+
+class ChangedDefinition(WireModel):
+    """What the branch edited of one value or function, and what head has there."""
+
+    id: UlidText
+    name: str | None
+    what: str
+    """`added`, `removed`, `value`, `inputs`, `name`, `definition` or `function`."""
+    head: JsonValue
+    branch: JsonValue
+    base: JsonValue
+    """Head's definition when the branch first edited it."""
+    both: bool
+    """Whether head has changed it, too, since then."""
+
+
+class ComputedDifferenceV1(WireModel):
+    """A dependent value whose result differs."""
+
+    id: UlidText
+    name: str | None
+    head: JsonValue
+    branch: JsonValue
+
+
+class ComputedDifference(WireModel):
+    """A value, computed on one side at least, whose result applying the branch changes."""
+
+    id: UlidText
+    name: str | None
+    head: JsonValue
+    branch: JsonValue
+    head_status: str | None = None
+    """`ok`, `failed` or `blocked`; None: there is no such value, or a Rebaser of an older release
+    does not say."""
+    branch_status: str | None = None
+
+
+class DifferenceReplyV1(Versioned):
+    """The difference as of one commit of the branch; its id is the query's."""
+
+    VERSION: ClassVar = 1
+    commit: Annotated[int, Field(ge=0)]
+    digest: str = ""
+    """Of the updates. A request to apply the branch that names it applies this difference only."""
+    updates: list[Update] = Field(default_factory=list)
+    """The difference as a batch: applied to head, it makes head equal to the branch."""
+    changes: list[ChangedDefinition] = Field(default_factory=list)
+    computed: list[ComputedDifferenceV1] | None = None
+    """The results that differ, as far as they are computed; None if they were not wanted."""
+    error: str | None = None
+    """Why there is no answer."""
+
+    def upgrade(self) -> "DifferenceReplyV2":
+        fields: dict[str, Any] = {**self.__dict__, "computed": None}
+        if self.computed is not None:
+            fields["computed"] = [ComputedDifference(**each.__dict__) for each in self.computed]
+        return DifferenceReplyV2.model_construct(**fields, behind=None, uncomputed=None)
+
+
+class DifferenceReplyV2(Versioned):
+    """Version 1, with the status of each result, and with what is not known yet."""
+
+    VERSION: ClassVar = 2
+    commit: Annotated[int, Field(ge=0)]
+    digest: str = ""
+    """Digest of the updates and of what head has in their place. A request to apply the branch that
+    names it applies this difference only."""
+    updates: list[Update] = Field(default_factory=list)
+    changes: list[ChangedDefinition] = Field(default_factory=list)
+    computed: list[ComputedDifference] | None = None
+    """The results that applying the branch now would change, as far as they are known."""
+    error: str | None = None
+    behind: Annotated[int, Field(ge=0)] | None = None
+    """Batches of head that the branch has not followed yet; None: more than head's log holds."""
+    uncomputed: Annotated[int, Field(ge=0)] | None = None
+    """Values that applying the branch reaches, and whose result is not known yet because the
+    branch or head has it to compute. None: not wanted, or an older release did not say."""
+
+    def to_oldest_version(self) -> "DifferenceReplyV1 | DifferenceReplyV2":
+        said: list[int | str | None] = [self.behind, self.uncomputed]
+        for each in self.computed or ():
+            said += each.head_status, each.branch_status
+        if any(part is not None for part in said):
+            return self
+        downgraded = downgrade_to(self, DifferenceReplyV1)
+        if self.computed is None:
+            return downgraded
+        computed = [
+            ComputedDifferenceV1.model_construct(
+                id=each.id, name=each.name, head=each.head, branch=each.branch
+            )
+            for each in self.computed
+        ]
+        return downgraded.model_copy(update={"computed": computed})
+
+
+DifferenceQuery: Final = MessageType(
+    "DifferenceQuery", current=DifferenceQueryV1, from_clients=True
+)
+DifferenceReply: Final = MessageType(
+    "DifferenceReply", DifferenceReplyV1, current=DifferenceReplyV2
+)
+
+
+_Levels = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class ValuesQueryV1(Versioned):
+    """Asks for values, and for those around them."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    which: list[str] = Field(default_factory=list)
+    """Names or ids; all values if it is empty."""
+    inputs: _Levels = 0
+    """So many levels of what they are computed from."""
+    dependents: _Levels = 0
+    """So many levels of what is computed from them."""
+    at: Annotated[int, Field(ge=0)] | None = None
+    """As of this commit; None for the last."""
+
+    def upgrade(self) -> "ValuesQueryV2":
+        return ValuesQueryV2.model_construct(**self.__dict__, functions=False)
+
+
+class ValuesQueryV2(Versioned):
+    """Version 1, or the same about functions. Rebasers of older releases refuse this version."""
+
+    VERSION: ClassVar = 2
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    which: list[str] = Field(default_factory=list)
+    inputs: _Levels = 0
+    dependents: _Levels = 0
+    at: Annotated[int, Field(ge=0)] | None = None
+    functions: bool = False
+    """Whether functions are asked for in place of values: those with the names or ids in `which`,
+    all if it is empty. The answer is of version 3."""
+
+    def to_oldest_version(self) -> "ValuesQueryV1 | ValuesQueryV2":
+        return self if self.functions else downgrade_to(self, ValuesQueryV1)
+
+
+class ValueSnapshot(WireModel):
+    """A value as of the commit that the reply names."""
+
+    id: ValueId
+    value: JsonValue
+    status: str
+    """`ok`, `failed`, `blocked` or `pending`."""
+    name: str | None = None
+    message: str | None = None
+    """Why it has no value."""
+    func_id: FuncId | None = None
+    inputs: Inputs | None = None
+
+
+class FunctionSnapshot(WireModel):
+    """A function as of the commit that the reply names."""
+
+    id: FuncId
+    name: str
+    runtime: str
+    code: str
+    users: Annotated[int, Field(ge=0)]
+    """Number of values that it computes."""
+
+
+class ValuesReplyV1(Versioned):
+    """Some of what was asked for; its id is the query's. All replies to one are of one commit."""
+
+    VERSION: ClassVar = 1
+    commit: Annotated[int, Field(ge=0)]
+    values: list[ValueSnapshot]
+    missing: list[str] = Field(default_factory=list)
+    """Of what was asked for, the names and ids that there are not. In the last reply."""
+    more: bool = False
+    """Whether another reply follows."""
+    error: str | None = None
+    """Why there is no answer; then there are no values."""
+
+    def upgrade(self) -> "ValuesReplyV2":
+        return ValuesReplyV2.model_construct(**self.__dict__, due=None)
+
+
+class ValuesReplyV2(Versioned):
+    """Version 1, and whether what is computed is up to date."""
+
+    VERSION: ClassVar = 2
+    commit: Annotated[int, Field(ge=0)]
+    values: list[ValueSnapshot]
+    missing: list[str] = Field(default_factory=list)
+    more: bool = False
+    error: str | None = None
+    due: bool | None = None
+    """Whether an update of computed values was due or running as of the commit: what they are may
+    be of earlier inputs then. None: a Rebaser of an older release does not say."""
+
+    def upgrade(self) -> "ValuesReplyV3":
+        return ValuesReplyV3.model_construct(**self.__dict__, functions=None)
+
+    def to_oldest_version(self) -> "ValuesReplyV1 | ValuesReplyV2":
+        if self.due is not None:
+            return self
+        return downgrade_to(self, ValuesReplyV1)
+
+
+class ValuesReplyV3(Versioned):
+    """Version 2, or functions in place of values."""
+
+    VERSION: ClassVar = 3
+    commit: Annotated[int, Field(ge=0)]
+    values: list[ValueSnapshot]
+    missing: list[str] = Field(default_factory=list)
+    more: bool = False
+    error: str | None = None
+    due: bool | None = None
+    functions: list[FunctionSnapshot] | None = None
+    """Functions that were asked for; None if values were."""
+
+    def to_oldest_version(self) -> "ValuesReplyV1 | ValuesReplyV2 | ValuesReplyV3":
+        if self.functions is not None:
+            return self
+        return downgrade_to(self, ValuesReplyV2).to_oldest_version()
+
+
+ValuesQuery: Final = MessageType(
+    "ValuesQuery", ValuesQueryV1, current=ValuesQueryV2, from_clients=True
+)
+ValuesReply: Final = MessageType("ValuesReply", ValuesReplyV1, ValuesReplyV2, current=ValuesReplyV3)
+
+
+_Count = Annotated[int, Field(ge=0)]
+
+
+class ProvenanceQueryV1(Versioned):
+    """Asks why a value is what it is."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    value: str
+    """Its name or id."""
+    at: _Count | None = None
+    """As of this commit; None for the last."""
+
+
+class DefinitionChange(WireModel):
+    """What an edit changed of the value, or of what it is computed from."""
+
+    id: UlidText
+    """Of a value or a function."""
+    what: str
+    """`definition`, `value`, `inputs`, `input` (one was removed), `function` or `removal`."""
+    path: list[str]
+    """Names, or ids, from it to the value that was asked about, both included."""
+    before: str | None = None
+    """As text; None if there was nothing."""
+    after: str | None = None
+
+
+class ProvenanceEdit(WireModel):
+    """A commit without which the value would be another."""
+
+    change_set_id: ChangeSetId
+    """Whose log it is in: a branch has edits of head, too."""
+    commit: _Count
+    time: str
+    """When NATS stored the request, in ISO 8601."""
+    request: RequestId
+    author: str | None = None
+    """As the client named it."""
+    trace: str | None = None
+    """The trace of the request, in hexadecimal digits, if the log names it."""
+    changes: list[DefinitionChange]
+    """The nearest to the value first, at most twenty."""
+    omitted: _Count = 0
+    """How many changes are not listed."""
+
+
+class FailedInput(WireModel):
+    """A failed value because of which the value has no result; it may be the value itself."""
+
+    id: UlidText
+    path: list[str]
+    """Names, or ids, from it to the value that was asked about."""
+    message: str
+
+
+class DueUpdate(WireModel):
+    """The update of dependent values that the value waits for."""
+
+    commit: _Count | None = None
+    """The first commit that it has to cover; None if that is not kept."""
+    since: str | None = None
+    """When NATS stored the request of that commit."""
+    update: RequestId | None = None
+    """Its id, if it has begun; the log has its result under this id."""
+    failures: _Count = 0
+    """Attempts in a row that failed."""
+
+
+class ProvenanceReplyV1(Versioned):
+    """Why a value is what it is, as of one commit; its id is the query's."""
+
+    VERSION: ClassVar = 1
+    commit: _Count
+    value: ValueSnapshot | None = None
+    """None if there is no such value; of one that was removed, `edits` has the removal."""
+    edits: list[ProvenanceEdit] = Field(default_factory=list)
+    """The latest first, at most a thousand. All that are named, and no others, made the value."""
+    omitted: _Count = 0
+    """How many edits are not listed."""
+    older: _Count = 0
+    """How many of the definitions are, at least in part, older than the commits that are kept."""
+    kept_from: _Count = 0
+    """The commit behind which commits are kept; 0 if all are."""
+    is_whole: bool = True
+    """Whether all that the value is computed from was looked at: up to 100,000 values."""
+    failed: list[FailedInput] = Field(default_factory=list)
+    """At most twenty."""
+    waits: DueUpdate | None = None
+    """None if the value is up to date."""
+    error: str | None = None
+    """Why there is no answer."""
+    is_missing: bool = False
+    """Whether `error` says that there is no such value."""
+
+
+ProvenanceQuery: Final = MessageType(
+    "ProvenanceQuery", current=ProvenanceQueryV1, from_clients=True
+)
+ProvenanceReply: Final = MessageType("ProvenanceReply", current=ProvenanceReplyV1)
+
+
+class RevertQueryV1(Versioned):
+    """Asks for the batch that undoes a commit, except what a later commit changed again."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    commit: _Count
+    force: bool = False
+    """Whether to undo what a later commit changed, too."""
+
+
+class RevertReplyV1(Versioned):
+    """The batch, as of one commit; its id is the query's. Nothing was changed."""
+
+    VERSION: ClassVar = 1
+    now: _Count
+    """The commit as of which the batch undoes the other."""
+    updates: list[Update] = Field(default_factory=list)
+    """None if there is nothing to undo."""
+    skipped: list[UlidText] = Field(default_factory=list)
+    """Values and functions that a later commit changed, and that stay as they are."""
+    error: str | None = None
+    """Why there is no answer."""
+
+
+RevertQuery: Final = MessageType("RevertQuery", current=RevertQueryV1, from_clients=True)
+RevertReply: Final = MessageType("RevertReply", current=RevertReplyV1)
