@@ -12,8 +12,7 @@ from rebaser_core.activities import Activity, ActivityV1
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
-from rebaser_core.jetstream.connection.connection import Connection
-from rebaser_core.jetstream.connection.subscription import subscribed
+from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.subjects import Subjects
 
 SUBSCRIBE_TIMEOUT: Final = 5.0

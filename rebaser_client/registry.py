@@ -16,7 +16,7 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     WrongLastSequence,
 )
-from rebaser_core.jetstream.stores.key_value_entry import KeyValueEntry
+from rebaser_core.jetstream.key_value import KeyValueEntry
 from rebaser_core.records import (
     ChangeSetRecord,
     ChangeSetRecordV1,

@@ -11,7 +11,7 @@ from rebaser_client.errors import ClientClosed
 from rebaser_core import trace_context
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream.connection.subscription import subscribed
+from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 
 _Key = tuple[ChangeSet, RequestId, str]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from rebaser_core.jetstream import NatsUnreachable, Unavailable
-from rebaser_core.jetstream.backoff import Backoff
+from rebaser_core.jetstream.deadlines import Backoff
 
 BACKOFF: Final = Backoff(0.05, 2.0)
 

@@ -11,7 +11,7 @@ from rebaser_client.errors import RequestRefused
 from rebaser_client.workspace_catalog import CLOSED_STATUSES, WorkspaceCatalog
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.jetstream.backoff import Backoff
+from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.records import (
     ChangeSetKind,

@@ -12,7 +12,7 @@ from rebaser_core.jetstream import (
     ObjectStore,
     StreamConfig,
 )
-from rebaser_core.jetstream.configs.config_diff import diff_config, excess_config
+from rebaser_core.jetstream.configs import diff_config, excess_config
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 
 DUPLICATE_WINDOW: Final = timedelta(minutes=10)

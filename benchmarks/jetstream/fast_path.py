@@ -17,7 +17,7 @@ from benchmarks.jetstream.peer import Peer
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Table
 from rebaser_core.jetstream import JetStream
-from rebaser_core.jetstream.connection.fast_client import FastClient
+from rebaser_core.jetstream.fast_client import FastClient
 from tests.helpers.nats_process import NatsServer, running
 
 
@@ -42,7 +42,7 @@ class WrittenByTask(Ours):
     @classmethod
     @asynccontextmanager
     async def connect(cls, url: str) -> AsyncIterator[Peer]:
-        room = "rebaser_core.jetstream.connection.fast_client._socket_has_room"
+        room = "rebaser_core.jetstream.fast_client._socket_has_room"
         with mock.patch(room, return_value=False):
             async with Ours.connect(url) as peer:
                 yield peer

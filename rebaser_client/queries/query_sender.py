@@ -12,7 +12,7 @@ from nats.aio.subscription import Subscription
 from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import JetStream, Oversized, deadlines
-from rebaser_core.jetstream.connection.subscription import subscribed
+from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
 from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
 from rebaser_core.versioning import REPLY_VERSION, MessageType, Versioned

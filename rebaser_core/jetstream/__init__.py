@@ -9,34 +9,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rebaser_core.jetstream.configs.config_diff import Drift
-    from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
-    from rebaser_core.jetstream.configs.stream_config import (
+    from rebaser_core.jetstream.api import JetStream
+    from rebaser_core.jetstream.configs import (
+        ClusterInfo,
+        ConsumerConfig,
+        ConsumerInfo,
         ConsumerLimits,
+        Drift,
         ExternalStream,
+        LostMessages,
+        PeerInfo,
         Placement,
+        PriorityGroupState,
         Republish,
+        SequencePair,
+        SourceInfo,
+        StreamAlternate,
         StreamConfig,
+        StreamInfo,
         StreamSource,
+        StreamState,
         SubjectTransform,
     )
-    from rebaser_core.jetstream.connection.connect import ConnectOptions, connected
-    from rebaser_core.jetstream.connection.headers import is_sendable
-    from rebaser_core.jetstream.connection.message_limits import MessageLimits
-    from rebaser_core.jetstream.connection.pending_reply import PendingReply
-    from rebaser_core.jetstream.consumers.consume import Messages
-    from rebaser_core.jetstream.consumers.handles import Consumer, Stream
-    from rebaser_core.jetstream.consumers.options import ConsumeOptions, ReaderOptions
-    from rebaser_core.jetstream.consumers.ordered_consumers import (
-        OrderedPullConsumer,
-        OrderedPushConsumer,
-        ordered_reader,
-    )
-    from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
-    from rebaser_core.jetstream.consumers.priority_group import PriorityGroup
-    from rebaser_core.jetstream.consumers.pull_consumer import PullConsumer
-    from rebaser_core.jetstream.consumers.push_subscription import PushSubscription
-    from rebaser_core.jetstream.consumers.subscribe import pull_subscribe, subscribe
+    from rebaser_core.jetstream.connect import ConnectOptions, connected
+    from rebaser_core.jetstream.connection import PendingReply
     from rebaser_core.jetstream.errors import (
         AlreadyExists,
         ApiError,
@@ -69,78 +65,134 @@ if TYPE_CHECKING:
         Unsendable,
         WrongLastSequence,
     )
-    from rebaser_core.jetstream.infos.cluster_info import ClusterInfo, PeerInfo
-    from rebaser_core.jetstream.infos.consumer_info import (
-        ConsumerInfo,
-        PriorityGroupState,
-        SequencePair,
+    from rebaser_core.jetstream.fast_client import MessageLimits, is_sendable
+    from rebaser_core.jetstream.handles import Consumer, Stream
+    from rebaser_core.jetstream.key_value import KeyValue, KeyValueEntry, KeyValueWatch
+    from rebaser_core.jetstream.messages import (
+        AckSubject,
+        BatchMessage,
+        Delivery,
+        PubAck,
+        StoredMessage,
     )
-    from rebaser_core.jetstream.infos.stream_info import (
-        LostMessages,
-        SourceInfo,
-        StreamAlternate,
-        StreamInfo,
-        StreamState,
+    from rebaser_core.jetstream.object_store import ObjectInfo, ObjectStore
+    from rebaser_core.jetstream.ordered import (
+        OrderedPullConsumer,
+        OrderedPushConsumer,
+        OrderedReader,
+        ordered_reader,
     )
-    from rebaser_core.jetstream.jetstream import JetStream
-    from rebaser_core.jetstream.messages.ack_subject import AckSubject
-    from rebaser_core.jetstream.messages.batch_message import BatchMessage
-    from rebaser_core.jetstream.messages.delivery import Delivery
-    from rebaser_core.jetstream.messages.stored_message import PubAck, StoredMessage
-    from rebaser_core.jetstream.stores.key_value import KeyValue, KeyValueWatch
-    from rebaser_core.jetstream.stores.key_value_entry import KeyValueEntry
-    from rebaser_core.jetstream.stores.object_info import ObjectInfo
-    from rebaser_core.jetstream.stores.object_store import ObjectStore
+    from rebaser_core.jetstream.pull import (
+        ConsumeOptions,
+        Messages,
+        PriorityGroup,
+        PullConsumer,
+        ReaderOptions,
+    )
+    from rebaser_core.jetstream.subscriptions import PushSubscription, pull_subscribe, subscribe
 
 _NAMES_OF = {
-    "configs.config_diff": ("Drift",),
-    "configs.consumer_config": ("ConsumerConfig",),
-    "configs.stream_config": (
-        *("ConsumerLimits", "ExternalStream", "Placement", "Republish", "StreamConfig"),
-        *("StreamSource", "SubjectTransform"),
+    "api": ("JetStream",),
+    "configs": (
+        "ClusterInfo",
+        "ConsumerConfig",
+        "ConsumerInfo",
+        "ConsumerLimits",
+        "Drift",
+        "ExternalStream",
+        "LostMessages",
+        "PeerInfo",
+        "Placement",
+        "PriorityGroupState",
+        "Republish",
+        "SequencePair",
+        "SourceInfo",
+        "StreamAlternate",
+        "StreamConfig",
+        "StreamInfo",
+        "StreamSource",
+        "StreamState",
+        "SubjectTransform",
     ),
-    "connection.connect": ("ConnectOptions", "connected"),
-    "connection.headers": ("is_sendable",),
-    "connection.message_limits": ("MessageLimits",),
-    "connection.pending_reply": ("PendingReply",),
-    "consumers.consume": ("Messages",),
-    "consumers.handles": ("Consumer", "Stream"),
-    "consumers.options": ("ConsumeOptions", "ReaderOptions"),
-    "consumers.ordered_consumers": ("OrderedPullConsumer", "OrderedPushConsumer", "ordered_reader"),
-    "consumers.ordered_reader": ("OrderedReader",),
-    "consumers.priority_group": ("PriorityGroup",),
-    "consumers.pull_consumer": ("PullConsumer",),
-    "consumers.push_subscription": ("PushSubscription",),
-    "consumers.subscribe": ("pull_subscribe", "subscribe"),
+    "connect": (
+        "ConnectOptions",
+        "connected",
+    ),
+    "connection": ("PendingReply",),
     "errors": (
-        *("AlreadyExists", "ApiError", "BatchNotAtomic", "ConsumerGone", "ConsumerNotFound"),
-        *("FlowControlIgnored", "Full", "HeartbeatsMissed", "JetStreamError", "KeyNotFound"),
-        *("MessageNotFound", "MessagesMissed", "Misconfigured", "NatsUnreachable"),
-        *(
-            "NoResponders",
-            "NotFound",
-            "NotJetStream",
-            "NotListed",
-            "ObjectDamaged",
-            "ObjectNotFound",
-        ),
-        *("ObjectTooLarge", "Oversized", "StatusError", "StreamFull", "StreamNotFound"),
-        *("SubjectFull", "TlsFailed", "Unavailable", "Unsendable", "WrongLastSequence"),
+        "AlreadyExists",
+        "ApiError",
+        "BatchNotAtomic",
+        "ConsumerGone",
+        "ConsumerNotFound",
+        "FlowControlIgnored",
+        "Full",
+        "HeartbeatsMissed",
+        "JetStreamError",
+        "KeyNotFound",
+        "MessageNotFound",
+        "MessagesMissed",
+        "Misconfigured",
+        "NatsUnreachable",
+        "NoResponders",
+        "NotFound",
+        "NotJetStream",
+        "NotListed",
+        "ObjectDamaged",
+        "ObjectNotFound",
+        "ObjectTooLarge",
+        "Oversized",
+        "StatusError",
+        "StreamFull",
+        "StreamNotFound",
+        "SubjectFull",
+        "TlsFailed",
+        "Unavailable",
+        "Unsendable",
+        "WrongLastSequence",
     ),
-    "infos.cluster_info": ("ClusterInfo", "PeerInfo"),
-    "infos.consumer_info": ("ConsumerInfo", "PriorityGroupState", "SequencePair"),
-    "infos.stream_info": (
-        *("LostMessages", "SourceInfo", "StreamAlternate", "StreamInfo", "StreamState"),
+    "fast_client": (
+        "MessageLimits",
+        "is_sendable",
     ),
-    "jetstream": ("JetStream",),
-    "messages.ack_subject": ("AckSubject",),
-    "messages.batch_message": ("BatchMessage",),
-    "messages.delivery": ("Delivery",),
-    "messages.stored_message": ("PubAck", "StoredMessage"),
-    "stores.key_value": ("KeyValue", "KeyValueWatch"),
-    "stores.key_value_entry": ("KeyValueEntry",),
-    "stores.object_info": ("ObjectInfo",),
-    "stores.object_store": ("ObjectStore",),
+    "handles": (
+        "Consumer",
+        "Stream",
+    ),
+    "key_value": (
+        "KeyValue",
+        "KeyValueEntry",
+        "KeyValueWatch",
+    ),
+    "messages": (
+        "AckSubject",
+        "BatchMessage",
+        "Delivery",
+        "PubAck",
+        "StoredMessage",
+    ),
+    "object_store": (
+        "ObjectInfo",
+        "ObjectStore",
+    ),
+    "ordered": (
+        "OrderedPullConsumer",
+        "OrderedPushConsumer",
+        "OrderedReader",
+        "ordered_reader",
+    ),
+    "pull": (
+        "ConsumeOptions",
+        "Messages",
+        "PriorityGroup",
+        "PullConsumer",
+        "ReaderOptions",
+    ),
+    "subscriptions": (
+        "PushSubscription",
+        "pull_subscribe",
+        "subscribe",
+    ),
 }
 """The names of `__all__` that each module of this package has."""
 

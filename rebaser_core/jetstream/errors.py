@@ -31,11 +31,17 @@ JetStreamError
     │   ├── SubjectFull    the subject holds as many messages as it may
     │   └── StreamFull     the stream does, or the account, or the server's disk
     └── Unavailable        not now: no leader, or the same message is being stored
+
+Calls of nats-py made honest: its errors become ours, and no cancellation is swallowed.
 """
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, Self
+
+import nats.errors
 
 NO_MESSAGE_FOUND: Final = 10037
 NO_ROOM: Final = "NATS has no room: its disk, or a limit of the server or the account, is full"
@@ -250,3 +256,36 @@ def _error_class(code: int, err_code: int | None, description: str) -> type[ApiE
     if code == HTTPStatus.NOT_FOUND:
         return NotFound
     return Unavailable if code == HTTPStatus.SERVICE_UNAVAILABLE else ApiError
+
+
+_UNSENDABLE: Final = (
+    nats.errors.BadSubjectError,
+    nats.errors.BadHeaderError,
+)
+
+
+@contextlib.contextmanager
+def propagate_cancellation() -> Iterator[None]:
+    """Raise `CancelledError` after a body that swallowed it, as nats-py's flush does."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    yield
+    if task and task.cancelling() > before:
+        raise asyncio.CancelledError
+
+
+@contextlib.contextmanager
+def translate_errors() -> Iterator[None]:
+    """Turn what nats-py raises into errors of this package."""
+    try:
+        yield
+    except (nats.errors.Error, OSError) as error:
+        raise translate_error(error) from error
+
+
+def translate_error(error: Exception) -> JetStreamError:
+    """What an error of nats-py is called here."""
+    if isinstance(error, nats.errors.MaxPayloadError):
+        return Oversized(str(error))
+    kind = Unsendable if isinstance(error, _UNSENDABLE) else NatsUnreachable
+    return kind(f"{type(error).__name__}: {error}")

@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.errors import UnknownSubject
-from rebaser_core.jetstream.connection.subscription import subscribed
+from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseMonitor
 

@@ -14,8 +14,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import deadlines
-from rebaser_core.jetstream.connection.fast_client import inline_callback
-from rebaser_core.jetstream.connection.subscription import subscribed
+from rebaser_core.jetstream.connection import subscribed
+from rebaser_core.jetstream.fast_client import inline_callback
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.presence import CHECK_EVERY, PresenceChecks, can_answer
 from rebaser_server.runtime.containment import contained

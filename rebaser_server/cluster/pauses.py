@@ -22,7 +22,7 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     ordered_reader,
 )
-from rebaser_core.jetstream.consumers.inbox import Inbox
+from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.records import (
     PauseRecord,
     PauseRecordV1,

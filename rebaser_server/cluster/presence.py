@@ -16,8 +16,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import NatsUnreachable, NoResponders
-from rebaser_core.jetstream.connection.connection import Connection
-from rebaser_core.jetstream.connection.subscription import subscribed
+from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.subjects import Subjects
 
 log: Final = structlog.get_logger()

@@ -113,7 +113,7 @@ async def until_stored(
     """
     import asyncio
 
-    from rebaser_core.jetstream.backoff import Backoff
+    from rebaser_core.jetstream.deadlines import Backoff
 
     delays, waited, explained = iter(Backoff(_FIRST_DELAY, _LAST_DELAY)), 0.0, False
     while True:

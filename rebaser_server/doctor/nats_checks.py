@@ -9,7 +9,7 @@ from typing import Any, Final
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import ApiError, KeyValue, NatsUnreachable
-from rebaser_core.jetstream.connection.subscription import request_all
+from rebaser_core.jetstream.connection import request_all
 from rebaser_server.cluster.nats_durability import ALWAYS, UNKNOWN, read_durability
 from rebaser_server.cluster.nats_monitoring import read_monitoring, urls_of
 from rebaser_server.cluster.provisioning import Provisioner

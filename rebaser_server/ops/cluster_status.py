@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream.connection.subscription import request_all, subscribed
+from rebaser_core.jetstream.connection import request_all, subscribed
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.containment import contained
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from nats.aio.client import Client
 
-from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection import Connection
 from rebaser_server.files import TEMP_DIR, SharedFiles
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.settings.settings import redact_url

@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from rebaser_core import codecs, trace_context
 from rebaser_core.activities import ActivityKind, encode_activity
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection import Connection
 from rebaser_core.messages import EnqueueUpdatesResponse, EnqueueUpdatesResponseV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.processor.replies import shorten

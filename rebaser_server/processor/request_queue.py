@@ -18,9 +18,8 @@ from rebaser_core.jetstream import (
     Unavailable,
     ordered_reader,
 )
-from rebaser_core.jetstream.consumers.inbox import Inbox
-from rebaser_core.jetstream.consumers.message_reader import best_effort
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
+from rebaser_core.jetstream.inbox import Inbox, best_effort
+from rebaser_core.jetstream.ordered import OrderedReader
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
 from rebaser_server.processor.handled_requests import HandledRequests

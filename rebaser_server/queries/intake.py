@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from rebaser_core.errors import MalformedMessage, MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
-from rebaser_core.jetstream.connection.subscription import subscribed
+from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.query_protocol import DEFAULT_REPLY_TIMEOUT, REPLY_TIMEOUT, parse_seconds
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID, MessageType, Versioned, header

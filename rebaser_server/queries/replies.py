@@ -8,7 +8,7 @@ from nats.aio.msg import Msg
 
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
-from rebaser_core.jetstream.connection.message_limits import MessageLimits
+from rebaser_core.jetstream.fast_client import MessageLimits
 from rebaser_core.query_protocol import ACCEPTS_PIECES, PIECE, RETRY_AFTER, split_reply
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_ID, MessageType, Versioned, header

@@ -32,7 +32,7 @@ from rebaser_core.jetstream import (
     Unavailable,
     WrongLastSequence,
 )
-from rebaser_core.jetstream.backoff import Backoff
+from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_server.errors import AppendRefused
 from rebaser_server.runtime.failures import is_panic
 from rebaser_server.telemetry import metrics

@@ -38,7 +38,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import structlog
 
 from rebaser_core.jetstream import JetStreamError
-from rebaser_core.jetstream.backoff import Backoff
+from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_server.errors import BackgroundEnded, Fenced, Interrupted, LeaseLost, RunEnded
 from rebaser_server.runtime.containment import printable
 from rebaser_server.runtime.failures import LibraryPanicked, is_panic

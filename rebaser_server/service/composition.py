@@ -18,8 +18,8 @@ from rebaser_core.jetstream import (
     NatsUnreachable,
     connected,
 )
-from rebaser_core.jetstream.backoff import Backoff
-from rebaser_core.jetstream.connection.subscription import await_subscriptions
+from rebaser_core.jetstream.connection import await_subscriptions
+from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.capacity_check import CapacityCheck

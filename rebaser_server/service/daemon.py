@@ -10,7 +10,7 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream.backoff import Backoff
+from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.compute.errors import DvuError
 from rebaser_server.compute.plan.cost_model import CostModel

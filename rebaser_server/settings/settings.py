@@ -39,7 +39,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from ulid import ULID
 
 from rebaser_core.ids import UlidText
-from rebaser_core.jetstream.connection.login import without_credentials
+from rebaser_core.jetstream.connect import without_credentials
 from rebaser_core.updates import BatchLimits
 from rebaser_server.telemetry.log_options import LogFormat, LogLevel
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection import Connection
 from tests.helpers.eventually import eventually
 
 START_TIMEOUT: Final = 20.0  # seconds

@@ -21,7 +21,7 @@ from rebaser_core.jetstream import (
     StreamConfig,
     connected,
 )
-from rebaser_core.jetstream.api_base import JetStreamRequests
+from rebaser_core.jetstream.api import JetStreamRequests
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log import group_commit
 from rebaser_server.commit_log.group_commit import MAX_COMMITS, NEVER, GroupCommit

@@ -9,8 +9,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import ConnectOptions, connected
-from rebaser_core.jetstream.connection.connection import Connection
-from rebaser_core.jetstream.connection.subscription import subscribed
+from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster import membership, presence
 from rebaser_server.cluster.membership import Membership

@@ -9,7 +9,7 @@ import pytest
 from nats.aio.client import Client
 
 from rebaser_core.jetstream import ConnectOptions, connected
-from rebaser_core.jetstream.connection.subscription import subscribed
+from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster import presence
 from rebaser_server.cluster.presence import ANSWERS, PresenceChecks, present

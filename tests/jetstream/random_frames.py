@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from rebaser_core.jetstream.connection.fast_client import FastClient, inline_callback
+from rebaser_core.jetstream.fast_client import FastClient, inline_callback
 
 DIRECT, QUEUED, UNKNOWN = 1, 2, 7
 ODD = bytes(octet for octet in range(256) if octet not in b" \t\r\n")

@@ -22,8 +22,7 @@ from rebaser_core.jetstream import (
     StreamSource,
     SubjectTransform,
 )
-from rebaser_core.jetstream.configs.config_diff import diff_config
-from rebaser_core.jetstream.configs.configuration import Configuration
+from rebaser_core.jetstream.configs import Configuration, diff_config
 from tests.jetstream.steps import filled, spied
 
 LEAVES = st.one_of(

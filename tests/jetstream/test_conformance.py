@@ -27,7 +27,7 @@ from rebaser_core.jetstream import (
     Unavailable,
     connected,
 )
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
+from rebaser_core.jetstream.ordered import OrderedReader
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
 from tests.jetstream.conftest import V2_ACKS

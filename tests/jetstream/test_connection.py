@@ -15,7 +15,7 @@ from rebaser_core.jetstream import (
     NatsUnreachable,
     connected,
 )
-from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection import Connection
 from tests.helpers.eventually import eventually
 from tests.helpers.listener import listening
 from tests.helpers.nats_process import NatsServer, running

@@ -16,9 +16,8 @@ from rebaser_core.jetstream import (
     Misconfigured,
     StatusError,
 )
-from rebaser_core.jetstream.consumers.handles import Consumer
-from rebaser_core.jetstream.consumers.pull_request import UNLIMITED, PullBudget, message_size
-from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
+from rebaser_core.jetstream.handles import Consumer
+from rebaser_core.jetstream.pull import UNLIMITED, PullBudget, ReadBuffer, message_size
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, restart
 from tests.jetstream.steps import (

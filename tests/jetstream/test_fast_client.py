@@ -12,7 +12,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from rebaser_core.jetstream.connection.fast_client import FastClient, inline_callback
+from rebaser_core.jetstream.fast_client import FastClient, inline_callback
 
 WORDS = st.text(st.sampled_from("abc.ABC$_-"), min_size=1, max_size=20)
 VALUES = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)

@@ -9,9 +9,9 @@ import pytest
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import JetStream, NatsUnreachable, PullConsumer, is_sendable
-from rebaser_core.jetstream.connection.connection import Connection
-from rebaser_core.jetstream.connection.fast_client import FastClient
-from rebaser_core.jetstream.consumers.ordered_consumers import OrderedPushConsumer
+from rebaser_core.jetstream.connection import Connection
+from rebaser_core.jetstream.fast_client import FastClient
+from rebaser_core.jetstream.ordered import OrderedPushConsumer
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.helpers.raw_client import RawClient
@@ -172,8 +172,8 @@ async def test_a_connection_that_is_closed_for_one_message_is_made_anew(
 
 
 async def test_unfetched_answers_are_bounded(js: JetStream, monkeypatch) -> None:
-    monkeypatch.setattr("rebaser_core.jetstream.connection.pending_replies.MIN_SWEEP", 10)
-    monkeypatch.setattr("rebaser_core.jetstream.connection.pending_replies.MAX_PENDING", 20)
+    monkeypatch.setattr("rebaser_core.jetstream.connection.MIN_SWEEP", 10)
+    monkeypatch.setattr("rebaser_core.jetstream.connection.MAX_PENDING", 20)
     js.connection.pending_replies._sweep_threshold = 10
     await js.nc.subscribe("question")
     asked = []

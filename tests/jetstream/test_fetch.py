@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.jetstream import ConsumerGone, HeartbeatsMissed, JetStream, StatusError
-from rebaser_core.jetstream.consumers.handles import Consumer
+from rebaser_core.jetstream.handles import Consumer
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, restart
 from tests.jetstream.steps import (

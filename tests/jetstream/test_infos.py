@@ -17,7 +17,7 @@ from rebaser_core.jetstream import (
     StreamSource,
     subscribe,
 )
-from rebaser_core.jetstream.configs.json_object import JsonObject
+from rebaser_core.jetstream.configs import JsonObject
 from tests.jetstream.steps import filled, state
 
 ENVELOPE: Final = {"type", "did_create", "total", "offset", "limit"}

@@ -6,12 +6,8 @@ import nats.errors
 import pytest
 
 from rebaser_core.jetstream import ConnectOptions, connected
-from rebaser_core.jetstream.connection.connection import Connection
-from rebaser_core.jetstream.connection.fast_client import FastClient
-from rebaser_core.jetstream.connection.inline_subscription import (
-    subscribe_inline,
-    unsubscribe_inline,
-)
+from rebaser_core.jetstream.connection import Connection, subscribe_inline, unsubscribe_inline
+from rebaser_core.jetstream.fast_client import FastClient
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 

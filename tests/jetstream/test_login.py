@@ -7,7 +7,7 @@ import nkeys
 import pytest
 
 from rebaser_core.jetstream import NatsUnreachable
-from rebaser_core.jetstream.connection.login import Login, requires_tls
+from rebaser_core.jetstream.connect import Login, requires_tls
 from tests.security.identities import new_key, operator
 
 

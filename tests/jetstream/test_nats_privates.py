@@ -16,9 +16,8 @@ from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 from nats.protocol.parser import Parser
 
-from rebaser_core.jetstream.connection.fast_client import FastClient
-from rebaser_core.jetstream.connection.fast_parser import FastParser
-from rebaser_core.jetstream.connection.secure_client import SecureClient
+from rebaser_core.jetstream.connect import SecureClient
+from rebaser_core.jetstream.fast_client import FastClient, FastParser
 from tests.helpers.product import MODULES
 
 SOURCES = {path: text for path, text in MODULES.items() if "/jetstream/" in path}

@@ -15,7 +15,7 @@ from rebaser_core.jetstream import (
     ObjectTooLarge,
     StreamConfig,
 )
-from rebaser_core.jetstream.stores.object_store import CHUNK_SIZE
+from rebaser_core.jetstream.object_store import CHUNK_SIZE
 
 LARGE = bytes(range(256)) * (5 * CHUNK_SIZE // 512)  # two chunks and a half
 

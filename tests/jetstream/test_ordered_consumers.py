@@ -17,7 +17,7 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     ordered_reader,
 )
-from rebaser_core.jetstream.consumers import ordered_reader as ordered_reader_module
+from rebaser_core.jetstream import ordered as ordered_reader_module
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, restart
 from tests.jetstream.steps import STREAM, consumers, filled, numbers, publish_many, spied

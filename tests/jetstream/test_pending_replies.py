@@ -6,9 +6,8 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream import NatsUnreachable
-from rebaser_core.jetstream.connection import pending_replies
-from rebaser_core.jetstream.connection.pending_replies import PendingReplies
+from rebaser_core.jetstream import NatsUnreachable, connection
+from rebaser_core.jetstream.connection import PendingReplies
 
 
 async def test_a_reply_completes_the_future_of_its_token() -> None:
@@ -40,8 +39,8 @@ async def test_a_lost_connection_completes_all_with_nothing() -> None:
 
 async def test_too_many_unread_replies_refuse_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given up, they make room again."""
-    monkeypatch.setattr(pending_replies, "MIN_SWEEP", 4)
-    monkeypatch.setattr(pending_replies, "MAX_PENDING", 8)
+    monkeypatch.setattr(connection, "MIN_SWEEP", 4)
+    monkeypatch.setattr(connection, "MAX_PENDING", 8)
     replies = PendingReplies()
     futures = [replies.expect()[1] for _ in range(9)]
 

@@ -17,7 +17,7 @@ from rebaser_core.jetstream import (
     PullConsumer,
     connected,
 )
-from rebaser_core.jetstream.consumers.handles import Consumer
+from rebaser_core.jetstream.handles import Consumer
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import (

@@ -25,7 +25,7 @@ from rebaser_core.jetstream import (
     connected,
     subscribe,
 )
-from rebaser_core.jetstream.stores.object_store import CHUNK_SIZE
+from rebaser_core.jetstream.object_store import CHUNK_SIZE
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
 from tests.jetstream.steps import consumers, numbers, spied

@@ -6,9 +6,8 @@ from unittest import mock
 import pytest
 
 from rebaser_core.jetstream import JetStream, OrderedPullConsumer, StatusError
-from rebaser_core.jetstream.consumers.ordered_consumers import OrderedPushConsumer
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
-from rebaser_core.jetstream.messages.status_message import StatusMessage
+from rebaser_core.jetstream.messages import StatusMessage
+from rebaser_core.jetstream.ordered import OrderedPushConsumer, OrderedReader
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import consumers, filled, numbers, publish_many, send_status, spied

@@ -25,8 +25,8 @@ from rebaser_core.jetstream import (
     pull_subscribe,
     subscribe,
 )
-from rebaser_core.jetstream.connection.connection import Connection
-from rebaser_core.jetstream.consumers.consumer_spec import ConsumerSpec
+from rebaser_core.jetstream.connection import Connection
+from rebaser_core.jetstream.subscriptions import ConsumerSpec
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import (

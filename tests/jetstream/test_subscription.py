@@ -5,7 +5,7 @@ import asyncio
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream.connection.subscription import request_all, subscribed
+from rebaser_core.jetstream.connection import request_all, subscribed
 
 
 async def test_a_subscription_ends_with_its_body(nc: Client) -> None:

@@ -10,7 +10,7 @@ import nats.errors
 from nats.aio.client import ServerVersion
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection import Connection
 from tests.schedules.broker import Broker, Session
 from tests.schedules.loop import Process
 

@@ -9,9 +9,9 @@ from rebaser_client import request_publisher
 from rebaser_core.commits import DvuClaim, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import AckSubject, JetStream
-from rebaser_core.jetstream.api_base import JetStreamRequests
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
-from rebaser_core.jetstream.messages.status_message import is_delivery
+from rebaser_core.jetstream.api import JetStreamRequests
+from rebaser_core.jetstream.messages import is_delivery
+from rebaser_core.jetstream.ordered import OrderedReader
 from rebaser_server.cluster import task_lease, task_runner
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.pauses import PauseMonitor

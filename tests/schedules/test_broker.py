@@ -23,9 +23,9 @@ from rebaser_core.jetstream import (
     OrderedPushConsumer,
     PullConsumer,
     StreamConfig,
+    connect,
     connected,
 )
-from rebaser_core.jetstream.connection import connect
 from tests.helpers.nats_process import NatsServer, running
 from tests.schedules.broker import Broker
 from tests.schedules.connection import Client

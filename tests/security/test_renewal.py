@@ -14,7 +14,7 @@ from nats.aio.client import Client
 
 from rebaser_client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable, connected
-from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection import Connection
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_server.ops.auth import tls_of
 from rebaser_server.settings.nats_connection import connect_options

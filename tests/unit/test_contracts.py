@@ -44,7 +44,7 @@ FORBIDDEN: Final = [
     ("circles", "rebaser_core.ids", "rebaser_core.messages"),
     ("circles", "rebaser_server.values.columns", "rebaser_server.values.graph"),
     ("jetstream", "rebaser_core.jetstream.api", "rebaser_core.ids"),
-    ("jetstream", "rebaser_core.jetstream.consumers.fetch", "pydantic"),
+    ("jetstream", "rebaser_core.jetstream.fetch", "pydantic"),
 ]
 """Contract, a module, and what it must not import."""
 

@@ -19,7 +19,7 @@ from rebaser_core.commits import BranchState
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, deadlines
-from rebaser_core.jetstream.connection.subscription import subscribed
+from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.errors import HistoryInconsistent

@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream.connection.subscription import request_all
+from rebaser_core.jetstream.connection import request_all
 from rebaser_core.subjects import Subjects
 
 CANCEL_TIMEOUT: Final = 1.0  # seconds for the Rebaser that owns the change set to answer

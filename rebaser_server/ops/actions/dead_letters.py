@@ -12,7 +12,7 @@ from rebaser_client.client import RebaserClient
 from rebaser_core.errors import MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
-from rebaser_core.jetstream.messages.stored_message import StoredMessage
+from rebaser_core.jetstream.messages import StoredMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.records import utc_text
 from rebaser_core.subjects import Subjects

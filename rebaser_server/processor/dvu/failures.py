@@ -3,7 +3,7 @@
 from typing import Final
 
 from rebaser_core.errors import many
-from rebaser_core.jetstream.backoff import Backoff
+from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_server.errors import RunEnded
 from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import EvaluatorAway, JobFailed

@@ -8,7 +8,7 @@ from nats.aio.msg import Msg
 
 from rebaser_client.activity_feed import ActivityFeed
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
-from rebaser_core.jetstream.connection.connection import Connection
+from rebaser_core.jetstream.connection import Connection
 from tests.wire.samples import REQUEST, WHERE
 
 

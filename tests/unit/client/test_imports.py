@@ -15,7 +15,7 @@ TO_READ = (
     *("rebaser_client.outcomes.settlement", "rebaser_client.queries"),
     *("rebaser_core.activities", "rebaser_core.queries"),
     *("rebaser_core.jetstream.configs", "rebaser_core.jetstream.infos"),
-    *("rebaser_core.jetstream.consumers.handles", "rebaser_core.jetstream.consumers.inbox"),
+    *("rebaser_core.jetstream.handles", "rebaser_core.jetstream.inbox"),
 )
 """What a program that connects and enqueues does not use; nor the cryptography of keys."""
 

@@ -2,7 +2,7 @@
 
 from itertools import islice
 
-from rebaser_core.jetstream.backoff import Backoff
+from rebaser_core.jetstream.deadlines import Backoff
 
 BACKOFF = Backoff(1, 10)
 

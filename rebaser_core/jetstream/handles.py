@@ -4,32 +4,25 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Self, Unpack
 
 from rebaser_core.jetstream.api import JetStreamApi
-from rebaser_core.jetstream.configs.consumer_config import ConsumerConfig
-from rebaser_core.jetstream.configs.stream_config import StreamConfig
-from rebaser_core.jetstream.consumers.consume import Messages
-from rebaser_core.jetstream.consumers.fetch import Fetcher
-from rebaser_core.jetstream.consumers.fetch_batch import FetchBatch
-from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
-from rebaser_core.jetstream.consumers.options import (
+from rebaser_core.jetstream.configs import ConsumerConfig, ConsumerInfo, StreamConfig, StreamInfo
+from rebaser_core.jetstream.errors import Misconfigured
+from rebaser_core.jetstream.fetch import FetchBatch, Fetcher
+from rebaser_core.jetstream.inbox import AsyncCloseable
+from rebaser_core.jetstream.messages import Delivery
+from rebaser_core.jetstream.ordered import OrderedReader, ordered_reader
+from rebaser_core.jetstream.pull import (
     FETCH_EXPIRES,
     ConsumeOptions,
-    PullOptions,
-    ReaderOptions,
-)
-from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader
-from rebaser_core.jetstream.consumers.ordered_reader import OrderedReader
-from rebaser_core.jetstream.consumers.priority_group import (
+    Messages,
     Pin,
     PriorityGroup,
+    PullEngine,
+    PullLimits,
+    PullOptions,
+    ReadBuffer,
+    ReaderOptions,
     join_group,
 )
-from rebaser_core.jetstream.consumers.pull_engine import PullEngine
-from rebaser_core.jetstream.consumers.pull_request import PullLimits
-from rebaser_core.jetstream.consumers.read_buffer import ReadBuffer
-from rebaser_core.jetstream.errors import Misconfigured
-from rebaser_core.jetstream.infos.consumer_info import ConsumerInfo
-from rebaser_core.jetstream.infos.stream_info import StreamInfo
-from rebaser_core.jetstream.messages.delivery import Delivery
 
 
 class Stream:

@@ -1,18 +1,76 @@
-"""Keys and values in a bucket, as every NATS client stores them (ADR-8, ADR-19)."""
+"""Keys and values in a bucket, as every NATS client stores them (ADR-8, ADR-19).
+
+What a key-value bucket says of a key at one revision.
+"""
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, Self
 
 from rebaser_core.jetstream.api import JetStreamApi
-from rebaser_core.jetstream.consumers.message_reader import AsyncCloseable
 from rebaser_core.jetstream.errors import KeyNotFound, Unsendable, WrongLastSequence
-from rebaser_core.jetstream.stores.key_value_entry import DELETE, OPERATION, PURGE, KeyValueEntry
+from rebaser_core.jetstream.inbox import AsyncCloseable
+from rebaser_core.jetstream.messages import Delivery, StoredMessage
 
 if TYPE_CHECKING:
-    from rebaser_core.jetstream.configs.config_diff import Drift
-    from rebaser_core.jetstream.configs.stream_config import StreamConfig
-    from rebaser_core.jetstream.messages.stored_message import StoredMessage
+    from rebaser_core.jetstream.configs import Drift, StreamConfig
+
+OPERATION: Final = "KV-Operation"
+PUT: Final = "PUT"
+DELETE: Final = "DEL"
+PURGE: Final = "PURGE"
+_REASON: Final = "Nats-Marker-Reason"
+_MARKERS: Final = {"MaxAge": PURGE, "Purge": PURGE, "Remove": DELETE}  # left by the server itself
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValueEntry:
+    """One revision of one key. `operation` is PUT, DEL or PURGE; `value` counts for PUT only."""
+
+    bucket: str
+    key: str
+    value: bytes
+    revision: int
+    created: datetime
+    operation: str = PUT
+
+    @classmethod
+    def of_stored(cls, bucket: str, message: StoredMessage) -> "KeyValueEntry":
+        return cls(
+            bucket,
+            _key(bucket, message.subject),
+            message.payload,
+            message.sequence,
+            message.time,
+            _operation(message.headers),
+        )
+
+    @classmethod
+    def of_delivery(cls, bucket: str, delivery: Delivery) -> "KeyValueEntry":
+        return cls(
+            bucket,
+            _key(bucket, delivery.subject),
+            delivery.payload,
+            delivery.stream_sequence,
+            delivery.timestamp,
+            _operation(delivery.headers),
+        )
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the key has no value any more."""
+        return self.operation != PUT
+
+
+def _key(bucket: str, subject: str) -> str:
+    return subject.partition(f"$KV.{bucket}.")[2]
+
+
+def _operation(headers: Mapping[str, str]) -> str:
+    return _MARKERS.get(headers.get(_REASON, "")) or headers.get(OPERATION, PUT)
+
 
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
 _is_key: Final = re.compile(r"[^\x00-\x20\x7f.*>]+(\.[^\x00-\x20\x7f.*>]+)*").fullmatch
@@ -50,7 +108,7 @@ class KeyValue:
     @staticmethod
     def stream_config(bucket: str, *, history: int = 1) -> "StreamConfig":
         """What makes a stream the bucket of that name (ADR-8)."""
-        from rebaser_core.jetstream.configs.stream_config import StreamConfig  # slow, not for keys
+        from rebaser_core.jetstream.configs import StreamConfig  # slow, not for keys
 
         return StreamConfig(
             name=f"KV_{bucket}",
@@ -177,7 +235,7 @@ class KeyValueWatch(AsyncCloseable):
     def __init__(
         self, js: JetStreamApi, bucket: str, pattern: str, *, headers_only: bool = False
     ) -> None:
-        from rebaser_core.jetstream.consumers.ordered_consumers import ordered_reader  # the same
+        from rebaser_core.jetstream.ordered import ordered_reader  # the same
 
         self._bucket = bucket
         self._caught_up = False

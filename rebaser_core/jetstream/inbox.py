@@ -1,26 +1,92 @@
-"""A subscription that feeds a queue; a cancelled reader of the queue loses nothing."""
+"""A subscription that feeds a queue; a cancelled reader of the queue loses nothing.
+
+Readers are closed by leaving them and read by iterating; here is how, once.
+
+Flow control of a push consumer, answered when the user has reached it (ADR-15).
+"""
 
 import asyncio
+import contextlib
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Final, Self
 
 import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from rebaser_core.jetstream.connection.connection import POLL_INTERVAL, Connection
-from rebaser_core.jetstream.connection.fast_client import FastClient, inline_callback
-from rebaser_core.jetstream.connection.inline_subscription import (
+from rebaser_core.jetstream import deadlines
+from rebaser_core.jetstream.connection import (
+    POLL_INTERVAL,
+    Connection,
     subscribe_inline,
     unsubscribe_inline,
 )
-from rebaser_core.jetstream.connection.nats_errors import (
+from rebaser_core.jetstream.errors import (
+    JetStreamError,
     propagate_cancellation,
     translate_error,
     translate_errors,
 )
-from rebaser_core.jetstream.consumers.message_reader import best_effort
-from rebaser_core.jetstream.messages.status_message import is_delivery
+from rebaser_core.jetstream.fast_client import FastClient, inline_callback
+from rebaser_core.jetstream.messages import Delivery, StatusMessage, is_delivery
+
+
+class AsyncCloseable(ABC):
+    """An async context manager that closes itself, however the body ends."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End it and leave nothing behind. May be called again."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+class MessageReader(AsyncCloseable):
+    """One that is also iterated. Leaving the loop loses nothing; the next one goes on."""
+
+    @abstractmethod
+    async def next(self) -> Delivery | None:
+        """Return the next message, or None at the end."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        delivery = await self.next()
+        if delivery is None:
+            raise StopAsyncIteration
+        return delivery
+
+    async def for_each(self, handler: Callable[[Delivery], Awaitable[None]]) -> None:
+        """Call the handler with one message after the other until they end.
+
+        Another task may drain or stop the reader. What the handler raises ends it, too; a
+        message whose handler is cancelled has been handed out.
+        """
+        async for delivery in self:
+            await handler(delivery)
+
+
+@contextlib.asynccontextmanager
+async def best_effort(seconds: float) -> AsyncIterator[None]:
+    """Run a last word on the way out: at most so long, and without a word if it fails."""
+    # Whatever was raised before, a cancellation among it, must not be replaced by what it says.
+    with contextlib.suppress(TimeoutError, JetStreamError):
+        async with deadlines.within(seconds):
+            yield
+
 
 DRAIN_TIMEOUT: Final = 1.0  # seconds to learn that nothing more is under way
 
@@ -135,3 +201,37 @@ class Inbox:
         async with best_effort(DRAIN_TIMEOUT):
             with translate_errors():
                 await subscription.unsubscribe()
+
+
+class FlowControl:
+    """The answers of one consumer's reader: one to each question, and one to each reminder.
+
+    A lost answer leaves the server waiting, which only its heartbeats tell.
+
+    Args:
+        connection: where to answer.
+        reply_timeout: seconds after which a repeated question means that answers get lost.
+    """
+
+    def __init__(self, connection: Connection, *, reply_timeout: float) -> None:
+        self._connection = connection
+        self._reply_timeout = reply_timeout
+        self._answered: str | None = None
+        self._answered_at = 0.0
+
+    async def acknowledge(self, status: StatusMessage, arrived_at: float | None = None) -> bool:
+        """Answer, and return False if the server evidently does not hear us.
+
+        Call it when the status is reached in the queue: what came before is by then
+        with the user, and that is all the server may assume. `arrived_at` is the loop
+        time at which the status came, where known.
+        """
+        subject = status.flow_control
+        if subject is None:
+            return True
+        await self._connection.publish(subject)
+        if subject != self._answered:
+            # not before: a cancelled answer is given to the next reminder
+            self._answered, self._answered_at = subject, asyncio.get_running_loop().time()
+            return True
+        return arrived_at is None or arrived_at < self._answered_at + self._reply_timeout

@@ -1,35 +1,202 @@
-"""What is kept beside a connection: news of its state, and requests that can be cancelled."""
+"""What is kept beside a connection: news of its state, and requests that can be cancelled.
+
+A request that was sent and whose reply is awaited later; many may be pending at once.
+
+The replies that a connection awaits, each by a token that ends its subject.
+
+Plain subscriptions for as long as a body runs, and requests that several may reply to.
+
+Subscriptions of a `FastClient` whose messages are handed over as they are read.
+
+nats-py makes a task and wakes another one for each, which takes longer than all else where one is
+made for a few milliseconds.
+"""
 
 import asyncio
 import contextlib
+import heapq
 import logging
 import math
 import secrets
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Generic, TypeVar
 
 import nats.errors
-from nats.aio.client import Client
+from nats.aio.client import Client, _validate_subject
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
+from nats.aio.subscription import DEFAULT_SUB_PENDING_BYTES_LIMIT, Subscription
+from nats.protocol.command import sub_cmd, unsub_cmd
 
 from rebaser_core.jetstream import deadlines
-from rebaser_core.jetstream.connection.fast_client import FastClient, inline_callback
-from rebaser_core.jetstream.connection.message_limits import MessageLimits
-from rebaser_core.jetstream.connection.nats_errors import (
+from rebaser_core.jetstream.errors import (
+    NatsUnreachable,
+    NoResponders,
     propagate_cancellation,
     translate_error,
     translate_errors,
 )
-from rebaser_core.jetstream.connection.pending_replies import PendingReplies
-from rebaser_core.jetstream.connection.pending_reply import check_reply
-from rebaser_core.jetstream.errors import NatsUnreachable
+from rebaser_core.jetstream.fast_client import Callback, FastClient, MessageLimits, inline_callback
+
+T = TypeVar("T")
+
+
+class PendingReply(Generic[T]):
+    """The caller awaits `result` once, or calls `cancel`. No task runs meanwhile."""
+
+    __slots__ = ("_future", "_read", "_subject")
+
+    def __init__(
+        self, subject: str, future: "asyncio.Future[Msg | None]", read: Callable[[Msg], T]
+    ) -> None:
+        self._subject = subject
+        self._future = future
+        self._read = read
+
+    @property
+    def done(self) -> bool:
+        """Whether `result` would return without waiting."""
+        return self._future.done()
+
+    async def result(self, timeout: float) -> T:
+        """Return the reply.
+
+        May be cancelled; the answer is then lost, and whether the server did it unknown.
+
+        Raises:
+            NatsUnreachable: no responders, `timeout` seconds passed, or the connection went down.
+            ApiError: as the question is read.
+        """
+        if not self._future.done():
+            await asyncio.wait([self._future], timeout=timeout)
+        if not self._future.done():
+            self.cancel()
+            raise NatsUnreachable(f"no answer on {self._subject} within {timeout} s")
+        return self._read(check_reply(self._subject, self._future.result()))
+
+    def cancel(self) -> None:
+        """Stop waiting for it."""
+        self._future.cancel()
+
+
+def check_reply(subject: str, message: Msg | None) -> Msg:
+    """Return the reply; `message` is None if the connection went down before it came.
+
+    Raises:
+        NatsUnreachable: there is no reply.
+        NoResponders: nothing listens on the subject.
+    """
+    if message is None:
+        raise NatsUnreachable(f"connection lost before an answer on {subject}")
+    if not message.data and (message.headers or {}).get("Status") == "503":
+        raise NoResponders(f"no responders on {subject}")
+    return message
+
+
+MIN_SWEEP: Final = 1_000
+"""Replies awaited from which on those that the caller gave up are looked for."""
+MAX_PENDING: Final = 100_000
+"""Replies awaited at once; a caller that leaves so many unread will not read the next one."""
+
+_TOKEN_BYTES: Final = 8
+"""Octets that a reply must know: only who got the request can make one up."""
+_TOKENS_AT_ONCE: Final = 64
+"""Tokens made together: one call of the system for all of them."""
+
+
+class PendingReplies:
+    """Futures of replies; each is None if the connection goes down before its reply comes.
+
+    One timer serves all deadlines, since nearly all replies come long before theirs.
+    """
+
+    def __init__(self) -> None:
+        self._futures: dict[str, asyncio.Future[Msg | None]] = {}
+        self._tokens: list[str] = []
+        """Not used yet."""
+        self._sweep_threshold = MIN_SWEEP
+        self._deadlines: list[tuple[float, str]] = []
+        """A heap of the tokens that have one, also of those whose reply has come."""
+        self._timer: asyncio.TimerHandle | None = None
+        """At the first deadline or before."""
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def __contains__(self, token: str) -> bool:
+        return token in self._futures
+
+    def expect(self, end: float | None = None) -> "tuple[str, asyncio.Future[Msg | None]]":
+        """Return a new token and the future reply to it; cancel the future to stop waiting.
+
+        The future is None at `end`, by the loop's clock, if no reply came.
+
+        Raises:
+            NatsUnreachable: as many replies are awaited already as ever will be.
+        """
+        if len(self._futures) > self._sweep_threshold:
+            self._sweep()
+        token = (self._tokens or self._make_tokens()).pop()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Msg | None] = loop.create_future()
+        self._futures[token] = future
+        if end is not None:
+            heapq.heappush(self._deadlines, (end, token))
+            if self._timer is None or end < self._timer.when():
+                self._set_timer(end)
+        return token, future
+
+    def _make_tokens(self) -> list[str]:
+        digits, length = secrets.token_hex(_TOKENS_AT_ONCE * _TOKEN_BYTES), 2 * _TOKEN_BYTES
+        self._tokens = [digits[at : at + length] for at in range(0, len(digits), length)]
+        return self._tokens
+
+    def _sweep(self) -> None:
+        """Forget those that the caller gave up."""
+        self._futures = {t: each for t, each in self._futures.items() if not each.done()}
+        if len(self._futures) >= MAX_PENDING:
+            raise NatsUnreachable(f"{len(self._futures)} questions are not answered")
+        self._sweep_threshold = min(max(MIN_SWEEP, 2 * len(self._futures)), MAX_PENDING)
+
+    def deliver(self, token: str, reply: Msg) -> None:
+        """Hand over a reply, unless the caller gave it up."""
+        future = self._futures.pop(token, None)
+        if future is not None and not future.done():
+            future.set_result(reply)
+
+    def fail_all(self) -> None:
+        """Tell all callers that no reply comes: the connection went down."""
+        futures, self._futures = self._futures, {}
+        for future in futures.values():
+            _complete_without_reply(future)
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        now, self._timer = asyncio.get_running_loop().time(), None
+        if len(self._deadlines) > 2 * len(self._futures):  # most have come: all at once
+            self._deadlines = [each for each in self._deadlines if each[1] in self._futures]
+            heapq.heapify(self._deadlines)
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now or deadlines[0][1] not in self._futures):
+            _, token = heapq.heappop(deadlines)
+            if (future := self._futures.pop(token, None)) is not None:
+                _complete_without_reply(future)
+        if deadlines:
+            self._set_timer(deadlines[0][0])
+
+
+def _complete_without_reply(future: "asyncio.Future[Msg | None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
 
 log: Final = logging.getLogger(__name__)
 
 POLL_INTERVAL: Final = 0.25  # seconds between looks at a connection whose callbacks are not ours
-_TOKEN_BYTES: Final = 8
-"""Random octets after an inbox of nats-py's: they cannot be guessed."""
 
 _ATTRIBUTE: Final = "_jetstream_link"
 
@@ -295,3 +462,86 @@ class Connection:
             log.error("message on %.100a is no answer: dropped", message.subject)
             return
         self.pending_replies.deliver(message.subject[len(inbox) :], message)
+
+
+@asynccontextmanager
+async def subscribed(
+    nc: Client,
+    subject: str,
+    receive: Callback | None = None,
+    *,
+    queue: str = "",
+    pending_bytes: int = DEFAULT_SUB_PENDING_BYTES_LIMIT,
+) -> AsyncIterator[Subscription]:
+    """Subscribe for as long as the body runs; a connection that is closed by then is no error.
+
+    `receive` gets each message; without it the body reads them from the subscription.
+    Messages beyond `pending_bytes` octets that wait for `receive` are dropped.
+    """
+    Connection.of(nc).guard()
+    subscription = await nc.subscribe(
+        subject, queue=queue, cb=receive, pending_bytes_limit=pending_bytes
+    )
+    try:
+        yield subscription
+    finally:
+        with suppress(nats.errors.Error):
+            await subscription.unsubscribe()
+
+
+async def await_subscriptions(nc: Client) -> None:
+    """Return once the server has the connection's subscriptions, or did not answer for 10 s."""
+    with suppress(nats.errors.Error):
+        await nc.flush()
+
+
+async def request_all(
+    nc: Client, subject: str, payload: bytes, read: Callable[[Msg], bool], seconds: float
+) -> None:
+    """Send a request and have `read` get each reply, until it returns true or time is up.
+
+    The server's notice that nothing listens on the subject is a reply, too; its payload is empty.
+    """
+    inbox, is_complete = nc.new_inbox(), asyncio.Event()
+
+    async def receive(reply: Msg) -> None:
+        if read(reply):
+            is_complete.set()
+
+    async with subscribed(nc, inbox, receive):
+        await nc.publish(subject, payload, reply=inbox)
+        with suppress(TimeoutError):
+            async with deadlines.within(seconds):
+                await is_complete.wait()
+
+
+def subscribe_inline(
+    nc: FastClient, subject: str, queue: str, receive: Callable[[Msg], None]
+) -> Subscription:
+    """As `nc.subscribe` with `receive` as an `inline_callback`; raises what that does."""
+    _validate_subject(subject, strict=True)
+    if nc.is_closed:
+        raise nats.errors.ConnectionClosedError
+    if nc.is_draining:
+        raise nats.errors.ConnectionDrainingError
+    nc._sid += 1
+    subscription = Subscription(nc, nc._sid, subject, queue, inline_callback(receive))
+    nc._subs[nc._sid] = subscription
+    _send(nc, sub_cmd(subject, queue, nc._sid))
+    return subscription
+
+
+def unsubscribe_inline(nc: FastClient, subscription: Subscription) -> None:
+    """End it; the server learns of it soon, or with the connection."""
+    subscription._closed = True
+    nc._subs.pop(subscription._id, None)
+    if not nc.is_reconnecting:
+        _send(nc, unsub_cmd(subscription._id, 0))
+
+
+def _send(nc: FastClient, command: bytes) -> None:
+    nc._pending.append(command)
+    nc._pending_data_size += len(command)
+    if not nc._flush_scheduled:
+        nc._flush_scheduled = True
+        asyncio.get_running_loop().call_soon(nc._flush)

@@ -1,28 +1,201 @@
-"""A connection with a lifetime: the only caller of `nats.connect` and `close`."""
+"""A connection with a lifetime: the only caller of `nats.connect` and `close`.
+
+What a connection proves itself with. Files are read anew for each attempt to connect.
+
+A client that never sends secrets in plain text, and takes them anew for each attempt.
+"""
 
 import asyncio
 import contextlib
 import errno
 import logging
 import random
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import nats.errors
-from nats.aio.client import Client, RawCredentials
+from nats.aio.client import Client, RawCredentials, Srv
+from nats.aio.transport import TcpTransport
 
 from rebaser_core.jetstream import deadlines
-from rebaser_core.jetstream.connection.connection import Connection
-from rebaser_core.jetstream.connection.login import Login, requires_tls, without_credentials
-from rebaser_core.jetstream.connection.message_limits import MAX_CONTROL_LINE
-from rebaser_core.jetstream.connection.nats_errors import propagate_cancellation
-from rebaser_core.jetstream.connection.secure_client import NotEncrypted, SecureClient, is_refusal
-from rebaser_core.jetstream.errors import BadServerUrl, NatsUnreachable, TlsFailed
+from rebaser_core.jetstream.connection import Connection
+from rebaser_core.jetstream.errors import (
+    BadServerUrl,
+    NatsUnreachable,
+    TlsFailed,
+    propagate_cancellation,
+)
+from rebaser_core.jetstream.fast_client import MAX_CONTROL_LINE, FastClient
+
+_CREDENTIALS: Final = re.compile(
+    r"-----BEGIN NATS USER JWT-----\s+\S+\s+-+END NATS USER JWT-+\s.*"
+    r"-----BEGIN USER NKEY SEED-----\s+(\S+)\s+-+END USER NKEY SEED-+",
+    re.DOTALL,
+)
+"""As NATS's tool nsc writes it; the group is the seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Where secrets come from; the methods return them as they are at that moment."""
+
+    credentials: Path | None = None
+    """A credentials file, as NATS's tool nsc writes it."""
+    nkeys_seed: str | Path | None = field(default=None, repr=False)
+    """The seed of an NKey, or the file that has it."""
+    tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
+
+    def read_tls(self) -> ssl.SSLContext | None:
+        """Return the context of TLS; whatever the function raises that makes it passes."""
+        return self.tls() if callable(self.tls) else self.tls
+
+    def read_credentials(self) -> str | None:
+        """Return what the credentials file has.
+
+        Raises:
+            NatsUnreachable: it is no whole credentials file; nats-py would look in it for ever.
+        """
+        if self.credentials is None:
+            return None
+        where = f"credentials file {self.credentials}"
+        text = _read(self.credentials, where)
+        found = _CREDENTIALS.search(text)
+        if found is None:
+            raise NatsUnreachable(f"{where}: it contains no JWT and seed of a user")
+        _require_seed(found[1], where)
+        return text
+
+    def read_seed(self) -> str | None:
+        """Return the seed of the NKey.
+
+        Raises:
+            NatsUnreachable: it is none; the message does not show it.
+        """
+        if self.nkeys_seed is None:
+            return None
+        if isinstance(self.nkeys_seed, str):
+            return _require_seed(self.nkeys_seed, "nkeys_seed")
+        where = f"NKey file {self.nkeys_seed}"
+        return _require_seed(_read(self.nkeys_seed, where), where)
+
+
+def _read(file: Path, where: str) -> str:
+    try:
+        return file.read_text("utf-8")
+    except OSError as error:
+        raise NatsUnreachable(f"{where}: {error.strerror}") from error
+    except ValueError as error:
+        raise NatsUnreachable(f"{where}: it is no text") from error
+
+
+def _require_seed(seed: str, where: str) -> str:
+    import nkeys  # slow, and not needed without a key
+
+    with suppress(Exception):  # whatever is wrong with it shows in many ways
+        nkeys.from_seed(bytearray(seed.strip().encode())).wipe()
+        return seed
+    raise NatsUnreachable(
+        f"{where}: not a valid NKey seed: a seed begins with SU and has 58 characters"
+    )
+
+
+def without_credentials(url: str) -> str:
+    """The URL without user and password."""
+    scheme, mark, rest = url.rpartition("://")
+    return scheme + mark + rest.rpartition("@")[2]
+
+
+def requires_tls(servers: tuple[str, ...], login: Login) -> bool:
+    return login.tls is not None or any(urlsplit(url).scheme in ("tls", "wss") for url in servers)
+
+
+REFUSED_WAIT: Final = 1.0  # seconds until a client that the server refused tries again
+
+_REFUSALS: Final = (
+    "authorization violation",
+    "authentication timeout",
+    "authentication expired",
+    "authentication revoked",
+    "account authentication expired",
+)
+"""What the server says to clients whose secrets it does not take, in lower case."""
+
+
+class NotEncrypted(nats.errors.Error):
+    """The server offers no TLS, or an attacker removed its offer; nothing was sent."""
+
+    def __str__(self) -> str:
+        return "TLS is configured, and the server does not offer it"
+
+
+class TlsTransport(TcpTransport):
+    """As nats-py's, with a reader and a protocol that know of the connection in TLS.
+
+    Without, asyncio warns when the connection ends, and reads on however much waits to be read.
+    """
+
+    def __init__(self, opened: TcpTransport) -> None:
+        vars(self).update(vars(opened))
+
+    async def connect_tls(self, *where: Any, **how: Any) -> None:
+        await super().connect_tls(*where, **how)
+        if self._io_writer is None:
+            return
+        encrypted = self._io_writer.transport
+        protocol: asyncio.BaseProtocol | None = encrypted.get_protocol()
+        if protocol is not None:  # it is gone once the other side refused
+            protocol.connection_made(encrypted)
+
+
+class SecureClient(FastClient):
+    """If TLS is configured, it sends nothing without TLS, nor to a server it cannot verify.
+
+    nats-py itself goes on in plain text, password and all, if the server's greeting
+    does not ask for TLS; and an attacker in between can remove that from the greeting.
+
+    Credentials, keys and certificates that were renewed in their files are used at the next
+    attempt. A client that the server refuses tries again for ever: they may be renewed late.
+    """
+
+    login = Login()
+    tls_required = False
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        if is_refusal(self._err):
+            await asyncio.sleep(REFUSED_WAIT)
+        self._log_in()
+        await super()._connect_to_server(s)
+        if isinstance(self._transport, TcpTransport):
+            self._transport = TlsTransport(self._transport)
+
+    def _log_in(self) -> None:
+        """Have nats-py use the secrets as they are now."""
+        if (context := self.login.read_tls()) is not None:
+            self.options["tls"] = context
+        if (credentials := self.login.read_credentials()) is not None:
+            self._user_credentials = RawCredentials(credentials)
+            self._setup_nkeys_connect()
+        elif (seed := self.login.read_seed()) is not None:
+            self._nkeys_seed_str = seed
+            self._setup_nkeys_connect()
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and self.tls_required and not info.get("tls_required"):
+            raise NotEncrypted
+        await super()._process_info(info, initial_connection)
+
+
+def is_refusal(error: Exception | None) -> bool:
+    """Whether the server did not take the secrets."""
+    return any(said in str(error).lower() for said in _REFUSALS)
+
 
 log: Final = logging.getLogger(__name__)
 

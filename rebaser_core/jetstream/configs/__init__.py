@@ -1,1 +1,0 @@
-"""Configurations of streams and consumers, and how two of them differ."""

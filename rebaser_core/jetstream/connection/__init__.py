@@ -1,1 +1,0 @@
-"""The connection to NATS: connecting, sending and parsing fast, requests with replies."""

@@ -1,1 +1,0 @@
-"""Everything that reads a stream: ordered, pull and push consumers."""

@@ -1,1 +1,0 @@
-"""What JetStream sends: deliveries, status messages, stored messages."""

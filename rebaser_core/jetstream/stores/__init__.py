@@ -1,1 +1,0 @@
-"""Key-value buckets and object stores (ADR-8, ADR-20)."""
