@@ -16,9 +16,9 @@ from benchmarks.memory import proportional
 from benchmarks.seeding import seed
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
-from rebaser_client.activity_feed import watching
 from rebaser_client.client import RebaserClient
-from rebaser_client.value_reader import ChangeSetReader
+from rebaser_client.outcomes import watching
+from rebaser_client.reader import ChangeSetReader
 from rebaser_core.activities import ActivityKind
 from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet

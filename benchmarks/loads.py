@@ -21,8 +21,8 @@ from benchmarks.broker import Broker, broker
 from benchmarks.deployment import running
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
-from rebaser_client.batches import Updates, encode_batch, validate
 from rebaser_client.client import RebaserClient
+from rebaser_client.requests import Updates, encode_batch, validate
 from rebaser_client.tables import as_table, read_updates
 from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId

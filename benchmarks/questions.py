@@ -22,7 +22,7 @@ from benchmarks.seeding import seed
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_client.client import RebaserClient
-from rebaser_client.queries.query_sender import FIRST_PART_TIMEOUTS
+from rebaser_client.reader import FIRST_PART_TIMEOUTS
 from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream

@@ -13,7 +13,7 @@ from benchmarks.deployment import deployed
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Table, median, percentile
 from rebaser_client.client import RebaserClient
-from rebaser_client.initial_records import Workspace
+from rebaser_client.registry import Workspace
 from rebaser_core.ids import ChangeSetId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 

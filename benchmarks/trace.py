@@ -9,7 +9,7 @@ from typing import Any
 
 from nats.aio.client import Client
 
-from rebaser_client.activity_feed import ActivityFeed, watching
+from rebaser_client.outcomes import ActivityFeed, watching
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet

@@ -8,14 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rebaser_client.client import RebaserClient, connect
-    from rebaser_client.drafts.differences import ValueDifferences
-    from rebaser_client.drafts.draft import Draft
-    from rebaser_client.drafts.functions import builtin, cel, function, python
-    from rebaser_client.drafts.named_change_set import EditedDraft, NamedChangeSet
-    from rebaser_client.drafts.named_workspace import NamedBranch, NamedWorkspace
-    from rebaser_client.drafts.plan import LoadPlan
-    from rebaser_client.drafts.row_files import read_csv
+    from rebaser_client.client import BatchOutcome, RebaserClient, connect
+    from rebaser_client.draft import Draft, builtin, cel, function, python
     from rebaser_client.errors import (
         AlreadyRegistered,
         ClientClosed,
@@ -38,28 +32,35 @@ if TYPE_CHECKING:
         Unreachable,
         WrongEventLoop,
     )
-    from rebaser_client.outcomes.batch_outcome import BatchOutcome
-    from rebaser_client.outcomes.settlement import Progress, Settlement
-    from rebaser_client.queries.provenance import Provenance
-    from rebaser_client.value_reader import ValueSet
+    from rebaser_client.named import (
+        EditedDraft,
+        NamedBranch,
+        NamedChangeSet,
+        NamedWorkspace,
+        ValueDifferences,
+    )
+    from rebaser_client.outcomes import Progress, Settlement
+    from rebaser_client.plan import LoadPlan
+    from rebaser_client.reader import Provenance, ValueSet
+    from rebaser_client.row_files import read_csv
     from rebaser_core.errors import MalformedId, MalformedMessage, RebaserError
     from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 
 _MODULE_OF = {
     "RebaserClient": "rebaser_client.client",
     "connect": "rebaser_client.client",
-    "ValueDifferences": "rebaser_client.drafts.differences",
-    "Draft": "rebaser_client.drafts.draft",
-    "builtin": "rebaser_client.drafts.functions",
-    "cel": "rebaser_client.drafts.functions",
-    "function": "rebaser_client.drafts.functions",
-    "python": "rebaser_client.drafts.functions",
-    "EditedDraft": "rebaser_client.drafts.named_change_set",
-    "NamedChangeSet": "rebaser_client.drafts.named_change_set",
-    "NamedBranch": "rebaser_client.drafts.named_workspace",
-    "NamedWorkspace": "rebaser_client.drafts.named_workspace",
-    "LoadPlan": "rebaser_client.drafts.plan",
-    "read_csv": "rebaser_client.drafts.row_files",
+    "ValueDifferences": "rebaser_client.named",
+    "Draft": "rebaser_client.draft",
+    "builtin": "rebaser_client.draft",
+    "cel": "rebaser_client.draft",
+    "function": "rebaser_client.draft",
+    "python": "rebaser_client.draft",
+    "EditedDraft": "rebaser_client.named",
+    "NamedChangeSet": "rebaser_client.named",
+    "NamedBranch": "rebaser_client.named",
+    "NamedWorkspace": "rebaser_client.named",
+    "LoadPlan": "rebaser_client.plan",
+    "read_csv": "rebaser_client.row_files",
     "AlreadyRegistered": "rebaser_client.errors",
     "ClientClosed": "rebaser_client.errors",
     "ClientError": "rebaser_client.errors",
@@ -80,11 +81,11 @@ _MODULE_OF = {
     "TooLarge": "rebaser_client.errors",
     "Unreachable": "rebaser_client.errors",
     "WrongEventLoop": "rebaser_client.errors",
-    "BatchOutcome": "rebaser_client.outcomes.batch_outcome",
-    "Progress": "rebaser_client.outcomes.settlement",
-    "Settlement": "rebaser_client.outcomes.settlement",
-    "Provenance": "rebaser_client.queries.provenance",
-    "ValueSet": "rebaser_client.value_reader",
+    "BatchOutcome": "rebaser_client.client",
+    "Progress": "rebaser_client.outcomes",
+    "Settlement": "rebaser_client.outcomes",
+    "Provenance": "rebaser_client.reader",
+    "ValueSet": "rebaser_client.reader",
     "MalformedId": "rebaser_core.errors",
     "MalformedMessage": "rebaser_core.errors",
     "RebaserError": "rebaser_core.errors",

@@ -1,32 +1,49 @@
-"""Workspaces and change sets by name: records in a bucket, changed by compare-and-swap alone."""
+"""Workspaces and change sets by name: records in a bucket, changed by compare-and-swap alone.
 
+The records that a workspace, its head and a branch begin with.
+
+The id of a record is derived from what it names, so that a repeated request is recognised.
+
+Whether a workspace and a change set belong together, as far as the registry knows.
+"""
+
+import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet, QuotaExceeded
+from pydantic import TypeAdapter, ValidationError
+
+from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet, NotInWorkspace, QuotaExceeded
 from rebaser_core.codecs import JSON
-from rebaser_core.errors import MessageError, many
+from rebaser_core.commits import ForkPoint
+from rebaser_core.errors import MalformedMessage, MessageError, many
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
     JetStream,
+    JetStreamError,
     KeyNotFound,
     KeyValue,
     StreamNotFound,
     WrongLastSequence,
 )
+from rebaser_core.jetstream.deadlines import within
 from rebaser_core.jetstream.key_value import KeyValueEntry
 from rebaser_core.records import (
+    ChangeSetKind,
     ChangeSetRecord,
     ChangeSetRecordV1,
     CommentRecord,
     CommentRecordV1,
+    RecordName,
     WorkspaceRecord,
     WorkspaceRecordV1,
+    now,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import MessageType, Versioned
+from rebaser_core.versioning import MessageType, Versioned, first_error
 
 T = TypeVar("T", bound=Versioned)
 
@@ -207,3 +224,133 @@ class Registry:
         except MessageError as error:
             self._on_skipped(entry.key, error)
             return None
+
+
+_NAME: Final = TypeAdapter(RecordName)
+
+
+class Workspace(NamedTuple):
+    """A workspace and its head, as they are registered."""
+
+    record: WorkspaceRecordV1
+    head: ChangeSetRecordV1
+
+
+def validated_name(name: str) -> str:
+    """Return the name if it is valid.
+
+    Raises:
+        MalformedMessage: it is not.
+    """
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError as error:
+        why = first_error(error).removeprefix("the body: ")
+        raise MalformedMessage(f"name {name[:40]!r}: {why}") from error
+
+
+def new_workspace(
+    name: str, workspace_id: WorkspaceId, head: ChangeSetId, by: str | None
+) -> Workspace:
+    """Raises as `named`."""
+    record = WorkspaceRecordV1(
+        id=RequestId.from_bytes(head.bytes),
+        workspace_id=workspace_id,
+        name=validated_name(name),
+        head=head,
+        created_at=now(),
+        by=by,
+    )
+    its_head = ChangeSetRecordV1(
+        id=record.id,
+        workspace_id=workspace_id,
+        change_set_id=head,
+        name="head",
+        kind=ChangeSetKind.HEAD,
+        head=head,
+        created_at=record.created_at,
+        by=by,
+    )
+    return Workspace(record, its_head)
+
+
+def new_branch(
+    name: str, workspace: WorkspaceRecordV1, branch: ChangeSetId, base: ForkPoint, by: str | None
+) -> ChangeSetRecordV1:
+    """Raises as `named`."""
+    return ChangeSetRecordV1(
+        id=RequestId.from_bytes(branch.bytes),
+        workspace_id=workspace.workspace_id,
+        change_set_id=branch,
+        name=validated_name(name),
+        kind=ChangeSetKind.BRANCH,
+        head=workspace.head,
+        base=base,
+        created_at=now(),
+        by=by,
+    )
+
+
+LOOKUP_TIMEOUT: Final = 2.0  # seconds
+RETRY_AFTER_FAILURE: Final = 60.0
+"""Seconds without a lookup after one that failed: the registry may not be permitted."""
+
+_MAX_KNOWN: Final = 10_000
+"""Pairs that are remembered."""
+
+
+class WorkspaceCheck:
+    """Looks a pair up once: one read if it is registered, two if it is not."""
+
+    def __init__(self, registry: Registry | None) -> None:
+        """`registry`: None where this client may not read what other workspaces have."""
+        self._registry = registry
+        self._known: OrderedDict[ChangeSet, None] = OrderedDict()
+        self._suspended_until = float("-inf")
+
+    async def check(self, change_set: ChangeSet) -> None:
+        """Return unless the pair is known not to belong together. May be cancelled and repeated.
+
+        A pair of which the registry knows nothing may be in use all the same. Where the
+        registry does not answer, or may not be asked, nothing is known of any pair.
+
+        Raises:
+            NotInWorkspace: the change set is another workspace's, or the id of a workspace.
+        """
+        if self._registry is None or change_set in self._known:
+            return
+        clock = asyncio.get_running_loop().time
+        if clock() < self._suspended_until:
+            return
+        try:
+            async with within(LOOKUP_TIMEOUT):
+                objection = await _mismatch(self._registry, change_set)
+        except (JetStreamError, TimeoutError, ValueError):  # a key may be anything
+            self._suspended_until = clock() + RETRY_AFTER_FAILURE
+            return
+        if objection is not None:
+            raise NotInWorkspace(objection)
+        self._known[change_set] = None
+        if len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+
+
+async def _mismatch(registry: Registry, change_set: ChangeSet) -> str | None:
+    workspace_id, change_set_id = change_set
+    home = await registry.workspace_of(change_set_id)
+    if home == workspace_id:
+        return None
+    if home is not None:
+        if await registry.has_change_set(change_set):
+            return None
+        return f"change set {change_set_id} belongs to workspace {home}, not {workspace_id}"
+    workspace = WorkspaceId.from_bytes(change_set_id.bytes)
+    if not await registry.has_workspace(workspace):
+        return None
+    swapped = ChangeSet(workspace, ChangeSetId.from_bytes(workspace_id.bytes))
+    if await registry.has_change_set(swapped):
+        return (
+            f"these are swapped: {workspace} is the workspace, {swapped.change_set_id} the "
+            "change set"
+        )
+    return f"{change_set_id} is a workspace, not a change set"

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rebaser_client.batches import Updates, validate
 from rebaser_client.errors import TooLarge
 from rebaser_client.plain_values import plain
+from rebaser_client.requests import Updates, validate
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.table_updates import MAX_ARGUMENTS, TEXT, TableUpdates

@@ -11,7 +11,7 @@ from typing import Any, Final, Never
 
 import structlog
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.codecs import JSON
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId

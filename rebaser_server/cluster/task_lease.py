@@ -8,7 +8,7 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.retry import retry
+from rebaser_client.requests import retry
 from rebaser_core.jetstream import (
     Delivery,
     Drift,

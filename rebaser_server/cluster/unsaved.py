@@ -5,7 +5,7 @@ from itertools import islice
 from math import ceil
 from typing import Final, Never
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.released_states import ReleasedStates

@@ -22,7 +22,7 @@ from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
-    from rebaser_client.queries.branch_difference import BranchDifference
+    from rebaser_client.reader import BranchDifference
     from rebaser_core.records import ChangeSetRecordV1
     from rebaser_server.commands.support.deployment import Deployment
 

@@ -65,9 +65,9 @@ def add(commands: Any) -> None:
 
 def _read(arguments: argparse.Namespace) -> list[Any]:
     """The updates in the file."""
-    from rebaser_client.batches import validate
-    from rebaser_client.drafts.documents import parse_json
+    from rebaser_client.documents import parse_json
     from rebaser_client.errors import InvalidDraft
+    from rebaser_client.requests import validate
     from rebaser_core.errors import MalformedMessage
 
     file: Path = arguments.file

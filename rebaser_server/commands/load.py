@@ -17,9 +17,9 @@ from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
-    from rebaser_client.drafts.draft import Draft
-    from rebaser_client.drafts.named_change_set import NamedChangeSet
-    from rebaser_client.drafts.plan import LoadPlan
+    from rebaser_client.draft import Draft
+    from rebaser_client.named import NamedChangeSet
+    from rebaser_client.plan import LoadPlan
     from rebaser_server.commands.support.deployment import Deployment
 
 
@@ -72,8 +72,7 @@ def _meaning(text: str) -> tuple[str, str]:
 
 
 def _read(arguments: argparse.Namespace) -> "Draft":
-    from rebaser_client.drafts.graph_file import read_graph_file
-    from rebaser_client.drafts.table_file import SUFFIXES, read_table_file
+    from rebaser_client.graph_files import SUFFIXES, read_graph_file, read_table_file
     from rebaser_server.terminal.tables import progress_bar
 
     file: Path = arguments.file
@@ -126,7 +125,7 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
 async def _compare(
     deployment: "Deployment", arguments: argparse.Namespace
 ) -> "tuple[NamedChangeSet, LoadPlan]":
-    from rebaser_client.drafts.named_change_set import NamedChangeSet
+    from rebaser_client.named import NamedChangeSet
     from rebaser_server.commands.support.addresses import find_registered
     from rebaser_server.terminal.tables import progress_bar
 

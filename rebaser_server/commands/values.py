@@ -98,7 +98,7 @@ async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> int:
 
 
 def _read_value(arguments: argparse.Namespace) -> Any:
-    from rebaser_client.drafts.documents import parse_json
+    from rebaser_client.documents import parse_json
     from rebaser_client.errors import InvalidDraft
 
     text = arguments.value if arguments.value != STDIN else read_text(Path(STDIN))

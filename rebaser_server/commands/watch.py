@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
 
 @with_deployment
 async def _watch(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_client.activity_feed import watching
+    from rebaser_client.outcomes import watching
     from rebaser_server.commands.support.addresses import change_set_of
 
     change_set = await change_set_of(deployment, arguments, new=True)

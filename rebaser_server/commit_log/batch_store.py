@@ -8,7 +8,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES
+from rebaser_client.requests import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple, Self
 
-from rebaser_client.request_publisher import DIGEST_BYTES, RETRY_FOR
+from rebaser_client.requests import DIGEST_BYTES, RETRY_FOR
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import RequestId
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from functools import partial
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.errors import UnknownSubject, many
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import NatsUnreachable, ordered_reader

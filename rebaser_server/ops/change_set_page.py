@@ -12,9 +12,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from rebaser_client.errors import ClientError, NoSuchChangeSet
-from rebaser_client.log_reader import read_log
+from rebaser_client.reader import read_log
 from rebaser_client.registry import Registry
-from rebaser_client.request_publisher import publish_request
+from rebaser_client.requests import publish_request
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream, JetStreamError

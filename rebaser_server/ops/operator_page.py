@@ -7,7 +7,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from rebaser_client.registry import Registry
-from rebaser_client.workspace_catalog import CLOSED_STATUSES
+from rebaser_client.workspaces import CLOSED_STATUSES
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError

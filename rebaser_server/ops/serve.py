@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from rebaser_client.registry import Registry
-from rebaser_client.reply_inbox import receiving_replies
+from rebaser_client.requests import receiving_replies
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.commit_log.stores import open_shared_files

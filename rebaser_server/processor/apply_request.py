@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from rebaser_client.batches import INLINE_BYTES
-from rebaser_client.request_publisher import request_digest
+from rebaser_client.requests import INLINE_BYTES, request_digest
 from rebaser_core.commits import AUTHOR_LENGTH, RequestOutcome, SettledRequest
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId

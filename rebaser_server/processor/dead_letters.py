@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from rebaser_client.retry import retry
+from rebaser_client.requests import retry
 from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from typing import Any, Final, NamedTuple
 
-from rebaser_client.retry import retry
+from rebaser_client.requests import retry
 from rebaser_core.jetstream import JetStream, JetStreamError, PendingReply
 
 MAX_TOGETHER: Final = 64

@@ -7,7 +7,7 @@ import structlog
 
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.registry import Registry
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.commits import BranchState, ClosedState, ControlState
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId, WorkspaceId

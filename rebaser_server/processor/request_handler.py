@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from rebaser_client.request_publisher import request_digest
+from rebaser_client.requests import request_digest
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_server.errors import AppendRefused, NeedsNewerVersion, RetryLater, RunEnded

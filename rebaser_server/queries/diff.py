@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_client.queries.branch_difference import BranchDifference
+from rebaser_client.reader import BranchDifference
 from rebaser_core.codecs import json_equal
 from rebaser_core.errors import RebaserError
 from rebaser_core.queries import ChangedDefinition, ComputedDifference

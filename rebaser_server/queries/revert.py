@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rebaser_client.queries.revert_plan import RevertPlan
+from rebaser_client.reader import RevertPlan
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import CommitV1, RequestOutcome
 from rebaser_core.errors import RebaserError

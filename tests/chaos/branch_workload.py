@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from rebaser_client import QueueFull, RebaserClient
-from rebaser_client.request_publisher import publish_request
+from rebaser_client.requests import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.records import ChangeSetRequest

@@ -13,8 +13,7 @@ from nats.aio.client import Client
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NotConfirmed, QueueFull
 from rebaser_client.errors import Unreachable as NoAnswer
-from rebaser_client.request_publisher import publish_request
-from rebaser_client.request_sender import Reply
+from rebaser_client.requests import Reply, publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError, NatsUnreachable, PubAck
 from rebaser_core.messages import (

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import ClientError
 from rebaser_client.registry import Registry
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError, connected
 from rebaser_core.subjects import Subjects

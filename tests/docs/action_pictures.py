@@ -10,7 +10,7 @@ from typing import Final
 from playwright.async_api import Browser, Page, expect
 
 from rebaser_client import cel
-from rebaser_client.drafts.named_workspace import NamedWorkspace
+from rebaser_client.named import NamedWorkspace
 from rebaser_core.ids import ChangeSet
 from tests.docs.conftest import ROOT
 from tests.helpers.browser import browsing

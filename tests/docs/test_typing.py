@@ -15,7 +15,7 @@ from tests.docs.test_python import BLOCK
 HEAD = """
 import asyncio
 from rebaser_client import ChangeSetId, RebaserClient, RequestId, WorkspaceId, connect
-from rebaser_client.batches import Updates
+from rebaser_client.requests import Updates
 """
 SIGNATURE = (
     "client: RebaserClient, workspace: WorkspaceId, change_set: ChangeSetId, updates: Updates"

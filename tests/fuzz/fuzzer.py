@@ -24,10 +24,9 @@ import pyarrow.parquet as pq
 import yaml
 
 from rebaser_client import InvalidDraft
-from rebaser_client.drafts.documents import parse_json
-from rebaser_client.drafts.graph_file import read_graph_file
-from rebaser_client.drafts.plan import build_plan
-from rebaser_client.drafts.table_file import read_table_file
+from rebaser_client.documents import parse_json
+from rebaser_client.graph_files import read_graph_file, read_table_file
+from rebaser_client.plan import build_plan
 from rebaser_core.updates import PutValue
 from rebaser_server.commands.cli import build_parser
 from rebaser_server.commands.support.exit_codes import Exit

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, expect
 
-from rebaser_client.drafts.named_workspace import NamedWorkspace
+from rebaser_client.named import NamedWorkspace
 from rebaser_core.ids import ChangeSet
 from tests.helpers.browser import Watched, browsing
 from tests.helpers.deployment import Deployment

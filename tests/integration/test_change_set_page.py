@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from rebaser_client import builtin, cel
-from rebaser_client.drafts.named_workspace import NamedWorkspace
+from rebaser_client.named import NamedWorkspace
 from tests.helpers.browser import CONTRASTS, Watched, browsing
 from tests.helpers.deployment import Deployment
 from tests.integration.test_ops_endpoint import get, started, url_of

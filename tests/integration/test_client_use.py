@@ -21,9 +21,9 @@ from rebaser_client import (
     Unreachable,
     WrongEventLoop,
     connect,
+    outcomes,
     sync,
 )
-from rebaser_client.outcomes import settlement
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Correction, abbreviate
 from rebaser_core.queries import RevertReply, RevertReplyV1
@@ -136,7 +136,7 @@ async def test_what_waits_for_an_answer_ends_when_its_client_is_closed(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, also what would look again only after a while."""
-    monkeypatch.setattr(settlement, "POLL_INTERVAL", 1e6)
+    monkeypatch.setattr(outcomes, "POLL_INTERVAL", 1e6)
     [change_set], asked = new_change_sets(1), set[str]()
     own = await acquire_ownership(deployment.archive(change_set), "owner")
     await own.write(dirty_sequence=1)

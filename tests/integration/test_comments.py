@@ -29,7 +29,7 @@ async def test_comments_lie_beside_the_record_and_go_with_it(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No list of workspaces or change sets has them; they are never changed."""
-    monkeypatch.setattr("rebaser_client.workspace_catalog.MAX_COMMENTS", 2)
+    monkeypatch.setattr("rebaser_client.workspaces.MAX_COMMENTS", 2)
     workspaces = deployment.client.workspaces
     where = await sale_of(deployment)
     registry = Registry(deployment.js, deployment.subjects)

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 
 from rebaser_client import ReadRefused, RequestRefused, builtin
-from rebaser_client.drafts.named_change_set import NamedChangeSet
-from rebaser_client.drafts.named_workspace import NamedWorkspace
-from rebaser_client.queries.branch_difference import BranchDifference
-from rebaser_client.queries.query_sender import QuerySender
+from rebaser_client.named import NamedChangeSet, NamedWorkspace
+from rebaser_client.reader import BranchDifference, QuerySender
 from rebaser_core.codecs import JSON
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import DifferenceQuery, DifferenceQueryV1, DifferenceReplyV1

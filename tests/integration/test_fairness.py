@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER

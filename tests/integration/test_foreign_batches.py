@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
-from rebaser_client.log_reader import read_log
+from rebaser_client.reader import read_log
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.messages import (

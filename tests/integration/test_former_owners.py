@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.commits import CommitV1, ControlState, DvuClaim, FailedAttempts
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.presence import ANSWERS, present

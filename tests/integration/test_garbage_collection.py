@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_client.batches import store_batch
+from rebaser_client.requests import store_batch
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectNotFound, ObjectStore

@@ -1,6 +1,6 @@
 """A change set at rest costs nothing: no line is written before there is work (W2b)."""
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets

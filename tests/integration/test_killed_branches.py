@@ -1,7 +1,7 @@
 """Whoever forks or applies may die at any step: the next one finishes it, once."""
 
 from rebaser_client.registry import Registry
-from rebaser_client.request_publisher import publish_request
+from rebaser_client.requests import publish_request
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedPushConsumer

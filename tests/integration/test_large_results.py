@@ -9,7 +9,7 @@ from typing import Any, Never
 
 import pytest
 
-from rebaser_client.activity_feed import watching
+from rebaser_client.outcomes import watching
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet

@@ -3,7 +3,7 @@
 import asyncio
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.request_publisher import publish_request
+from rebaser_client.requests import publish_request
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import (

@@ -13,8 +13,8 @@ from rebaser_client import (
     NoSuchValue,
     builtin,
     cel,
+    named,
 )
-from rebaser_client.drafts import named_change_set
 from tests.helpers.deployment import Deployment
 
 ADD = builtin("sum", name="add")
@@ -96,7 +96,7 @@ async def test_many_names_are_read_in_several_questions(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a family from a table is loaded by one batch."""
-    monkeypatch.setattr(named_change_set, "NAMES_AT_ONCE", 7)
+    monkeypatch.setattr(named, "NAMES_AT_ONCE", 7)
     workspace = await new_shop(deployment)
     rows = [{"sku": f"A{n}", "net": n} for n in range(30)]
 

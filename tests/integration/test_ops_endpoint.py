@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_server.ops.endpoint import DEFAULT_PORT
 from tests.helpers.batches import ExampleGraph, new_id, set_to

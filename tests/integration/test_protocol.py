@@ -10,7 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from rebaser_client.errors import NotConfirmed
-from rebaser_client.request_publisher import ensure_task, publish_request
+from rebaser_client.requests import ensure_task, publish_request
 from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import ChangeSet
@@ -188,8 +188,8 @@ async def test_a_reply_ends_the_question_for_the_outcome(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C3: a Rebaser that is too busy to say what became of a request does not delay its reply."""
-    monkeypatch.setattr("rebaser_client.request_sender.OUTCOME_TIMEOUT", 600.0)
-    monkeypatch.setattr("rebaser_client.request_sender.OUTCOME_POLLS", (0.01,))
+    monkeypatch.setattr("rebaser_client.requests.OUTCOME_TIMEOUT", 600.0)
+    monkeypatch.setattr("rebaser_client.requests.OUTCOME_POLLS", (0.01,))
     [change_set], subjects = new_change_sets(1), deployment.subjects
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [])
 

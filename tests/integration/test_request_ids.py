@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from rebaser_client import RequestIdUsed, RequestRefused
-from rebaser_client.batches import INLINE_UPDATES
-from rebaser_client.outcomes.batch_outcome import committed
-from rebaser_client.request_publisher import ensure_task, request_digest
+from rebaser_client.client import committed
+from rebaser_client.requests import INLINE_UPDATES, ensure_task, request_digest
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import (

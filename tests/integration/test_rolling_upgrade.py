@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.request_sender import Reply
+from rebaser_client.requests import Reply
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import SuccessStatusV2
 from rebaser_server.doctor.history_checks import check_history

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from tests.chaos.functions import install

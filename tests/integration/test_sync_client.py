@@ -14,11 +14,9 @@ from rebaser_client import (
     Unreachable,
     sync,
 )
-from rebaser_client.address_book import AddressBook
-from rebaser_client.drafts.functions import builtin
-from rebaser_client.operations import Operations
-from rebaser_client.value_reader import ChangeSetReader
-from rebaser_client.workspaces import Workspaces
+from rebaser_client.draft import builtin
+from rebaser_client.reader import ChangeSetReader
+from rebaser_client.workspaces import AddressBook, Operations, Workspaces
 from tests.helpers.deployment import Deployment
 
 PAIRS = [

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 from blake3 import blake3
 
-from rebaser_client.batches import INLINE_UPDATES
 from rebaser_client.errors import RequestIdUsed, RequestRefused
+from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.messages import ObjectRef, StoreRef, UpdatesBatch, UpdatesBatchV3

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, NatsUnreachable, PubAck, PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER

@@ -6,7 +6,7 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from rebaser_client.request_publisher import ensure_task
+from rebaser_client.requests import ensure_task
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import StreamConfig

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.drafts.draft import Draft
-from rebaser_client.drafts.functions import FunctionName
+from rebaser_client.draft import Draft, FunctionName
 from rebaser_client.errors import InvalidDraft, ReadRefused, Unreachable
-from rebaser_client.value_reader import ValueSet
+from rebaser_client.reader import ValueSet
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import (

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebaser_client import NoSuchValue, builtin, cel
-from rebaser_client.drafts.named_workspace import NamedWorkspace
+from rebaser_client.named import NamedWorkspace
 from rebaser_server.commands.support.exit_codes import Exit
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
-from rebaser_client import request_publisher
+from rebaser_client import requests as request_publisher
 from rebaser_core.commits import DvuClaim, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import AckSubject, JetStream

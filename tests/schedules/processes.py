@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from rebaser_client import ClientError, RebaserClient
-from rebaser_client.request_publisher import publish_request
+from rebaser_client.requests import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus

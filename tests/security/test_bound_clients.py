@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from rebaser_client.activity_feed import watching
 from rebaser_client.client import RebaserClient, connect
 from rebaser_client.errors import NoSuchChangeSet
+from rebaser_client.outcomes import watching
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.messages import (

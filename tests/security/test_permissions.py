@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_client.activity_feed import watching
 from rebaser_client.client import RebaserClient
-from rebaser_client.request_publisher import publish_request
+from rebaser_client.outcomes import watching
+from rebaser_client.requests import publish_request
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream, NatsUnreachable

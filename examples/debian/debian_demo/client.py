@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rebaser_client.activity_feed import ActivityFeed, watching
-from rebaser_client.batches import Updates
 from rebaser_client.client import RebaserClient
+from rebaser_client.outcomes import ActivityFeed, watching
+from rebaser_client.requests import Updates
 from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId

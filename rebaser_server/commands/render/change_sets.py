@@ -9,7 +9,7 @@ from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table
 
 if TYPE_CHECKING:
-    from rebaser_client.queries.branch_difference import BranchDifference
+    from rebaser_client.reader import BranchDifference
     from rebaser_core.queries import ChangedDefinition
 
 _MOST: Final = 40

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rebaser_client.errors import ClientError
-from rebaser_client.outcomes.failures import MissingResults, Values, read_missing_results
+from rebaser_client.outcomes import MissingResults, Values, read_missing_results
 from rebaser_core.errors import RebaserError, many
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment

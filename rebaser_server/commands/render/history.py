@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_client.errors import ClientError
-from rebaser_client.log_reader import LogEntry, read_log
-from rebaser_client.outcomes.failures import changed_by
+from rebaser_client.outcomes import changed_by
+from rebaser_client.reader import LogEntry, read_log
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
     EnqueueUpdatesResponseV2,
@@ -28,7 +28,7 @@ from rebaser_server.terminal.lines import complain, say, say_json
 from rebaser_server.terminal.tables import Table
 
 if TYPE_CHECKING:
-    from rebaser_client.queries.revert_plan import RevertPlan
+    from rebaser_client.reader import RevertPlan
 
 _LISTED: Final = 20
 """Updates of a revert that are said in words at most."""

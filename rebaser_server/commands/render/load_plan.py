@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from rebaser_client.drafts.plan import LoadPlan, PlannedChange
+from rebaser_client.plan import LoadPlan, PlannedChange
 from rebaser_server.commands.render.output import show
 from rebaser_server.terminal.lines import say, say_json
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from rebaser_client.batches import Updates
-from rebaser_client.outcomes.failures import changed_by
+from rebaser_client.outcomes import changed_by
+from rebaser_client.requests import Updates
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import ErrorStatus
 from rebaser_server.commands.render.failures import failures

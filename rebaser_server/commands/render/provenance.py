@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from rebaser_client.queries.provenance import Provenance
+from rebaser_client.reader import Provenance
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.terminal.lines import say, say_json

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from rebaser_client.outcomes.settlement import Progress
+from rebaser_client.outcomes import Progress
 from rebaser_core.errors import many
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from rebaser_client.address_book import AddressedChangeSet
 from rebaser_client.errors import AmbiguousAddress, NoSuchChangeSet
+from rebaser_client.workspaces import AddressedChangeSet
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import CANONICAL, ChangeSet, ChangeSetId, WorkspaceId, has_part, is_part
 from rebaser_core.records import PauseScope, WorkspaceRecordV1

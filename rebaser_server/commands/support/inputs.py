@@ -46,7 +46,7 @@ def read_text(file: Path) -> str:
         UnusableInput: it is not UTF-8, or too large.
         OSError: it cannot be read.
     """
-    from rebaser_client.drafts import documents
+    from rebaser_client import documents
     from rebaser_client.errors import InvalidDraft
 
     try:

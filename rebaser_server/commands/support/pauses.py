@@ -3,7 +3,7 @@
 import shlex
 from typing import TYPE_CHECKING
 
-from rebaser_client.address_book import HEAD
+from rebaser_client.workspaces import HEAD
 from rebaser_core.ids import ChangeSet
 from rebaser_core.records import PauseScope, enclosing_scopes
 from rebaser_server.terminal.lines import complain

@@ -12,14 +12,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from rebaser_client.errors import ReadRefused, Unreachable
-from rebaser_client.value_reader import ChangeSetReader, ValueSet
+from rebaser_client.reader import ChangeSetReader, ValueSet
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.errors import StoreNotKnown
 
 if TYPE_CHECKING:
-    from rebaser_client.queries.branch_difference import BranchDifference
-    from rebaser_client.queries.revert_plan import RevertPlan
+    from rebaser_client.reader import BranchDifference, RevertPlan
     from rebaser_core.queries import ValueSnapshot
     from rebaser_server.commit_log.state_loader import StateLoader
 

@@ -8,7 +8,7 @@ import structlog
 
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.registry import Registry
-from rebaser_client.request_publisher import ensure_task, publish_request
+from rebaser_client.requests import ensure_task, publish_request
 from rebaser_core.commits import BranchState, ClosedState, Commit, RequestOutcome
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, ordered_reader

@@ -13,7 +13,7 @@ import structlog
 from nats.aio.msg import Msg
 
 from rebaser_client.errors import ClientError
-from rebaser_client.request_publisher import publish_request
+from rebaser_client.requests import publish_request
 from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.commits import BranchState
 from rebaser_core.errors import MessageError

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 import structlog
 
-from rebaser_client.batches import INLINE_UPDATES
+from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.commits import DvuClaim
 from rebaser_core.messages import DvuResultInfo, ResultFile, UpdatesAddress
 from rebaser_core.updates import SetComputed

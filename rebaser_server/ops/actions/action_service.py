@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NoSuchChangeSet, NotConfirmed, Unreachable
-from rebaser_client.reply_inbox import ReplyInbox
+from rebaser_client.requests import ReplyInbox
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, RebaserError
 from rebaser_core.jetstream import JetStreamError, deadlines

@@ -6,7 +6,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_client.activity_feed import ActivityFeed
+from rebaser_client.outcomes import ActivityFeed
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.jetstream.connection import Connection
 from tests.wire.samples import REQUEST, WHERE

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from nats.aio.client import Client
 
-from rebaser_client.batches import INLINE_BYTES, INLINE_UPDATES, store_batch
 from rebaser_client.errors import TooLarge
+from rebaser_client.requests import INLINE_BYTES, INLINE_UPDATES, store_batch
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream, ObjectStore

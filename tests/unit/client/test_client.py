@@ -4,7 +4,7 @@ import pytest
 from nats.aio.client import Client
 
 from rebaser_client import RebaserClient
-from rebaser_client.reply_inbox import ReplyInbox
+from rebaser_client.requests import ReplyInbox
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream

@@ -11,8 +11,8 @@ import rebaser_client
 HEAVY = ("pandas", "pyarrow", "ruamel", "numpy", "polars", "rebaser_server", "rich", "blockbuster")
 TO_CONNECT = ("nats", "ssl", "rebaser_core.jetstream")
 TO_READ = (
-    *("rebaser_client.drafts", "rebaser_client.value_reader", "rebaser_client.log_reader"),
-    *("rebaser_client.outcomes.settlement", "rebaser_client.queries"),
+    *("rebaser_client.drafts", "rebaser_client.reader", "rebaser_client.reader"),
+    *("rebaser_client.outcomes", "rebaser_client.queries"),
     *("rebaser_core.activities", "rebaser_core.queries"),
     *("rebaser_core.jetstream.configs", "rebaser_core.jetstream.infos"),
     *("rebaser_core.jetstream.handles", "rebaser_core.jetstream.inbox"),
@@ -31,7 +31,7 @@ TO_READ = (
             (*HEAVY, *TO_READ, "nkeys", "nacl", "opentelemetry"),
         ),
         ("from rebaser_client.sync import connect", (*HEAVY, "opentelemetry")),
-        ("import rebaser_client.drafts.graph_file", HEAVY),
+        ("import rebaser_client.graph_files", HEAVY),
     ],
 )
 def test_importing_the_client_imports_nothing_unneeded(

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_client import Draft, InvalidDraft
-from rebaser_client.batches import validate
-from rebaser_client.drafts.draft import Source
-from rebaser_client.drafts.rows import rows_of
+from rebaser_client.draft import Source, rows_of
 from rebaser_client.plain_values import plain
+from rebaser_client.requests import validate
 from rebaser_client.tables import read_updates
 from rebaser_core.codecs import json_equal
 from rebaser_core.errors import MalformedMessage

@@ -6,7 +6,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_client.reply_inbox import ReplyInbox
+from rebaser_client.requests import ReplyInbox
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.messages import EnqueueUpdatesResponse
 from tests.wire.samples import FAILED, REQUEST, SAMPLES, response

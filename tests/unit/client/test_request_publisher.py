@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rebaser_client.request_publisher import TaskPublisher
+from rebaser_client.requests import TaskPublisher
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_client.retry import retry
+from rebaser_client.requests import retry
 from rebaser_core.jetstream import NatsUnreachable, SubjectFull, Unavailable
 
 

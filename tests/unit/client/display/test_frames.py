@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from rebaser_client import MissingPackage, ValueDifferences, ValueSet
-from rebaser_client.value_reader import ValueSnapshot
+from rebaser_client.reader import ValueSnapshot
 from tests.helpers.batches import new_id
 
 IDS = [new_id() for _ in range(3)]

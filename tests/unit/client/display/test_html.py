@@ -1,8 +1,8 @@
 """What notebooks show: text of others stays text, and tables stay short."""
 
 from rebaser_client import Draft, ValueDifferences, ValueSet
-from rebaser_client.display.html import SHOWN, html_table
-from rebaser_client.drafts.plan import build_plan
+from rebaser_client.display import SHOWN, html_table
+from rebaser_client.plan import build_plan
 from rebaser_core.queries import ValueSnapshot
 from tests.helpers.batches import new_id
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebaser_client import InvalidDraft
-from rebaser_client.drafts.documents import decode, parse_json, parse_toml, parse_yaml
+from rebaser_client.documents import decode, parse_json, parse_toml, parse_yaml
 
 LEVELS = "a: &a [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n"

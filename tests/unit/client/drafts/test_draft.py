@@ -3,7 +3,7 @@
 import pytest
 
 from rebaser_client import Draft, InvalidDraft, builtin, cel
-from rebaser_client.drafts.draft import Computed, Family, Source
+from rebaser_client.draft import Computed, Family, Source
 
 ADD = builtin("sum", name="add")
 ROWS = [{"sku": "a", "net": 1}, {"sku": "b", "net": 2}]

@@ -8,7 +8,7 @@ from types import FunctionType
 import pytest
 
 from rebaser_client import InvalidDraft, builtin, cel, function
-from rebaser_client.drafts.functions import BUILTIN_PARAMETERS, Function, as_function, python
+from rebaser_client.draft import BUILTIN_PARAMETERS, Function, as_function, python
 from rebaser_server.compute.functions.builtin import BUILTINS
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rebaser_client import Draft, InvalidDraft, builtin, cel, python
-from rebaser_client.drafts.graph_file import read_graph_file
+from rebaser_client.graph_files import read_graph_file
 
 YAML = """
 functions:

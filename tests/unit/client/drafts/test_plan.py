@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from rebaser_client import Draft, InvalidDraft, LoadPlan, builtin, cel
-from rebaser_client.drafts.functions import FunctionName
-from rebaser_client.drafts.plan import build_plan, new_value_id
+from rebaser_client.draft import FunctionName
+from rebaser_client.plan import build_plan, new_value_id
 from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
 from rebaser_core.table_updates import TableUpdates
 from rebaser_core.updates import PutValue

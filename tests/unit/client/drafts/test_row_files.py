@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rebaser_client import InvalidDraft, read_csv
-from rebaser_client.drafts.row_files import read_rows
+from rebaser_client.row_files import read_rows
 
 
 @pytest.mark.parametrize(

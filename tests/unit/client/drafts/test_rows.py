@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rebaser_client import InvalidDraft, read_csv
-from rebaser_client.drafts.rows import name_in, rows_of
+from rebaser_client.draft import name_in, rows_of
 
 ROWS = [{"sku": "A1", "net": 10, "rate": 0.5}, {"sku": "B2", "net": 20, "rate": None}]
 

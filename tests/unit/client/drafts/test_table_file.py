@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rebaser_client import Draft, InvalidDraft, builtin
-from rebaser_client.drafts.table_file import read_table_file
+from rebaser_client.graph_files import read_table_file
 
 CSV = """\
 sku,price,function,inputs,note

@@ -1,6 +1,6 @@
 """What a batch changes, in ids, and what depends on that."""
 
-from rebaser_client.outcomes.failures import changed_by, dependents_of
+from rebaser_client.outcomes import changed_by, dependents_of
 from rebaser_client.tables import as_table
 from rebaser_core.queries import ValueSnapshot
 from rebaser_core.updates import PutFunc, PutValue, SetValue

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from rebaser_client.sync.loop_thread import LoopThread
+from rebaser_client.sync import LoopThread
 
 
 def test_an_iteration_that_is_left_early_is_closed() -> None:

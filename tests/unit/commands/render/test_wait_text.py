@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_client.outcomes.settlement import Progress
+from rebaser_client.outcomes import Progress
 from rebaser_server.commands.render.wait_text import describe
 
 

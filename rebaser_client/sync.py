@@ -1,26 +1,167 @@
-"""The classes of the client, each with its asynchronous methods made blocking."""
+"""From an asynchronous method to one that waits, with the same arguments, types and docstring.
+
+An event loop in a background thread.
+
+The classes of the client, each with its asynchronous methods made blocking.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
-from typing import Any, Final, Self, TypeVar
+from functools import wraps
+from threading import Thread
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
-from rebaser_client.address_book import AddressBook
-from rebaser_client.batch_enqueuer import Wait
-from rebaser_client.client import RebaserClient
+from rebaser_client.client import RebaserClient, Wait
 from rebaser_client.client import connect as connect_async
-from rebaser_client.drafts.named_change_set import EditedDraft, NamedChangeSet
-from rebaser_client.drafts.named_workspace import NamedBranch, NamedWorkspace
-from rebaser_client.drafts.plan import LoadPlan
-from rebaser_client.operations import Operations
-from rebaser_client.sync.blocking import Blocking, blocking, documented, iterating
-from rebaser_client.sync.loop_thread import LoopThread
-from rebaser_client.value_reader import ChangeSetReader
-from rebaser_client.workspaces import Workspaces
+from rebaser_client.errors import ClientClosed, ClientForked
+from rebaser_client.named import EditedDraft, NamedBranch, NamedChangeSet, NamedWorkspace
+from rebaser_client.plan import LoadPlan
+from rebaser_client.reader import ChangeSetReader
+from rebaser_client.workspaces import AddressBook, Operations, Workspaces
 from rebaser_core.ids import ChangeSetId, WorkspaceId
 
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self.is_open = True
+        """Whether the thread runs."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="rebaser client", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a fork of the one that has the thread."""
+        return os.getpid() != self._process
+
+    def check(self) -> None:
+        """Raise `ClientForked` or `ClientClosed` if nothing can be run any more."""
+        if self.is_forked:
+            raise ClientForked
+        if not self.is_open:
+            raise ClientClosed
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin the work in the thread.
+
+        Raises:
+            ClientForked, ClientClosed: it cannot, see `check`.
+        """
+        try:
+            self.check()
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call back in the thread, soon."""
+        self._loop.call_soon_threadsafe(callback)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its result. An interrupt of the caller cancels it."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException as error:
+            future.cancel()
+            if isinstance(error, CancelledError) and not self.is_open:
+                raise ClientClosed from None  # by another thread
+            raise
+
+    def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Its items, each awaited when it is asked for. It is closed if the caller stops early."""
+
+        async def step() -> list[T]:
+            try:
+                return [await anext(items)]
+            except StopAsyncIteration:
+                return []
+
+        try:
+            while item := self.run(step()):
+                yield item[0]
+        finally:
+            if isinstance(items, AsyncGenerator) and self.is_open and not self.is_forked:
+                self.run(items.aclose())
+
+    def stop(self) -> None:
+        """Cancel what runs in the thread, and end it; again, it does nothing."""
+        if not self.is_open or self.is_forked:
+            return
+        self.is_open = False
+        asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
+        self.call(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _cancel_all() -> None:
+    """End all tasks of the loop but this one, and its iterations that were left."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+P = ParamSpec("P")
 W = TypeVar("W")
+
+
+class Blocking(Generic[W]):
+    """Something asynchronous whose methods are called from outside its loop."""
+
+    def __init__(self, wrapped: W, loop: LoopThread) -> None:
+        self._wrapped: Final = wrapped
+        self._loop: Final = loop
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} for {self._wrapped!r}>"
+
+
+def documented(method: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Give a method written by hand the docstring of the asynchronous one."""
+
+    def document(written: Callable[P, T]) -> Callable[P, T]:
+        written.__doc__ = method.__doc__
+        return written
+
+    return document
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking[Any], P], T]:
+    """The method of the same name and arguments that waits for the result."""
+
+    @wraps(method)
+    def call(self: Blocking[Any], /, *args: P.args, **options: P.kwargs) -> T:
+        self._loop.check()
+        return self._loop.run(method(self._wrapped, *args, **options))
+
+    return call
+
+
+def iterating(
+    method: Callable[Concatenate[Any, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Blocking[Any], P], Iterator[T]]:
+    """The method of the same name and arguments whose items are plainly iterated over."""
+
+    @wraps(method)
+    def call(self: Blocking[Any], /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
+        self._loop.check()
+        return self._loop.iterate(method(self._wrapped, *args, **options))
+
+    return call
 
 
 class SyncReader(Blocking[ChangeSetReader]):

@@ -9,8 +9,8 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from rebaser_client.display.frames import package
-from rebaser_client.drafts.documents import MAX_SIZE, parse_json, read_text, size_of, too_large
+from rebaser_client.display import package
+from rebaser_client.documents import MAX_SIZE, parse_json, read_text, size_of, too_large
 from rebaser_client.errors import InvalidDraft
 from rebaser_core.codecs import INT_MAX, INT_MIN
 

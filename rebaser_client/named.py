@@ -1,22 +1,31 @@
-"""A change set by its name: read its values, plan and load drafts, fork and apply branches."""
+"""A change set by its name: read its values, plan and load drafts, fork and apply branches.
 
-from collections.abc import AsyncIterator, Callable, Iterable
+Values of two change sets that differ, for instance of a branch and its head.
+
+Workspaces and their branches by name.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Any, Final, Self, overload
 
-from rebaser_client.address_book import AddressBook
-from rebaser_client.batch_enqueuer import BatchEnqueuer, Wait
-from rebaser_client.drafts.draft import ComputedByName, Draft, Source
-from rebaser_client.drafts.plan import LoadPlan, build_plan, derived_id, input_ids, is_rewired
-from rebaser_client.errors import InvalidDraft, NoSuchValue, ReadRefused
-from rebaser_client.outcomes.batch_outcome import BatchOutcome
-from rebaser_client.outcomes.failures import Values
-from rebaser_client.outcomes.settlement import Progress, Settlement
-from rebaser_client.queries.provenance import Provenance
-from rebaser_client.queries.revert_plan import RevertPlan
-from rebaser_client.value_reader import ValueSet
-from rebaser_client.workspaces import Workspaces
+from rebaser_client.client import BatchEnqueuer, BatchOutcome, Wait
+from rebaser_client.display import Columns, arrow_table, html_table, pandas_frame, polars_frame
+from rebaser_client.draft import ComputedByName, Draft, Source
+from rebaser_client.errors import (
+    AlreadyRegistered,
+    InvalidDraft,
+    NoSuchChangeSet,
+    NoSuchValue,
+    ReadRefused,
+)
+from rebaser_client.outcomes import Progress, Settlement, Values
+from rebaser_client.plan import LoadPlan, build_plan, derived_id, input_ids, is_rewired
+from rebaser_client.reader import BranchDifference, Provenance, RevertPlan, ValueSet
+from rebaser_client.workspaces import AddressBook, Workspaces
+from rebaser_core.codecs import json_equal
 from rebaser_core.errors import offer
 from rebaser_core.ids import ChangeSet
 from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
@@ -258,3 +267,151 @@ def _names_in(draft: Draft) -> dict[str, None]:
         if not isinstance(definition, Source):
             names |= dict.fromkeys(definition.input_names())
     return names
+
+
+@dataclass(frozen=True, slots=True)
+class ValueDifference:
+    """A value that differs; a side is None where there is no such value."""
+
+    id: str
+    name: str | None
+    head: Any
+    branch: Any
+    head_status: str | None
+    branch_status: str | None
+
+
+class ValueDifferences(Sequence[ValueDifference]):
+    """All values that differ, sorted by name."""
+
+    def __init__(self, head: ValueSet, branch: ValueSet) -> None:
+        differences = _differences(head, branch)
+        self._rows = sorted(differences, key=lambda row: (row.name or "", row.id))
+
+    @overload
+    def __getitem__(self, index: int) -> ValueDifference: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ValueDifference]: ...
+    def __getitem__(self, index: int | slice) -> ValueDifference | list[ValueDifference]:
+        return self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`. Raises `MissingPackage` without pandas."""
+        return pandas_frame(self._columns())
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table`. Raises `MissingPackage` without pyarrow."""
+        return arrow_table(self._columns())
+
+    def to_polars(self) -> Any:
+        """A `polars.DataFrame`. Raises `MissingPackage` without Polars or pyarrow."""
+        return polars_frame(self._columns())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table for programs that take Arrow. Raises `MissingPackage` without pyarrow."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _columns(self) -> Columns:
+        names = ("name", "head", "branch", "head_status", "branch_status", "id")
+        return {name: [getattr(row, name) for row in self._rows] for name in names}
+
+    def _repr_html_(self) -> str:
+        rows = [(row.name or row.id, row.head, row.branch, row.branch_status) for row in self._rows]
+        return html_table(("value", "head", "branch", "status"), rows, f"{len(rows):,} differ")
+
+
+def _differences(head: ValueSet, branch: ValueSet) -> Iterator[ValueDifference]:
+    for value_id in {**dict.fromkeys(head), **dict.fromkeys(branch)}:
+        one, other = head.get(value_id), branch.get(value_id)
+        if _same(one, other):
+            continue
+        known = other or one
+        yield ValueDifference(
+            value_id,
+            None if known is None else known.name,
+            *(None if side is None else side.value for side in (one, other)),
+            *(None if side is None else side.status for side in (one, other)),
+        )
+
+
+def _same(one: ValueSnapshot | None, other: ValueSnapshot | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.status == other.status and json_equal(one.value, other.value)
+
+
+class NamedWorkspace(NamedChangeSet):
+    """The head of a workspace; its branches are made from here."""
+
+    async def create(self, *, exist_ok: bool = False) -> Self:
+        """Register a workspace of that name, whose head is empty; return this one.
+
+        Raises:
+            AlreadyRegistered: there is one of that name, unless `exist_ok`.
+        """
+        if not await _exists(self, exist_ok=exist_ok):
+            await self._workspaces.create(self.address)
+        return self
+
+    def branch(self, name: str) -> "NamedBranch":
+        """The open branch of that name; its `fork` makes one. No I/O."""
+        return NamedBranch(self._enqueuer, self._workspaces, self, name)
+
+
+class NamedBranch(NamedChangeSet):
+    """A branch of a workspace."""
+
+    def __init__(
+        self, enqueuer: BatchEnqueuer, workspaces: Workspaces, head: NamedWorkspace, name: str
+    ) -> None:
+        super().__init__(enqueuer, workspaces, f"{head.address}/{name}")
+        self.head: Final = head
+        self.name: Final = name
+
+    async def fork(self, *, exist_ok: bool = False) -> Self:
+        """Fork a branch of that name from head, as head is; return this one.
+
+        Raises:
+            AlreadyRegistered: an open change set has that name, unless `exist_ok`.
+        """
+        if not await _exists(self, exist_ok=exist_ok):
+            record = await self._workspaces.fork((await self.head.ids()).workspace_id, self.name)
+            await self._workspaces.refresh(record.workspace_id, record.change_set_id)
+        return self
+
+    async def difference(self, *, computed: bool = False) -> BranchDifference:
+        """The edits that `apply` would bring to head; with `computed`, also the results.
+
+        Raises: as `ChangeSetReader.difference`.
+        """
+        return await self._enqueuer.reader(*await self.ids()).difference(computed=computed)
+
+    async def differences(self) -> ValueDifferences:
+        """The values that differ from head's, sources and computed ones, as both are."""
+        return ValueDifferences(await self.head.values(), await self.values())
+
+    async def apply(self, *, reviewed: str | None = None) -> Settlement:
+        """Have head take the branch's difference, and wait until head's values are computed.
+
+        Raises:
+            RequestRefused: see `Workspaces.apply`.
+        """
+        await self._workspaces.apply(*await self.ids(), reviewed=reviewed)
+        return await self.head.settled()
+
+    async def abandon(self) -> None:
+        """Have the branch closed without effect on head."""
+        await self._workspaces.abandon(*await self.ids())
+
+
+async def _exists(change_set: NamedChangeSet, *, exist_ok: bool) -> bool:
+    try:
+        await change_set.ids()
+    except NoSuchChangeSet:
+        return False
+    if exist_ok:
+        return True
+    raise AlreadyRegistered(f"{change_set.address!r} is there already; exist_ok=True uses it")

@@ -9,17 +9,21 @@ from typing import Any, Final, Literal
 from blake3 import blake3
 from pydantic import ValidationError
 
-from rebaser_client.batches import INLINE_UPDATES
-from rebaser_client.display.html import html_table
-from rebaser_client.drafts.draft import Computed, ComputedByName, Definition, Draft, Source
-from rebaser_client.drafts.functions import (
+from rebaser_client.display import html_table
+from rebaser_client.draft import (
     BUILTIN_PARAMETERS,
+    Computed,
+    ComputedByName,
+    Definition,
+    Draft,
     Function,
     FunctionName,
+    Source,
     cel_mistake,
     function_of,
 )
 from rebaser_client.errors import InvalidDraft
+from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.codecs import json_equal
 from rebaser_core.errors import offer
 from rebaser_core.ids import FuncId, RequestId, ValueId

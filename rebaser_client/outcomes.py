@@ -1,0 +1,284 @@
+"""Values that have no result: which failed, because of which request, and which are blocked.
+
+Follow the activities that Rebasers publish while they work on a change set.
+
+Wait until what depends on a commit is computed, and show how far that is.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from nats.aio.msg import Msg
+
+from rebaser_client.errors import ClientError
+from rebaser_client.reader import ChangeSetReader
+from rebaser_client.requests import Updates
+from rebaser_core.activities import Activity, ActivityKind, ActivityV1
+from rebaser_core.commits import Commit, ControlState
+from rebaser_core.errors import MessageError
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream, deadlines
+from rebaser_core.jetstream.connection import Connection, subscribed
+from rebaser_core.queries import ValueSnapshot
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import LazyUpdates, PutFunc, RemoveFunc
+
+FAILED: Final = "failed"
+BLOCKED: Final = "blocked"
+
+Values = tuple[ValueSnapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MissingResults:
+    """Values without a result, as of the last commit."""
+
+    failed: Values
+    """Those whose failure the request explains: they depend on its values, or are new failures."""
+    failed_before: Values
+    """Those that had failed before the request."""
+    blocked: Values
+    """Values that are not computed because one of their inputs failed."""
+    affected_blocked: Values = field(default=(), kw_only=True)
+    """Blocked values that depend on what the request changed; all, if its commit is not given."""
+
+
+async def read_missing_results(
+    reader: ChangeSetReader, commit: int | None = None, changed: Iterable[str] = ()
+) -> MissingResults:
+    """The values without a result, split by whether the request of that commit affected them.
+
+    `changed`: names or ids of the values, and ids of the functions, that the request changed.
+    Without a commit, all failures are in `failed`.
+
+    Raises:
+        ClientError: as `ChangeSetReader.values`.
+    """
+    values = await reader.values()
+    failed = tuple(value for value in values.values() if value.status == FAILED)
+    blocked = tuple(value for value in values.values() if value.status == BLOCKED)
+    if not failed or commit is None:
+        return MissingResults(failed, (), blocked, affected_blocked=blocked)
+    changed_ids = {values[each].id if each in values else each for each in changed}
+    affected = dependents_of(changed_ids, values)
+    unaffected = [value.id for value in failed if value.id not in affected]
+    if unaffected:
+        affected |= {*unaffected} - await _failed_before(reader, commit, unaffected)
+    return MissingResults(
+        tuple(value for value in failed if value.id in affected),
+        tuple(value for value in failed if value.id not in affected),
+        blocked,
+        affected_blocked=tuple(value for value in blocked if value.id in affected),
+    )
+
+
+async def _failed_before(reader: ChangeSetReader, commit: int, value_ids: list[str]) -> set[str]:
+    """Those that had failed before the commit; none if that past is not retained."""
+    try:
+        before = await reader.values(*value_ids, at=max(0, commit - 1))
+    except ClientError:
+        return set()
+    return {value.id for value in before.values() if value.status == FAILED}
+
+
+def dependents_of(changed: set[str], values: Mapping[str, ValueSnapshot]) -> set[str]:
+    """The changed values and functions, and the values that depend on them."""
+    dependents: dict[str, list[str]] = {}
+    for value in values.values():
+        for source in _sources(value):
+            dependents.setdefault(source, []).append(value.id)
+    reached, front = set(changed), list(changed)
+    while front:
+        front = [
+            value_id
+            for source in front
+            for value_id in dependents.get(source, ())
+            if value_id not in reached
+        ]
+        reached.update(front)
+    return reached
+
+
+def _sources(value: ValueSnapshot) -> Iterable[str]:
+    if value.func_id is not None:
+        yield value.func_id
+    for argument in (value.inputs or {}).values():
+        yield from [argument] if isinstance(argument, str) else argument
+
+
+def changed_by(updates: Iterable[Any]) -> set[str]:
+    """Ids of the values and functions that updates, as classes or as the wire has them, change."""
+    ids = set()
+    for update in updates.to_wire() if isinstance(updates, LazyUpdates) else updates:
+        plain = update if isinstance(update, dict) else update.to_wire()
+        for kind, body in plain.items():
+            key = "funcId" if kind in (PutFunc.KIND, RemoveFunc.KIND) else "valueId"
+            ids.add(body.get(key) if isinstance(body, dict) else None)
+    return {each for each in ids if isinstance(each, str)}
+
+
+SUBSCRIBE_TIMEOUT: Final = 5.0
+"""Seconds for the server to hear of a watch; without an answer it begins all the same."""
+
+
+class ActivityFeed:
+    """The activities since the watch began, in order of arrival. One task may read them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._arrived: deque[ActivityV1] = deque()
+        self._arrival: asyncio.Future[None] | None = None
+        """Done once something arrives for the one who waits."""
+
+    def __aiter__(self) -> AsyncIterator[ActivityV1]:
+        return self
+
+    async def __anext__(self) -> ActivityV1:
+        """Return the next activity. Never ends by itself; a cancellation loses none.
+
+        Raises:
+            ClientClosed, NatsUnreachable: the connection is closed, and all that came is read.
+        """
+        while not self._arrived:
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._connection.wait(self._arrival)
+        return self._arrived.popleft()
+
+    async def receive(self, message: Msg) -> None:
+        """Take a message, unless it is of a newer version or malformed."""
+        with suppress(MessageError):
+            self._arrived.append(Activity.decode(message.headers or {}, message.data))
+            if self._arrival is not None and not self._arrival.done():
+                self._arrival.set_result(None)
+
+
+@asynccontextmanager
+async def watching(
+    js: JetStream, subjects: Subjects, change_set: ChangeSet
+) -> AsyncIterator[ActivityFeed]:
+    """Watch a change set while the body runs.
+
+    Plain NATS: activities that are published while the connection is down are lost.
+    """
+    activities = ActivityFeed(js.connection)
+    async with subscribed(js.nc, subjects.activities(change_set), activities.receive):
+        await js.connection.ping(SUBSCRIBE_TIMEOUT)  # nothing published from now on is missed
+        yield activities
+
+
+POLL_INTERVAL: Final = 2.0
+"""Seconds after which the log is read in any case: activities may be lost."""
+
+_ENDS: Final = (ActivityKind.DVU_FINISHED, ActivityKind.DVU_FAILED, ActivityKind.DVU_CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the update of dependent values is."""
+
+    done: int = 0
+    """Values computed so far, of the update that runs."""
+    total: int | None = None
+    """Values that the update may compute; None until one has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement(MissingResults):
+    """A commit whose dependent values are computed, and the values that have no result."""
+
+    commit: int
+    """The last commit of the change set at that moment."""
+
+
+class SettlementWatch:
+    """Watches one change set until what a commit left to be computed is computed."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._change_set = change_set
+        self.commit = 0
+        """The last commit that was read."""
+
+    async def settlement(
+        self, reader: ChangeSetReader, commit: int | None = None, updates: Updates | None = None
+    ) -> Settlement:
+        """Wait until `progress` ends; return what has no result then, as the reader finds it.
+
+        With the `updates` of the commit, values that had failed before it are in `failed_before`.
+        """
+        async for _ in self.progress(commit):
+            pass
+        if updates is None:
+            missing = await read_missing_results(reader)
+        else:
+            missing = await read_missing_results(reader, commit, changed_by(updates))
+        return Settlement(
+            missing.failed,
+            missing.failed_before,
+            missing.blocked,
+            self.commit,
+            affected_blocked=missing.affected_blocked,
+        )
+
+    async def progress(self, commit: int | None = None) -> AsyncIterator[Progress]:
+        """How far the work is, at least once; ends when all that `commit` left is computed.
+
+        Without a commit, the last one counts. What later requests leave to be computed is not
+        waited for. A change set without a log has nothing to compute.
+        """
+        wanted = await self._dirty_sequence(commit)
+        latest = Progress()
+        async with watching(self._js, self._subjects, self._change_set) as activities:
+            while True:
+                yield latest
+                control = await self._last_control()
+                if control is None or control.clean_sequence >= wanted:
+                    return
+                latest = await _next_progress(activities, latest)
+
+    async def _dirty_sequence(self, commit: int | None) -> int:
+        """Up to which sequence an update has to cover requests."""
+        if commit is not None:
+            subject = self._subjects.commits(self._change_set)
+            entry = await self._js.get_message(self._subjects.commits_stream, sequence=commit)
+            if entry is not None and entry.subject == subject:
+                return Commit.decode(entry.headers, entry.payload).control.dirty_sequence
+        control = await self._last_control()
+        return 0 if control is None else control.dirty_sequence
+
+    async def _last_control(self) -> ControlState | None:
+        entry = await self._js.get_message(
+            self._subjects.commits_stream, last_by_subject=self._subjects.commits(self._change_set)
+        )
+        if entry is None:
+            return None
+        self.commit = entry.sequence
+        return Commit.decode(entry.headers, entry.payload).control
+
+
+async def _next_progress(activities: ActivityFeed, latest: Progress) -> Progress:
+    """Progress that differs, or the same once the log is to be read again."""
+    end = asyncio.get_running_loop().time() + POLL_INTERVAL
+    try:
+        async with deadlines.until(end):
+            while True:
+                activity = await anext(activities)
+                current = _progress_in(activity) or latest
+                if current != latest or activity.kind in _ENDS:
+                    return current
+    except TimeoutError:
+        return latest
+
+
+def _progress_in(activity: ActivityV1) -> Progress | None:
+    details = activity.details
+    if activity.kind is ActivityKind.DVU_STARTED:
+        return Progress(0, details["affected"])
+    if activity.kind is ActivityKind.DVU_PROGRESS:
+        return Progress(details["done"], details["of"])
+    return None

@@ -1,0 +1,679 @@
+"""Read a change set without the store: values from any Rebaser, its history from the log.
+
+Read the commit log of a change set, as far back as it is kept.
+
+What applying a branch would change in head, for people and programs that decide on it.
+
+Why a value is what it is: the edits that made it, and what keeps it back.
+
+Send a question over plain NATS until a Rebaser answers it, and put the answer together.
+
+The batch that undoes a commit, as a plan: nothing is enqueued yet.
+"""
+
+import asyncio
+import random
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar
+
+import nats.errors
+from nats.aio.subscription import Subscription
+
+from rebaser_client.display import Columns, arrow_table, html_table, pandas_frame, polars_frame
+from rebaser_client.errors import NoSuchValue, ReadRefused, TooLarge, Unreachable
+from rebaser_core.commits import (
+    Commit,
+    CommitV1,
+    ControlState,
+    RequestOutcome,
+    SettledRequest,
+)
+from rebaser_core.errors import RebaserError, many
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import Delivery, JetStream, Oversized, deadlines, ordered_reader
+from rebaser_core.jetstream.connection import subscribed
+from rebaser_core.messages import Correction, Inline, UpdatesAddress
+from rebaser_core.queries import (
+    ChangedDefinition,
+    ComputedDifference,
+    DefinitionChange,
+    DifferenceQuery,
+    DifferenceQueryV1,
+    DifferenceReply,
+    DifferenceReplyV2,
+    DueUpdate,
+    FailedInput,
+    FunctionSnapshot,
+    ProvenanceEdit,
+    ProvenanceQuery,
+    ProvenanceQueryV1,
+    ProvenanceReply,
+    ProvenanceReplyV1,
+    RevertQuery,
+    RevertQueryV1,
+    RevertReply,
+    ValueSnapshot,
+    ValuesQuery,
+    ValuesQueryV2,
+    ValuesReply,
+    ValuesReplyV3,
+)
+from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
+from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
+from rebaser_core.records import utc_text
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import AnyUpdate
+from rebaser_core.versioning import REPLY_VERSION, MessageType, Versioned
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A settled request, and its commit."""
+
+    commit: int
+    """Sequence of the commit, for `rebaser values --at` and `rebaser revert`."""
+    time: datetime
+    """When the commit was stored, by the server's clock."""
+    request: RequestId
+    outcome: RequestOutcome
+    author: str | None
+    """The author, as the client named it."""
+    by: str
+    """The Rebaser that settled it."""
+    computed: bool
+    """Whether it holds the results of a dependent values update."""
+    recomputes: bool
+    """Whether values have to be recomputed after it."""
+    updates: dict[str, int] | None
+    """How many of each kind were performed; None if the batch lies beside the log."""
+    corrections: tuple[Correction, ...]
+    message: str | None
+    """Why it is dead or refused."""
+    merged: int | None
+    """Where a branch takes head's changes over: the last commit of head's log that it has then."""
+    standing: str | None
+    """Where it closes the change set: applying, applied, abandoned or deleted."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data, for programs."""
+        return {
+            "commit": self.commit,
+            "time": utc_text(self.time),
+            "request": str(self.request),
+            "outcome": self.outcome.value,
+            "author": self.author,
+            "by": self.by,
+            "computed": self.computed,
+            "recomputes": self.recomputes,
+            "updates": self.updates,
+            "corrections": [correction.to_wire() for correction in self.corrections],
+            "message": self.message,
+            "merged": self.merged,
+            "standing": self.standing,
+        }
+
+
+async def read_log(
+    js: JetStream, subjects: Subjects, change_set: ChangeSet, *, after: int = 0, limit: int | None
+) -> list[LogEntry]:
+    """Return the last `limit` requests settled after commit `after`, or all, oldest first.
+
+    As of a moment after the call. Commits that settle no request (a change of owner, a
+    claim) are left out.
+    """
+    entries: deque[LogEntry] = deque(maxlen=limit)
+    reader = ordered_reader(
+        js, subjects.commits_stream, subjects.commits(change_set), opt_start_seq=max(after, 1)
+    )
+    before: ControlState | None = None
+    async with reader:
+        while (delivery := await reader.next(idle_timeout=0)) is not None:
+            commit = Commit.decode(delivery.headers, delivery.payload)
+            if commit.handled is not None and delivery.stream_sequence > after:
+                entries.append(_log_entry(delivery, commit, commit.handled, before))
+            before = commit.control
+    return list(entries)
+
+
+def _log_entry(
+    delivery: Delivery, commit: CommitV1, handled: SettledRequest, before: ControlState | None
+) -> LogEntry:
+    """`before`: the control record that it replaces; None where that is not kept."""
+    known = before or commit.control
+    return LogEntry(
+        commit=delivery.stream_sequence,
+        time=delivery.timestamp,
+        request=handled.id,
+        outcome=handled.outcome,
+        author=handled.author,
+        by=commit.control.owner.partition("/")[0],
+        computed=handled.covers is not None,
+        recomputes=commit.control.dirty_sequence == handled.sequence,
+        updates=_counts(handled.updates),
+        corrections=handled.corrections,
+        message=handled.message,
+        merged=_new(_cursor(commit.control), _cursor(known)),
+        standing=_new(_standing(commit.control), _standing(known)),
+    )
+
+
+def _new(now: T | None, before: T | None) -> T | None:
+    return None if now == before else now
+
+
+def _cursor(control: ControlState) -> int | None:
+    return None if control.branch is None else control.branch.cursor
+
+
+def _standing(control: ControlState) -> str | None:
+    return None if control.closing is None else control.closing.standing
+
+
+def _counts(batch: UpdatesAddress | None) -> dict[str, int] | None:
+    if batch is None:
+        return {}
+    if isinstance(batch, Inline):
+        return dict(Counter(update.KIND for update in batch.inline.updates))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class BranchDifference:
+    """The difference of a branch to head, after a merge of all that head has changed."""
+
+    commit: int
+    """The branch's, as of which it is."""
+    digest: str
+    """With it, `workspaces.apply` applies this difference and no other."""
+    updates: list[AnyUpdate]
+    """The difference as a batch: applied to head, it makes head equal to the branch."""
+    changes: list[ChangedDefinition]
+    """What the branch edited, and what head has there."""
+    computed: list[ComputedDifference] | None
+    """The results that applying the branch now would change, as far as they are known; None if not
+    requested. What head alone has changed is not among them."""
+    behind: int | None
+    """Batches of head that the branch has not followed yet; None: more than head's log holds."""
+    uncomputed: int | None
+    """Values that applying the branch reaches, and whose result is not known yet because the
+    branch or head has it to compute. None: not requested, or an older Rebaser did not say."""
+
+    @classmethod
+    def of(cls, reply: DifferenceReplyV2) -> "BranchDifference":
+        """What a reply says."""
+        return cls(
+            reply.commit,
+            reply.digest,
+            reply.updates,
+            reply.changes,
+            reply.computed,
+            reply.behind,
+            reply.uncomputed,
+        )
+
+    def unknown(self) -> str:
+        """Say how much of the computed difference is not known yet, and why; "" if all is."""
+        if not self.uncomputed:
+            return ""
+        count = many(self.uncomputed, "computed value")
+        verb = "is" if self.uncomputed == 1 else "are"
+        if self.behind == 0:
+            return f"{count} {verb} not known yet: an update of the branch or of head is due"
+        batches = "batches" if self.behind is None else many(self.behind, "batch", "batches")
+        return (
+            f"{count} {verb} not known yet: head has {batches} that the branch has not followed; "
+            "it does at its next request, or at a refresh"
+        )
+
+    def _repr_html_(self) -> str:
+        edits = [(each.name or each.id, each.what, each.head, each.branch) for each in self.changes]
+        results = [
+            (
+                each.name or each.id,
+                "computed",
+                _result(each.head, each.head_status),
+                _result(each.branch, each.branch_status),
+            )
+            for each in self.computed or ()
+        ]
+        headings = "value or function", "what", "head", "branch"
+        return html_table(headings, edits + results, self.unknown())
+
+
+def _result(value: object, status: str | None) -> object:
+    """Return a side of a computed difference for people: its status where it has no value."""
+    return status if status in ("failed", "blocked") else value
+
+
+_ARROW: Final = " → "
+_WORDS: Final = {
+    "definition": "defined as",
+    "value": "set to",
+    "inputs": "computed as",
+    "input": "lost an input, now",
+    "function": "function",
+    "removal": "removed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The edits without which a value would be another one, as of one commit."""
+
+    commit: int
+    value: ValueSnapshot | None
+    """None of a value that was removed; `edits` has the removal."""
+    edits: tuple[ProvenanceEdit, ...]
+    """The latest first."""
+    omitted: int
+    """Edits that are not listed: more than a thousand."""
+    older: int
+    """How many definitions are, at least in part, older than the commits that are kept."""
+    kept_from: int
+    """The commit behind which commits are kept; 0 if all are."""
+    is_whole: bool
+    """Whether all that the value is computed from was looked at: up to 100,000 values."""
+    failed: tuple[FailedInput, ...]
+    """The failed values because of which the value has no result; it may be the value itself."""
+    waits: DueUpdate | None
+    """The update that is to recompute the value; None if it is up to date."""
+
+    @classmethod
+    def of(cls, reply: ProvenanceReplyV1) -> "Provenance":
+        """What a reply says."""
+        return cls(
+            reply.commit,
+            reply.value,
+            tuple(reply.edits),
+            reply.omitted,
+            reply.older,
+            reply.kept_from,
+            reply.is_whole,
+            tuple(reply.failed),
+            reply.waits,
+        )
+
+    def rows(self) -> list[tuple[int, str, str, str, str]]:
+        """Of each change of an edit its commit, time, author, what it did, and the path."""
+        return [row for edit in self.edits for row in self.rows_of(edit)]
+
+    @staticmethod
+    def rows_of(edit: ProvenanceEdit) -> list[tuple[int, str, str, str, str]]:
+        """The rows of one edit."""
+        author = edit.author or ""
+        rows = [
+            (edit.commit, edit.time, author, _what(change), _ARROW.join(change.path))
+            for change in edit.changes
+        ]
+        if edit.omitted:
+            rows.append((edit.commit, edit.time, author, f"and {edit.omitted:,} more changes", ""))
+        return rows
+
+    def notes(self) -> list[str]:
+        """What the edits do not tell, a sentence each."""
+        notes = [f"{_ARROW.join(each.path)} failed: {each.message}" for each in self.failed]
+        if self.waits is not None:
+            notes.append(_waiting(self.waits))
+        if self.omitted:
+            notes.append(f"{self.omitted:,} earlier edits are left out")
+        if self.older:
+            notes.append(
+                f"{self.older:,} of the definitions are older, at least in part, than the commits "
+                + (f"that are kept: those after {self.kept_from}" if self.kept_from else "here")
+            )
+        if not self.is_whole:
+            notes.append("the value is computed from more values than were looked at")
+        return notes
+
+    def _repr_html_(self) -> str:
+        headings = "commit", "time", "author", "what", "path"
+        return html_table(headings, self.rows(), "; ".join(self.notes()))
+
+
+def _what(change: DefinitionChange) -> str:
+    """What an edit did to the first of the path."""
+    words = [change.path[0], _WORDS.get(change.what, change.what), change.after or ""]
+    if change.what in ("value", "function", "input") and change.before is not None:
+        words.append(f"(was {change.before})")
+    return " ".join(filter(None, words))
+
+
+def _waiting(due: DueUpdate) -> str:
+    text = "it may be of earlier inputs: "
+    text += "an update is due" if due.update is None else f"update {due.update} is under way"
+    if due.commit is not None:
+        text += f" since commit {due.commit}, {due.since}"
+    return text + (f"; it failed {due.failures} times in a row" if due.failures else "")
+
+
+FIRST_PART_TIMEOUTS: Final = (3.0, 10.0, 60.0)
+"""Seconds until the first part of an answer, each time that it is asked for: who was asked may
+have died, and a large change set has to be loaded first."""
+NEXT_PART_TIMEOUT: Final = 60.0
+"""Seconds from one part to the next."""
+
+_NO_RESPONDERS: Final = "503"
+_DECODE_IN_THREAD: Final = 512 * 1024
+"""Octets of a reply from which it is decoded in a thread."""
+
+QueryT = TypeVar("QueryT", bound=Versioned)
+ReplyT = TypeVar("ReplyT", bound=Versioned)
+
+
+class RebaserBusy(RebaserError):
+    """A Rebaser could not answer now: too many questions wait there, or NATS has no leader."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        """`seconds`: after which to ask again."""
+        super().__init__(message)
+        self.seconds: Final = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySender(Generic[QueryT, ReplyT]):
+    """Sends questions of one kind; each call may be cancelled and repeated."""
+
+    js: JetStream
+    query: MessageType[QueryT]
+    reply: MessageType[ReplyT]
+    content_type: str
+    error_in: Callable[[ReplyT], str | None]
+    """Why a reply is no answer."""
+    is_followed: Callable[[ReplyT], bool] = lambda _: False
+    """Whether another reply follows."""
+
+    async def ask(self, subject: str, query: QueryT) -> list[ReplyT]:
+        """Return all parts of the reply, of any Rebaser that replies in time.
+
+        Raises:
+            Unreachable: no Rebaser answered in time, or all were too busy.
+            TooLarge: the question does not fit into a message.
+            ReadRefused: a Rebaser answered, and said why it does not tell.
+        """
+        loop = asyncio.get_running_loop()
+        end, busy = loop.time() + sum(FIRST_PART_TIMEOUTS), 0
+        patience = iter(FIRST_PART_TIMEOUTS)
+        wait = next(patience)
+        while True:
+            try:
+                return await self._ask_once(subject, query, wait)
+            except TimeoutError:
+                wait = next(patience, 0.0)
+                if not wait:
+                    raise Unreachable("no Rebaser answered: not in time") from None
+            except RebaserBusy as error:
+                pause = error.seconds * 2 ** min(busy, 4) * (0.5 + random.random())
+                busy += 1
+                if loop.time() + pause > end:
+                    raise Unreachable(f"no Rebaser answered: {error}") from error
+                await self.js.connection.sleep(pause)
+
+    async def _ask_once(self, subject: str, query: QueryT, patience: float) -> list[ReplyT]:
+        headers, payload = self.query.encode(query, self.content_type)
+        headers[REPLY_VERSION] = str(self.reply.current.VERSION)
+        headers[ACCEPTS_PIECES], headers[PATIENCE_HEADER] = "1", str(patience)
+        nc = self.js.nc
+        inbox = nc.new_inbox()
+        try:
+            self.js.message_limits.check(subject, payload, headers, inbox)
+            async with subscribed(nc, inbox) as subscription:
+                await nc.publish(subject, payload, reply=inbox, headers=headers)
+                return await self._receive(subscription, patience)
+        except TimeoutError:  # nats-py's are errors of its own as well
+            raise
+        except Oversized as error:
+            raise TooLarge(f"the question is too large: {error}") from error
+        except (nats.errors.Error, OSError) as error:
+            self.js.connection.guard()
+            raise Unreachable(f"no Rebaser answered: {error}") from error
+
+    async def _receive(self, subscription: Subscription, patience: float) -> list[ReplyT]:
+        replies: list[ReplyT] = []
+        assembly, waits = ReplyAssembly(), patience
+        while not replies or self.is_followed(replies[-1]):
+            async with deadlines.within(waits):
+                message = await subscription.next_msg(timeout=None)
+            waits = NEXT_PART_TIMEOUT
+            headers = message.headers or {}
+            if headers.get("Status") == _NO_RESPONDERS:
+                raise Unreachable("no Rebaser is there to answer")
+            whole = assembly.add(headers, message.data)
+            if whole is None:
+                continue
+            reply = await self._decode(*whole)
+            error = self.error_in(reply)
+            if error is not None and RETRY_AFTER in headers:
+                raise RebaserBusy(error, parse_seconds(headers, RETRY_AFTER, 1.0))
+            if error is not None:
+                raise ReadRefused(error)
+            replies.append(reply)
+        return replies
+
+    async def _decode(self, headers: Mapping[str, Any], payload: bytes) -> ReplyT:
+        if len(payload) < _DECODE_IN_THREAD:
+            return self.reply.decode(headers, payload)
+        return await asyncio.to_thread(self.reply.decode, headers, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class RevertPlan:
+    """A batch that reverts a commit, if it is applied to the state as of `now`."""
+
+    commit: int
+    now: int
+    updates: list[AnyUpdate]
+    """None if there is nothing to undo."""
+    skipped: list[str] = field(default_factory=list)
+    """Ids of values and functions that a later commit changed, and that stay as they are."""
+
+
+_SHOWN: Final = 5
+"""Values that the text of a set shows at most."""
+
+
+class ValueSet(Mapping[str, ValueSnapshot]):
+    """Values by id and by name, all of them as of `commit`. Iterating gives ids."""
+
+    def __init__(
+        self,
+        commit: int,
+        values: list[ValueSnapshot],
+        missing: list[str],
+        *,
+        may_be_stale: bool | None,
+    ) -> None:
+        self.commit = commit
+        self.may_be_stale = may_be_stale
+        """Whether an update of the change set's computed values was due or running by then: what
+        they are may be of earlier inputs. None: a Rebaser of an older release does not say."""
+        self.missing = missing
+        """Names and ids that were asked for and are not there."""
+        self._by_id = {str(value.id): value for value in values}
+        self._by_name = {value.name: value for value in values if value.name is not None}
+
+    def __getitem__(self, key: str) -> ValueSnapshot:
+        found = self._by_id.get(key)
+        return self._by_name[key] if found is None else found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_id)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __repr__(self) -> str:
+        shown = [f"{v.name or v.id}={v.value!r:.40}" for v in islice(self.values(), _SHOWN)]
+        more = ["…"] if len(self) > _SHOWN else []
+        listed = ", ".join([*shown, *more])
+        return f"<ValueSet of {many(len(self), 'value')} as of commit {self.commit}: {listed}>"
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`, a row for each value. Raises `MissingPackage` without pandas."""
+        return pandas_frame(self._columns())
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table`, a row for each value. Raises `MissingPackage` without pyarrow."""
+        return arrow_table(self._columns())
+
+    def to_polars(self) -> Any:
+        """A `polars.DataFrame`. Raises `MissingPackage` without Polars or pyarrow."""
+        return polars_frame(self._columns())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table for programs that take Arrow. Raises `MissingPackage` without pyarrow."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _columns(self) -> Columns:
+        names = ("name", "value", "status", "message", "id")
+        return {name: [getattr(value, name) for value in self.values()] for name in names}
+
+    def _repr_html_(self) -> str:
+        rows = [(v.name or v.id, v.value, v.status, v.message) for v in self.values()]
+        note = f"as of commit {self.commit}" + (", may be stale" if self.may_be_stale else "")
+        return html_table(("value", "is", "status", "message"), rows, note)
+
+
+class ChangeSetReader:
+    """Reads one change set. Every call may be cancelled and repeated; none changes anything."""
+
+    def __init__(
+        self, js: JetStream, subjects: Subjects, change_set: ChangeSet, content_type: str
+    ) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._change_set = change_set
+        self._content_type = content_type
+
+    async def values(
+        self, *names: str, inputs: int = 0, dependents: int = 0, at: int | None = None
+    ) -> ValueSet:
+        """The values of these names or ids, or all, and so many levels of what is around them.
+
+        All are as of one commit: `at`, or the last one when the query arrived, so that a client
+        that has the reply to a request reads the request's effect.
+
+        Raises:
+            Unreachable: no Rebaser answered in time, or all were too busy.
+            TooLarge: so many names do not fit into a question.
+            ReadRefused: one did, and said why not: the past is not kept so long, or it
+                is too much for an answer: fewer at a time, or from the store.
+        """
+        replies = await self._ask_values(
+            which=[*names], inputs=inputs, dependents=dependents, at=at
+        )
+        values = [value for reply in replies for value in reply.values]
+        last = replies[-1]
+        return ValueSet(last.commit, values, last.missing, may_be_stale=last.due)
+
+    async def functions(self, *names: str) -> list[FunctionSnapshot]:
+        """The functions of these names or ids that there are, or all, as of the last commit.
+
+        Several may have one name.
+
+        Raises:
+            Unreachable, TooLarge: as `values`.
+            ReadRefused: the Rebaser is of an older release, or they are too much for an answer.
+        """
+        replies = await self._ask_values(which=[*names], functions=True)
+        return [function for reply in replies for function in reply.functions or ()]
+
+    async def _ask_values(self, **fields: Any) -> list[ValuesReplyV3]:
+        query = ValuesQueryV2(
+            id=RequestId(),
+            workspace_id=self._change_set.workspace_id,
+            change_set_id=self._change_set.change_set_id,
+            **fields,
+        )
+        sender = QuerySender(
+            self._js,
+            ValuesQuery,
+            ValuesReply,
+            self._content_type,
+            lambda reply: reply.error,
+            lambda reply: reply.more,
+        )
+        return await sender.ask(self._subjects.values(self._change_set), query)
+
+    async def log(self, *, after: int = 0, last: int | None = None) -> list[LogEntry]:
+        """The requests settled behind commit `after`, or the `last` so many, oldest first."""
+        return await read_log(self._js, self._subjects, self._change_set, after=after, limit=last)
+
+    async def why(self, name: str, *, at: int | None = None) -> Provenance:
+        """The edits that made the value of this name or id what it is, as of `at` or now.
+
+        What made it before the commits that are kept is not known: see `Provenance.older`.
+
+        Raises:
+            NoSuchValue: there is none, nor was there one among the commits that are kept.
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: one did, and said why not: the past is not kept so long.
+        """
+        query = ProvenanceQueryV1(
+            id=RequestId(),
+            workspace_id=self._change_set.workspace_id,
+            change_set_id=self._change_set.change_set_id,
+            value=name,
+            at=at,
+        )
+        sender = QuerySender(
+            self._js,
+            ProvenanceQuery,
+            ProvenanceReply,
+            self._content_type,
+            lambda reply: None if reply.is_missing else reply.error,
+        )
+        [reply] = await sender.ask(self._subjects.provenance(self._change_set), query)
+        if reply.is_missing:
+            raise NoSuchValue(reply.error or f"there is no value {name!r}")
+        return Provenance.of(reply)
+
+    async def difference(self, *, computed: bool = False) -> BranchDifference:
+        """What applying the branch would change in head, as of its last commit and head's.
+
+        With `computed`, the results that differ as well, as far as they are computed.
+
+        Raises:
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: one did, and said why not: the change set is no branch, no Rebaser has
+                taken it up yet, or the difference is too large for an answer.
+        """
+        query = DifferenceQueryV1(
+            id=RequestId(),
+            workspace_id=self._change_set.workspace_id,
+            change_set_id=self._change_set.change_set_id,
+            computed=computed,
+        )
+        sender = QuerySender(
+            self._js, DifferenceQuery, DifferenceReply, self._content_type, lambda r: r.error
+        )
+        [reply] = await sender.ask(self._subjects.differences(self._change_set), query)
+        return BranchDifference.of(reply)
+
+    async def plan_revert(self, commit: int, *, force: bool = False) -> RevertPlan:
+        """The batch that undoes `commit`; enqueue its `updates` to have it done.
+
+        What a later commit changed again stays, and is in `skipped`; with `force` it is undone.
+
+        Raises:
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: one did, and said why not: there is no such commit, it changed no
+                definition, or the past is not kept so long.
+        """
+        query = RevertQueryV1(
+            id=RequestId(),
+            workspace_id=self._change_set.workspace_id,
+            change_set_id=self._change_set.change_set_id,
+            commit=commit,
+            force=force,
+        )
+        sender = QuerySender(
+            self._js, RevertQuery, RevertReply, self._content_type, lambda r: r.error
+        )
+        [reply] = await sender.ask(self._subjects.reverts(self._change_set), query)
+        return RevertPlan(commit, reply.now, reply.updates, [*map(str, reply.skipped)])

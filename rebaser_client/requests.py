@@ -1,0 +1,648 @@
+"""Store requests and learn their outcomes: the base of the whole client.
+
+Repeat a request to NATS until the server answers, or the time is over.
+
+The two publishes that make a request: the request itself, then its change set's task.
+
+Rules C1 and C2 of the protocol; clients and Rebasers enqueue through this module.
+
+Where answers arrive: one subscription for all requests of a client.
+
+A batch becomes a request: it lies inside when it is small, else in the bucket of batches.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
+from typing import Any, Final, Self, TypeVar
+
+from blake3 import blake3
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from pydantic import TypeAdapter, ValidationError
+
+from rebaser_client.errors import (
+    ClientClosed,
+    NotConfirmed,
+    OutcomeUnknown,
+    QueueFull,
+    ReadRefused,
+    TooLarge,
+    Unreachable,
+)
+from rebaser_client.plain_values import plain
+from rebaser_client.registry import WorkspaceCheck
+from rebaser_core import trace_context
+from rebaser_core.errors import MalformedMessage, MessageError
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
+from rebaser_core.jetstream import (
+    Full,
+    JetStream,
+    JetStreamError,
+    NatsUnreachable,
+    ObjectStore,
+    SubjectFull,
+    Unavailable,
+    Unsendable,
+)
+from rebaser_core.jetstream.connection import subscribed
+from rebaser_core.jetstream.deadlines import Backoff
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    EnqueueUpdatesResponse,
+    EnqueueUpdatesResponseV2,
+    Inline,
+    ObjectRef,
+    OutcomeQuery,
+    OutcomeQueryV1,
+    OutcomeReply,
+    OutcomeReplyV2,
+    RequestState,
+    UpdatesAddress,
+    UpdatesBatch,
+    UpdatesBatchV3,
+    encode_inline_request,
+)
+from rebaser_core.messages import InlineBatch as Shipped
+from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import AnyUpdate, BatchLimits, LazyUpdates, UpdateSequence, size_violation
+from rebaser_core.versioning import (
+    MESSAGE_ID,
+    REPLY_INBOX,
+    REPLY_VERSION,
+    REQUEST_DIGEST,
+    announced_id,
+    first_error,
+)
+
+BACKOFF: Final = Backoff(0.05, 2.0)
+
+T = TypeVar("T")
+
+
+async def retry(
+    call: Callable[[], Awaitable[T]],
+    retry_for: float,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> T:
+    """Repeat `call` until the server answers, a `pause` after each failure; return its result.
+
+    Raises:
+        NatsUnreachable, Unavailable: the server did not answer for `retry_for` seconds.
+        JetStreamError: any other error, at once, since a retry cannot help.
+    """
+    clock = asyncio.get_running_loop().time
+    end, attempts = clock() + retry_for, 0
+    while True:
+        try:
+            return await call()
+        except (NatsUnreachable, Unavailable):
+            if clock() >= end:
+                raise
+        attempts += 1
+        await pause(BACKOFF.delay(attempts))
+
+
+RETRY_FOR: Final = 60.0
+"""Seconds in which an unanswered publish is tried again: the retry horizon H."""
+
+_DIGEST_BYTES: Final = 16  # octets of the digest in a message id
+_FULL: Final = (
+    "; NATS is connected and does not confirm what it is sent: its disk may be full, which "
+    "`rebaser doctor` and the log of the Rebasers say"
+)
+
+DIGEST_BYTES: Final = 4
+"""Bytes of a request's digest: of 4,000 million requests that have another one's id, about one
+passes for that other one."""
+
+
+async def publish_request(
+    js: JetStream,
+    subjects: Subjects,
+    change_set: ChangeSet,
+    headers: Mapping[str, str],
+    payload: bytes,
+    *,
+    retry_for: float = RETRY_FOR,
+    tasks: "TaskPublisher | None" = None,
+) -> int:
+    """Store a request and see to it that a task for it exists; its stream sequence.
+
+    `tasks` is for who may store several for one change set at a time.
+
+    Repeated with the same `Nats-Msg-Id`, see `message_id`, it is stored once. Cancelled or
+    failed, the request may be stored, with or without its task; the reconcilers find it.
+
+    Raises:
+        NotConfirmed: request or task not confirmed for `retry_for` seconds.
+        QueueFull: refused, and not stored by an earlier try either.
+        TooLarge: it does not fit into a message; nothing was sent.
+    """
+    request_id = announced_id(headers) or ""
+    with trace_context.span("rebaser enqueue", change_set, "PRODUCER", request=request_id) as span:
+        if span is not None:
+            headers = trace_context.inject(headers)
+        tasks = tasks or TaskPublisher.using(js, subjects, retry_for)
+        sequence = await _store(js, subjects, change_set, headers, payload, retry_for)
+        if not await tasks.ensure(change_set):
+            raise NotConfirmed(f"request {request_id} is stored, but its task is not confirmed")
+        return sequence
+
+
+def message_id(request_id: object, change_set: ChangeSet, payload: bytes) -> str:
+    """Return the message id by which the server recognises a repetition of the request.
+
+    The server remembers message ids for the whole stream, so a message with the id of another
+    one counts as its repetition, even for another change set. Only a client that knows the
+    request can compute this id.
+    """
+    digest = blake3(f"{change_set}:".encode() + payload).hexdigest(_DIGEST_BYTES)
+    return f"{request_id}.{digest}"
+
+
+def request_digest(payload: bytes) -> str:
+    """Return the digest that sets a request that is sent again apart from another of its id."""
+    return blake3(payload).hexdigest(DIGEST_BYTES)
+
+
+async def _store(
+    js: JetStream,
+    subjects: Subjects,
+    change_set: ChangeSet,
+    headers: Mapping[str, str],
+    payload: bytes,
+    retry_for: float,
+) -> int:
+    subject = subjects.requests(change_set)
+    try:
+        ack = await retry(
+            lambda: js.publish(subject, payload, headers=headers, message_id=headers[MESSAGE_ID]),
+            retry_for,
+            js.connection.sleep,
+        )
+    except Full as error:  # the server looks for the id first
+        raise queue_full_error(f"request {announced_id(headers)} of {change_set}", error) from error
+    except Unsendable as error:
+        raise TooLarge(f"request {announced_id(headers)}: {error}") from error
+    except JetStreamError as error:
+        # Stored or not, a task harms nothing and the request may need it (C2).
+        await ensure_task(js, subjects, change_set, retry_for=BACKOFF.longest)
+        why = f"{error}{_FULL if js.connection.is_connected else ''}"
+        raise NotConfirmed(f"request {announced_id(headers)}: {why}") from error
+    return ack.sequence
+
+
+def queue_full_error(what: str, error: Full) -> QueueFull:
+    """Return the error for a caller whose request the full queue, or a full NATS, refused."""
+    if error.is_out_of_room:
+        return QueueFull(f"{what} is not stored: {error}. Enqueue it again once there is room")
+    whose = "its change set has" if isinstance(error, SubjectFull) else "all change sets have"
+    return QueueFull(
+        f"{what} is not stored: {whose} as much waiting as the server takes "
+        f"({error.description}). Enqueue it again, later, under the same or a new id"
+    )
+
+
+async def ensure_task(
+    js: JetStream, subjects: Subjects, change_set: ChangeSet, *, retry_for: float = 10.0
+) -> bool:
+    """See to it that the change set has a task; False if that is not certain.
+
+    Never with a message id: one that the server remembers would suppress a task that
+    is needed (S-2).
+    """
+    try:
+        await retry(lambda: js.publish(subjects.task(change_set)), retry_for, js.connection.sleep)
+    except SubjectFull:  # there is one: what we wanted
+        return True
+    except JetStreamError:
+        return False
+    return True
+
+
+class TaskPublisher:
+    """Publishes tasks of change sets; concurrent calls for the same one share a publish.
+
+    A call is answered by a publish that began after the call (C2). So the calls that come while
+    a publish is under way wait for the next one.
+    """
+
+    def __init__(self, publish: Callable[[ChangeSet], Awaitable[bool]]) -> None:
+        self._publish = publish
+        self._flights: dict[ChangeSet, _SingleFlight] = {}
+
+    @classmethod
+    def using(cls, js: JetStream, subjects: Subjects, retry_for: float) -> Self:
+        """By `ensure_task`."""
+        return cls(partial(ensure_task, js, subjects, retry_for=retry_for))
+
+    async def ensure(self, change_set: ChangeSet) -> bool:
+        """Publish the task; return whether it is certain. A cancellation affects this call only."""
+        rounds = self._flights.setdefault(change_set, _SingleFlight())
+        rounds.waiters += 1
+        needed = rounds.started + 1
+        try:
+            while rounds.finished < needed:
+                if rounds.done is None:
+                    await self._begin(change_set, rounds)
+                else:
+                    await rounds.done.wait()
+            return rounds.confirmed
+        finally:
+            rounds.waiters -= 1
+            if not rounds.waiters:
+                del self._flights[change_set]
+
+    async def _begin(self, change_set: ChangeSet, rounds: "_SingleFlight") -> None:
+        rounds.started += 1
+        rounds.done = end = asyncio.Event()
+        try:
+            rounds.confirmed = await self._publish(change_set)
+            rounds.finished = rounds.started  # else another of the calls that wait begins
+        finally:
+            rounds.done = None
+            end.set()
+
+
+@dataclass(slots=True)
+class _SingleFlight:
+    """The publishes of one change set's task, one after the other, while a caller waits for one."""
+
+    waiters: int = 0
+    started: int = 0
+    finished: int = 0
+    """The last that was answered."""
+    confirmed: bool = False
+    done: asyncio.Event | None = None
+    """Of the one under way."""
+
+
+_Key = tuple[ChangeSet, RequestId, str]
+"""Change set, id and digest of a request. An id belongs to its change set: others may have it, too.
+A second request of one change set and id is refused, which is no answer to the first."""
+
+
+class ReplyInbox:
+    """Hands each response to the one who waits for that request of that change set."""
+
+    def __init__(self, inbox: str) -> None:
+        self.inbox_root = inbox
+        self._pending: dict[_Key, list[asyncio.Future[EnqueueUpdatesResponseV2]]] = {}
+
+    def expect(
+        self, change_set: ChangeSet, request_id: RequestId, digest: str
+    ) -> asyncio.Future[EnqueueUpdatesResponseV2]:
+        """Return the future response. Call it before sending the request; cancel to stop waiting.
+
+        Each call for the same request returns a future of its own.
+        """
+        future: asyncio.Future[EnqueueUpdatesResponseV2]
+        future = asyncio.get_running_loop().create_future()
+        key = change_set, request_id, digest
+        self._pending.setdefault(key, []).append(future)
+        future.add_done_callback(lambda done: self._forget(key, done))
+        return future
+
+    def _forget(self, key: _Key, future: asyncio.Future[EnqueueUpdatesResponseV2]) -> None:
+        waiting = self._pending[key]
+        waiting.remove(future)
+        if not waiting:
+            del self._pending[key]
+
+    def close(self) -> None:
+        """End every wait for a response: none comes any more."""
+        for future in [each for waiting in self._pending.values() for each in waiting]:
+            if not future.done():
+                future.set_exception(ClientClosed())
+                future.exception()  # it may be awaited, and need not be
+
+    def address(self, request_id: RequestId, digest: str) -> str:
+        return f"{self.inbox_root}.{request_id}-{digest}"
+
+    async def receive(self, message: Msg) -> None:
+        """Take a reply; an unreadable one is dropped."""
+        with suppress(MessageError):
+            headers = message.headers or {}
+            response = EnqueueUpdatesResponse.decode(headers, message.data)
+            if trace_context.is_on():
+                _trace_reply(headers, response)
+            change_set = ChangeSet(response.workspace_id, response.change_set_id)
+            digest = message.subject.rpartition("-")[2]
+            for future in self._pending.get((change_set, response.id, digest), ()):
+                if not future.done():
+                    future.set_result(response)
+
+
+def _trace_reply(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2) -> None:
+    """That it came, in the trace that it belongs to."""
+    trace_context.start_span(
+        "rebaser reply received",
+        ChangeSet(response.workspace_id, response.change_set_id),
+        "CONSUMER",
+        parent=trace_context.context_of(headers),
+        request=str(response.id),
+    ).end()
+
+
+@asynccontextmanager
+async def receiving_replies(nc: Client) -> AsyncIterator[ReplyInbox]:
+    """Answers arrive for as long as the body runs."""
+    replies = ReplyInbox(nc.new_inbox())
+    async with subscribed(nc, f"{replies.inbox_root}.*", replies.receive):
+        try:
+            yield replies
+        finally:
+            replies.close()
+
+
+Reply = Awaitable[EnqueueUpdatesResponseV2]
+
+OUTCOME_POLLS: Final = (1.0, 10.0, 20.0, 40.0)
+OUTCOME_POLL_INTERVAL: Final = 60.0
+"""Seconds without a reply after which the task is looked after (C3) and the outcome asked for:
+ever more, since a request behind many others waits for long, and so do those who asked."""
+
+OUTCOME_TIMEOUT: Final = 10.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """How one client makes its requests."""
+
+    content_type: str
+    author: str | None
+    """Who sends them, for the log of commits and the registry."""
+    retry_for: float
+    """Seconds in which a publish without a reply is repeated."""
+
+
+class RequestSender:
+    """Sends the requests of one client."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        replies: ReplyInbox,
+        options: RequestOptions,
+        workspace_check: WorkspaceCheck,
+    ) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._replies = replies
+        self._options = options
+        self._workspace_check = workspace_check
+        self._tasks = TaskPublisher.using(js, subjects, options.retry_for)
+
+    async def send(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
+        """As `publish_request`."""
+        await publish_request(
+            self._js,
+            self._subjects,
+            change_set,
+            headers | {MESSAGE_ID: message_id(headers[MESSAGE_ID], change_set, payload)},
+            payload,
+            retry_for=self._options.retry_for,
+            tasks=self._tasks,
+        )
+
+    async def send_with_reply(
+        self,
+        change_set: ChangeSet,
+        request_id: RequestId,
+        headers: dict[str, str],
+        payload: bytes,
+    ) -> Reply:
+        """Send the request as `send` does; return the response to await: it comes once.
+
+        Awaiting it raises `OutcomeUnknown` if the request was handled so long ago that no
+        Rebaser remembers it.
+        """
+        digest = request_digest(payload)
+        answer = self._replies.expect(change_set, request_id, digest)
+        try:
+            inbox = self._replies.address(request_id, digest)
+            await self.send(change_set, {**headers, REPLY_INBOX: inbox}, payload)
+        except BaseException:
+            answer.cancel()
+            raise
+        return self._await_reply(change_set, request_id, digest, answer)
+
+    async def send_command(self, request: ChangeSetRequestV2) -> EnqueueUpdatesResponseV2:
+        """Ask something of a change set as a whole; its final answer.
+
+        Raises:
+            NotInWorkspace: it is another workspace's; nothing was sent.
+        """
+        change_set = ChangeSet(request.workspace_id, request.change_set_id)
+        await self._workspace_check.check(change_set)
+        request = request.model_copy(update={"by": self._options.author})
+        headers, payload = ChangeSetRequest.encode(request, self._options.content_type)
+        return await (await self.send_with_reply(change_set, request.id, headers, payload))
+
+    async def outcome(
+        self, change_set: ChangeSet, request_id: RequestId, digest: str = ""
+    ) -> OutcomeReplyV2:
+        """What became of a request; changes nothing.
+
+        With its digest, it is refused if its id was another request's.
+
+        Raises:
+            Unreachable: no Rebaser answered, or one that was too busy to look.
+            ReadRefused: one did, and said why it does not tell.
+        """
+        query = OutcomeQueryV1(
+            id=request_id,
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+        )
+        headers, payload = OutcomeQuery.encode(query, self._options.content_type)
+        headers[REPLY_VERSION] = str(OutcomeReply.current.VERSION)
+        headers[REPLY_TIMEOUT] = str(OUTCOME_TIMEOUT)
+        if digest:
+            headers[REQUEST_DIGEST] = digest
+        try:
+            answer = await self._js.connection.request(
+                self._subjects.outcomes(change_set),
+                payload,
+                headers=headers,
+                timeout=OUTCOME_TIMEOUT,
+            )
+        except JetStreamError as error:
+            raise Unreachable(f"no Rebaser answered: {error}") from error
+        reply = OutcomeReply.decode(answer.headers or {}, answer.data)
+        if reply.error is None:
+            return reply
+        if RETRY_AFTER in (answer.headers or {}):
+            raise Unreachable(f"no Rebaser answered: {reply.error}")
+        raise ReadRefused(reply.error)
+
+    async def _await_reply(
+        self,
+        change_set: ChangeSet,
+        request_id: RequestId,
+        digest: str,
+        answer: asyncio.Future[EnqueueUpdatesResponseV2],
+    ) -> EnqueueUpdatesResponseV2:
+        """Wait for the reply, and now and then ask for it: it is plain NATS and may be lost.
+
+        None will come, either, if the request was sent before and is handled already.
+        """
+        self._js.connection.guard()
+        unknown = 0
+        try:
+            for patience in chain(OUTCOME_POLLS, repeat(OUTCOME_POLL_INTERVAL)):
+                done, _ = await asyncio.wait([answer], timeout=patience)
+                ask = partial(self._ask, change_set, request_id, digest)
+                known = None if done else await self._look_after(ask, answer)
+                if answer.done():
+                    return answer.result()
+                if known is not None:
+                    if known.response is not None:
+                        return known.response
+                    unknown += known.state is RequestState.UNKNOWN
+                if unknown > 1:  # once may be a replica that lags behind
+                    raise OutcomeUnknown(f"request {request_id} is not known any more")
+            raise AssertionError("there is always another ask")
+        finally:
+            answer.cancel()
+
+    async def _look_after(
+        self,
+        ask: Callable[[], Coroutine[Any, Any, OutcomeReplyV2 | None]],
+        answer: asyncio.Future[Any],
+    ) -> OutcomeReplyV2 | None:
+        """See to the task (C3) and `ask` for the outcome, until `answer` is there.
+
+        None if it came first, or no Rebaser told: those that are busy take long to.
+        """
+        asking = asyncio.create_task(ask(), name="ask for an outcome")
+        try:
+            await asyncio.wait([answer, asking], return_when=asyncio.FIRST_COMPLETED)
+            return None if answer.done() else asking.result()
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _ask(
+        self, change_set: ChangeSet, request_id: RequestId, digest: str
+    ) -> OutcomeReplyV2 | None:
+        await ensure_task(self._js, self._subjects, change_set)
+        with suppress(Unreachable):
+            return await self.outcome(change_set, request_id, digest)
+        return None
+
+
+Updates = Sequence[AnyUpdate | Mapping[str, Any]]
+"""Updates as classes of `rebaser_core.updates`, or as the wire has them. The values of the latter
+may be what `plain_values` makes JSON of."""
+
+INLINE_UPDATES: Final = 500
+"""A batch of more updates is not inline, however short they are."""
+
+INLINE_BYTES: Final = 64 * 1024
+"""A batch that takes more bytes is not inline."""
+
+_UPDATES: Final[TypeAdapter[Sequence[AnyUpdate]]] = TypeAdapter(UpdateSequence)
+
+
+async def encode_request(
+    bucket: ObjectStore,
+    request_id: RequestId,
+    change_set: ChangeSet,
+    origin: ChangeSetId | None,
+    updates: Updates,
+    content_type: str,
+    limits: BatchLimits,
+) -> tuple[dict[str, str], bytes]:
+    """Headers and payload of the request to apply `updates`, stored first if they are many.
+
+    Raises:
+        MalformedMessage: they are no updates; nothing was sent.
+        TooLarge: they are beyond a limit; nothing was sent.
+        NotConfirmed, QueueFull: the batch is not stored, perhaps, or surely.
+    """
+    if len(updates) <= INLINE_UPDATES:
+        batch = validate(updates)
+    else:  # in a thread, since it would hold up the connection, too
+        batch = await asyncio.to_thread(validate, updates)
+    complaint = limits.violation(batch, len(batch))
+    if complaint is not None:
+        raise TooLarge(f"request {request_id}: {complaint}")
+    if len(batch) <= INLINE_UPDATES:
+        encoded = encode_inline_request(request_id, change_set, origin, batch, content_type)
+        if len(encoded[1]) <= INLINE_BYTES:  # so is the batch in it: most need no second look
+            return encoded
+    try:
+        address = await store_batch(bucket, request_id, batch, content_type, limits.batch_bytes)
+    except Full as error:
+        raise queue_full_error(f"the batch of request {request_id}", error) from error
+    except JetStreamError as error:
+        raise NotConfirmed(f"the batch of request {request_id}: {error}") from error
+    request = EnqueueUpdatesRequestV1(
+        id=request_id,
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        updates_address=address,
+        from_change_set_id=origin,
+    )
+    return EnqueueUpdatesRequest.encode(request, content_type)
+
+
+def validate(updates: Updates) -> Sequence[AnyUpdate]:
+    """The updates as classes, or as they are if they are known to be valid.
+
+    Raises:
+        MalformedMessage: they are no updates.
+    """
+    if not isinstance(updates, list) and isinstance(updates, LazyUpdates):
+        return updates
+    try:
+        return _UPDATES.validate_python(list(updates))
+    except ValidationError:  # most are plain, and are not looked at twice
+        made = [plain(each) if isinstance(each, Mapping) else each for each in updates]
+    try:
+        return _UPDATES.validate_python(made)
+    except ValidationError as error:
+        raise MalformedMessage(f"updates: {first_error(error)}") from error
+
+
+async def store_batch(
+    bucket: ObjectStore,
+    request_id: RequestId,
+    updates: Sequence[AnyUpdate],
+    content_type: str,
+    max_bytes: int = BatchLimits().batch_bytes,
+) -> UpdatesAddress:
+    """Store the batch if it is large; its address either way. May be repeated.
+
+    An object is named by the BLAKE3 of its bytes, which hold the request's id: it
+    belongs to this request alone, and is the same when the request is sent again.
+
+    Raises:
+        TooLarge: it takes more than `max_bytes` bytes; nothing was stored.
+    """
+    if len(updates) <= INLINE_UPDATES:
+        payload = encode_batch(request_id, updates, content_type)
+        if len(payload) <= INLINE_BYTES:
+            return Inline(inline=Shipped(updates=updates))
+    else:  # in a thread, since it would hold up the connection, too
+        payload = await asyncio.to_thread(encode_batch, request_id, updates, content_type)
+    if len(payload) > max_bytes:
+        raise TooLarge(f"request {request_id}: {size_violation(len(payload), max_bytes)}")
+    name = blake3(payload).hexdigest()
+    await bucket.put_once(name, payload)
+    return ObjectRef(object=name)
+
+
+def encode_batch(request_id: RequestId, updates: Sequence[AnyUpdate], content_type: str) -> bytes:
+    listed, table = updates.split() if isinstance(updates, LazyUpdates) else (updates, None)
+    batch = UpdatesBatchV3(id=request_id, updates=listed, table=table)
+    return UpdatesBatch.encode(batch, content_type)[1]
