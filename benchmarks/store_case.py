@@ -16,7 +16,7 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import AnyUpdate, PutValue, SetValue
 from rebaser_core.versioning import MESSAGE_ID
-from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.state import Retention
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.ownership.acquisition import acquire_ownership

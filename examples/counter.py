@@ -22,9 +22,7 @@ from typing import Any, Protocol
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import Correction
 from rebaser_core.updates import AnyUpdate
-from rebaser_server.commit_log.content import Batch, Checkpoint, Content
-from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_machine import Snapshot
+from rebaser_server.commit_log.state import Batch, Checkpoint, Content, Snapshot, State
 from rebaser_server.files import SharedFiles
 from rebaser_server.processor.application import Application
 from rebaser_server.runtime.tasks import Shutdown

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from rebaser_core.jetstream import JetStream, ordered_reader
-from rebaser_server.commit_log.commit_messages import UNFINISHED, UNSAVED
+from rebaser_server.commit_log.log import UNFINISHED, UNSAVED
 
 MAX_ENTRIES: Final = 10_000
 """Commits read in one scan: about a quarter of a second of processor time."""

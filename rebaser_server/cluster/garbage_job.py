@@ -7,8 +7,8 @@ import structlog
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
+from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
-from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.files import OrphanFiles
 from rebaser_server.runtime.tasks import repeat_every
 from rebaser_server.settings.settings import StoreSettings

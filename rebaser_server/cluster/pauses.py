@@ -32,7 +32,7 @@ from rebaser_core.records import (
     now,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.commit_messages import UNFINISHED
+from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import repeat_every

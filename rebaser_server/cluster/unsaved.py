@@ -8,7 +8,7 @@ from typing import Final, Never
 from rebaser_client.requests import ensure_task
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.released_states import ReleasedStates
+from rebaser_server.commit_log.state_loader import ReleasedStates
 from rebaser_server.runtime.tasks import repeat_every
 
 CHECK_EVERY: Final = 1.0

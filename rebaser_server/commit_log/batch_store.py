@@ -1,4 +1,7 @@
-"""The store of batches: how the batches of requests and commits are read, written and deleted."""
+"""The store of batches: how the batches of requests and commits are read, written and deleted.
+
+The stores of a deployment, opened as its settings say. Makes no request.
+"""
 
 import asyncio
 import re
@@ -11,7 +14,7 @@ from blake3 import blake3
 from rebaser_client.requests import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
-from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
+from rebaser_core.jetstream import JetStream, NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
 from rebaser_core.messages import (
     MAX_INLINE_CORRECTIONS,
     Correction,
@@ -28,11 +31,13 @@ from rebaser_core.messages import (
     UpdatesBatchV3,
     abbreviate,
 )
+from rebaser_core.subjects import Subjects
 from rebaser_core.table_updates import decode_batch
 from rebaser_core.updates import AnyUpdate, BatchLimits
-from rebaser_server.commit_log.content import Batch, ResultFiles
+from rebaser_server.commit_log.state import Batch, ResultFiles
 from rebaser_server.errors import MissingBatch
 from rebaser_server.files import BatchFiles, SharedFiles, run_of_key
+from rebaser_server.settings.settings import Settings, StoreSettings
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 
@@ -245,3 +250,17 @@ def _run_at(address: UpdatesAddress) -> str | None:
 
 async def _digest(payload: bytes) -> str:
     return await asyncio.to_thread(lambda: blake3(payload).hexdigest())
+
+
+def open_shared_files(store: StoreSettings) -> SharedFiles:
+    """Return the files under the store's root."""
+    return SharedFiles(store.root, store.options)
+
+
+def open_batch_store(js: JetStream, subjects: Subjects, settings: Settings) -> BatchStore:
+    """Return the store of batches."""
+    return BatchStore(
+        ObjectStore(js, subjects.batches_bucket),
+        BatchFiles(open_shared_files(settings.store)),
+        settings.limits.batch_bytes,
+    )

@@ -1,28 +1,284 @@
-"""The commit log of one change set: append under compare-and-swap, purge (protocol 4.1)."""
+"""The commit log of one change set: append under compare-and-swap, purge (protocol 4.1).
+
+Commits as messages of their stream: what headers they have, and how they are read.
+
+The commit log of one change set, read (protocol 4.1).
+
+When several commits are appended as one atomic batch (W7, ADR-50).
+"""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import structlog
 
-from rebaser_core.commits import CommitV1
-from rebaser_core.errors import MessageError
-from rebaser_core.ids import ChangeSet
+from rebaser_core.commits import Commit, CommitV1, decode_commit_at
+from rebaser_core.errors import MessageError, NewerVersion
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
     ApiError,
     BatchMessage,
+    Delivery,
     JetStream,
     JetStreamError,
+    MessageNotFound,
     NatsUnreachable,
+    PendingReply,
+    StoredMessage,
     Unsendable,
     WrongLastSequence,
+    ordered_reader,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.commit_messages import ExtraHeaders, publish_options
-from rebaser_server.commit_log.group_commit import MAX_COMMITS, GroupCommit
-from rebaser_server.commit_log.log_reader import CommitLogReader
+from rebaser_core.versioning import MESSAGE_ID, REQUEST_DIGEST, announced_id
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
+
+UNFINISHED: Final = "X-DVU-DUE"
+"""Header of a commit after which a dependent values update is due, or a branch is being applied to
+head: the reconciler reads this header alone."""
+
+TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate"))
+"""Headers of such a commit where traces are on: the trace that the due update belongs to."""
+
+UNSAVED: Final = "X-UNSAVED"
+"""Header of a commit that releases a change set although requests were settled since its last
+checkpoint: the run made room for another. Its table is written by a later run."""
+
+NumberedEntry = tuple[int, CommitV1]
+"""A commit with its sequence before it."""
+
+ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
+"""Additional headers of commits, by the commits' ids."""
+
+
+class LogEnd(NamedTuple):
+    """The last commit of a log."""
+
+    sequence: int = 0
+    entry: CommitV1 | None = None
+    """None if the log has no commits."""
+    trace: Mapping[str, str] = {}
+    """Those of its headers that name the trace of the due update."""
+    unsaved: bool = False
+    """See `UNSAVED`."""
+
+
+def log_end(message: StoredMessage, known: NumberedEntry | None) -> LogEnd:
+    """Return what the last message of a log says; it is not decoded if it is the commit `known`.
+
+    Ids are new (`CommitV1`), so one of that sequence and id is that commit.
+    """
+    if (
+        known is not None
+        and known[0] == message.sequence
+        and announced_id(message.headers) == str(known[1].id)
+    ):
+        entry = known[1]
+    else:
+        entry = decode_commit(message)
+    return LogEnd(message.sequence, entry, trace_headers_of(message), UNSAVED in message.headers)
+
+
+def decode_commit(message: StoredMessage | Delivery) -> CommitV1:
+    try:
+        return decode_commit_at(_sequence_of(message), message.headers, message.payload)
+    except NewerVersion as error:
+        raise NeedsNewerVersion(error) from error
+    except MessageError as error:
+        where = f"{message.subject}: commit {_sequence_of(message)}"
+        raise HistoryInconsistent(f"{where} cannot be read: {error}") from error
+
+
+def _sequence_of(message: StoredMessage | Delivery) -> int:
+    return message.stream_sequence if isinstance(message, Delivery) else message.sequence
+
+
+def publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, Any]:
+    """Return the arguments that publish the commit."""
+    headers, payload = Commit.encode(entry)
+    if extra_headers:
+        headers |= extra_headers.get(entry.id, {})
+    if entry.request_digest:
+        headers[REQUEST_DIGEST] = entry.request_digest
+    if entry.control.unfinished:
+        headers[UNFINISHED] = "1"
+    return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}
+
+
+def trace_headers_of(message: StoredMessage) -> Mapping[str, str]:
+    """Return the headers of a commit that name a trace."""
+    return {name: message.headers[name] for name in TRACE_HEADERS & message.headers.keys()}
+
+
+_MISSING_AFTER: Final = 5.0  # seconds without a commit until the stream's leader is asked for it
+OTHER_PAST: Final = "log and store are of different pasts, as after a restore of one of them"
+
+
+class CommitLogReader:
+    """The commits of a change set, as the leader of the stream has them.
+
+    Every method that reads a commit raises `NeedsNewerVersion` if the commit is of a newer
+    version than this build's, and `HistoryInconsistent` if no build can read it.
+    """
+
+    def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._stream = subjects.commits_stream
+        self._subject = subjects.commits(change_set)
+
+    async def last(self) -> tuple[int, CommitV1 | None]:
+        """Return the last commit and its sequence, as the leader has it (S-4), or (0, None)."""
+        end = await self.end()
+        return end.sequence, end.entry
+
+    async def end(self, known: NumberedEntry | None = None) -> LogEnd:
+        """Return the last commit with what its headers say, as the leader has it (S-4).
+
+        `known`: a commit that the log may end with. If it does, nothing is decoded.
+        """
+        message = await self._js.get_message(self._stream, last_by_subject=self._subject)
+        return LogEnd() if message is None else log_end(message, known)
+
+    async def ask_end(self) -> PendingReply[dict[str, Any]]:
+        """Ask for the last commit, as `end` does, and return before the answer."""
+        return await self._js.request_async(
+            f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": self._subject}
+        )
+
+    async def answered_end(
+        self, asked: PendingReply[dict[str, Any]], known: NumberedEntry | None = None
+    ) -> LogEnd:
+        """Return what `end` would have, had it been called with `ask_end`."""
+        try:
+            reply = await asked.result(self._js.timeout)
+        except MessageNotFound:
+            return LogEnd()
+        return log_end(StoredMessage.of(reply["message"]), known)
+
+    async def trace_headers(self, sequence: int) -> Mapping[str, str]:
+        """Return the headers of a commit that name a trace; none if it was purged."""
+        message = await self._js.get_message(self._stream, sequence=sequence)
+        return {} if message is None else trace_headers_of(message)
+
+    async def entry(self, sequence: int) -> CommitV1 | None:
+        """Return the commit of that sequence, or None if it was purged."""
+        message = await self._js.get_message(self._stream, sequence=sequence)
+        if message is None or message.subject != self._subject:
+            return None
+        return decode_commit(message)
+
+    async def require_readable(self) -> None:
+        """Raise `HistoryInconsistent` if the log has commits, and its last one cannot be read.
+
+        If the last one's checksum is wrong, NATS answers as if there were none, and stores
+        another first commit.
+        """
+        subjects = await self._js.stream_subjects(self._stream, self._subject)
+        if subjects and (await self.last())[1] is None:
+            raise HistoryInconsistent(
+                f"{self._subject}: the log has commits, but its last one cannot be read: a file of "
+                f"{self._stream} is damaged"
+            )
+
+    async def oldest(self) -> CommitV1 | None:
+        """Return the oldest commit that was not purged: the past begins at its `previous`."""
+        message = await self._js.get_message(
+            self._stream, sequence=1, next_by_subject=self._subject
+        )
+        return None if message is None else decode_commit(message)
+
+    async def entries(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV1]]:
+        """Yield the commits after sequence `after` up to and including `until`.
+
+        Raises:
+            HistoryInconsistent: the first of them does not follow `after`, or one is missing
+                or of another past (S-6), or the log ends before `until`.
+            MessagesMissed: the leader has a commit that for 15 s no consumer delivered, as where
+                the consumers' server has lost it.
+        """
+        if until <= after:
+            return
+        previous = after
+        reader = ordered_reader(self._js, self._stream, self._subject, opt_start_seq=after + 1)
+        async with reader:
+            while previous < until:
+                delivery = await reader.next(idle_timeout=_MISSING_AFTER)
+                if delivery is None:
+                    raise HistoryInconsistent(
+                        f"{self._subject}: ends at {previous}, not at {until}"
+                    )
+                entry = decode_commit(delivery)
+                if entry.previous != previous:
+                    raise HistoryInconsistent(
+                        f"{self._subject}: commit {delivery.stream_sequence} follows commit "
+                        f"{entry.previous}, but the state ends at commit {previous}: "
+                        + ("commits are missing" if entry.previous > previous else OTHER_PAST)
+                    )
+                if delivery.stream_sequence > until:
+                    return
+                previous = delivery.stream_sequence
+                yield previous, entry
+
+
+MAX_COMMITS: Final = 64
+"""Commits that are appended together, at most."""
+
+ON_REPLICAS: Final = 2
+"""Commits from which on a batch is faster than one after the other, where a quorum confirms."""
+
+ON_ONE_SERVER: Final = 32
+"""The same on one server, which keeps a file for each batch while it comes in. If as many can be
+sent ahead of their receipts, that is faster."""
+
+NEVER: Final = MAX_COMMITS + 1
+
+_ASK_AGAIN_AFTER: Final = 10.0  # seconds after a batch was refused, which may be for the moment
+
+
+class GroupCommit:
+    """What the stream of commits takes. All logs of a process share one."""
+
+    def __init__(self, js: JetStream, stream: str) -> None:
+        self._js = js
+        self._stream = stream
+        self._min_size = NEVER
+        self._known_until = 0.0
+        self.replicated = False
+        """Whether a quorum confirms each commit, as far as known."""
+
+    @property
+    def min_size(self) -> int:
+        """From how many commits on a batch is worth it; `NEVER` is more than are ever appended."""
+        return self._min_size
+
+    @property
+    def is_known(self) -> bool:
+        """Whether `refresh` would change nothing until a batch is refused."""
+        return self._known_until == math.inf
+
+    async def refresh(self) -> None:
+        """Learn it from the stream's configuration, unless it is known."""
+        if asyncio.get_running_loop().time() < self._known_until:
+            return
+        try:
+            config = await self._js.stream_config(self._stream)
+        except JetStreamError:
+            return  # the append that follows says so, or is well
+        self.replicated = (config.num_replicas or 1) > 1
+        batches = ON_REPLICAS if self.replicated else ON_ONE_SERVER
+        self._min_size = batches if config.allow_atomic else NEVER
+        self._known_until = math.inf
+
+    def on_refused(self) -> None:
+        """Note that the server takes no batch now."""
+        self._min_size, self._known_until = (
+            NEVER,
+            asyncio.get_running_loop().time() + _ASK_AGAIN_AFTER,
+        )
+
 
 log: Final = structlog.get_logger()
 

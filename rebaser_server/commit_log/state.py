@@ -1,15 +1,286 @@
-"""The state of a change set as of one commit of its log."""
+"""The application's part of a change set's state, and the batches that change it.
 
+The ids of the requests that a change set settled lately, by which duplicates are recognised.
+
+The state of a change set as of one commit of its log.
+
+How much of a change set's past is kept: the log goes back to the checkpoint chosen here.
+
+A state of a change set with what was read for it.
+
+What the commit log asks of an application: contents to replay commits on, and checkpoints.
+"""
+
+import base64
+import zlib
+from array import array
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import accumulate, pairwise
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from pydantic import TypeAdapter
 
+from rebaser_client.requests import DIGEST_BYTES, RETRY_FOR
 from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, RequestOutcome, SettledRequest
-from rebaser_core.ids import RequestId
-from rebaser_core.messages import Inline, UpdatesAddress
-from rebaser_server.commit_log.content import Checkpoint, Content
-from rebaser_server.commit_log.recent_requests import RecentRequests
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
+from rebaser_core.messages import Correction, DvuResultInfo, Inline, UpdatesAddress
+from rebaser_core.updates import AnyUpdate
+from rebaser_server.files import SharedFiles
+from rebaser_server.settings.settings import HistorySettings
+
+SMALL_BATCH: Final = 200
+"""Updates up to which a batch is applied on the event loop: more would hold up others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFiles:
+    """Files in which a background job left its results; the application knows their format."""
+
+    files: SharedFiles
+    run: str
+    """The key of the directory that they lie in."""
+    names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Updates that are applied together."""
+
+    updates: Sequence[AnyUpdate]
+    computed: DvuResultInfo | None = None
+    """The claim under which a background job computed it."""
+    head_side: Sequence[AnyUpdate] | None = None
+    """Of a batch by which head's changes reach a branch: what head has under them."""
+    results: ResultFiles | None = None
+    """Results that are too many for `updates`."""
+    payload: bytes | None = field(default=None, repr=False)
+    """The bytes that were read, of a client's batch."""
+    from_client: bool = False
+    """Whether it is as a client sent it; in the log it is as it was performed."""
+
+
+class AppliedBatch(Protocol):
+    """A batch as performed."""
+
+    @property
+    def updates(self) -> Sequence[AnyUpdate]:
+        """What was done, after corrections. Applied again to the same state it needs none."""
+
+    @property
+    def corrections(self) -> Sequence[Correction]: ...
+
+    @property
+    def dirty(self) -> bool:
+        """Whether it left work to the background job."""
+
+    @property
+    def failed(self) -> int:
+        """How many of a background job's results are failures."""
+
+
+class Content(Protocol):
+    """The application's part of a change set's state.
+
+    The core calls it in the order of the commits, from one task at a time.
+    """
+
+    async def apply(self, sequence: int, batch: Batch, covers: int | None = None) -> AppliedBatch:
+        """Apply a batch: live, and again when the commit log is replayed, with the same outcome.
+
+        Args:
+            sequence: the stream sequence of the request; 0 for a background job's results.
+            batch: as the client sent it; in a replay, as it was performed.
+            covers: of a background job's results: the requests up to this sequence are in them.
+
+        Raises:
+            MissingBatch: files that it names are gone; nothing was changed.
+        """
+
+    def complete(self, covers: int) -> None:
+        """The background job has done what requests up to this sequence left to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A change set as of one commit."""
+
+    commit: int
+    metadata: dict[str, Any]
+    """The protocol's part, as `State.metadata` gave it, and what the application added."""
+    content: Content
+    damage: str = ""
+    """Why a later checkpoint cannot be read; empty if there is none."""
+
+
+MIN_REMEMBERED: Final = 1_000
+"""Requests that are remembered however long ago they were."""
+
+REMEMBERED_FOR: Final = round(2 * RETRY_FOR * 1000)
+"""Milliseconds for which a request is remembered however many follow it: twice the time in which
+its client sends it again. They count from the moment at which NATS stored that request to the one
+at which it stored a later one: no repetition is stored later, whenever it is handled."""
+
+_ID_BYTES: Final = 16
+_NUMBER_BYTES: Final = 8
+_UNKNOWN: Final = bytes(DIGEST_BYTES)
+"""Digest of a request that an older release settled, in place of the real one."""
+_OUTCOMES: Final = tuple(RequestOutcome)
+_ROW_BYTES: Final = _ID_BYTES + 1 + 2 * _NUMBER_BYTES
+
+
+class RecentRequest(NamedTuple):
+    """What the state keeps of a settled request; the request's commit has the rest."""
+
+    commit: int
+    outcome: RequestOutcome
+    digest: str = ""
+    """Digest of the request, see `request_digest`; empty if it is unknown."""
+
+
+class RecentRequests(Mapping[RequestId, RecentRequest]):
+    """The memory of request ids: columns, oldest first, of about 175 bytes for each id.
+
+    An id is forgotten once it is neither among the last `MIN_REMEMBERED` nor stored within
+    `REMEMBERED_FOR` before the last one.
+    """
+
+    def __init__(self) -> None:
+        self._ids = bytearray()
+        self._digests = bytearray()
+        self._outcomes = bytearray()
+        self._commits = array("q")
+        self._stored = array("q")
+        self._first = 0
+        """Rows before it are forgotten."""
+        self._rows: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._commits) - self._first
+
+    def __iter__(self) -> Iterator[RequestId]:
+        return self._last(len(self))
+
+    @property
+    def last_stored(self) -> int:
+        """When NATS stored the last one, in milliseconds since 1970; 0 if that is not known."""
+        return self._stored[-1] if self._stored else 0
+
+    def _last(self, count: int) -> Iterator[RequestId]:
+        end = len(self._commits)
+        return (RequestId.from_bytes(self._id(row)) for row in range(end - count, end))
+
+    def __contains__(self, request_id: object) -> bool:
+        return isinstance(request_id, RequestId) and request_id.bytes in self._rows
+
+    def __getitem__(self, request_id: RequestId) -> RecentRequest:
+        row = self._rows[request_id.bytes]
+        digest = self._digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES]
+        return RecentRequest(
+            self._commits[row],
+            _OUTCOMES[self._outcomes[row]],
+            "" if digest == _UNKNOWN else digest.hex(),
+        )
+
+    def remember(
+        self,
+        request_id: RequestId,
+        commit: int,
+        outcome: RequestOutcome,
+        stored: int,
+        digest: str = "",
+    ) -> None:
+        """Add the last settled request, and forget what is too old.
+
+        Args:
+            request_id: the request's.
+            commit: the commit that settled it.
+            outcome: of the request.
+            stored: when NATS stored the request, in milliseconds since 1970.
+            digest: see `RecentRequest`.
+        """
+        self._append(request_id, commit, outcome, stored, digest)
+        surplus_ends, too_old = len(self._commits) - MIN_REMEMBERED, stored - REMEMBERED_FOR
+        while self._first < surplus_ends and self._stored[self._first] < too_old:
+            forgotten = self._id(self._first)
+            if self._rows[forgotten] == self._first:
+                del self._rows[forgotten]
+            self._first += 1
+        if 2 * self._first > len(self._commits):
+            self._compact()
+
+    def _append(
+        self,
+        request_id: RequestId,
+        commit: int,
+        outcome: RequestOutcome,
+        stored: int,
+        digest: str = "",
+    ) -> None:
+        self._rows[request_id.bytes] = len(self._commits)
+        self._ids += request_id.bytes
+        self._digests += bytes.fromhex(digest) or _UNKNOWN
+        self._outcomes.append(_OUTCOMES.index(outcome))
+        self._commits.append(commit)
+        self._stored.append(stored)
+
+    def _id(self, row: int) -> bytes:
+        return bytes(self._ids[row * _ID_BYTES : (row + 1) * _ID_BYTES])
+
+    def _compact(self) -> None:
+        first, self._first = self._first, 0
+        del self._ids[: first * _ID_BYTES], self._digests[: first * DIGEST_BYTES]
+        del self._outcomes[:first]
+        del self._commits[:first], self._stored[:first]
+        self._rows = {request_id: row - first for request_id, row in self._rows.items()}
+
+    def metadata(self) -> dict[str, Any]:
+        """Return plain data for a checkpoint: about 20 bytes for each id.
+
+        `recent` is what releases read that count ids and know no times; `digests` are apart from
+        `remembered`, whose columns releases read that know no digests.
+        """
+        last = [(i, self[i]) for i in self._last(min(len(self), MIN_REMEMBERED))]
+        first = self._first
+        ids = bytes(self._ids[first * _ID_BYTES :])
+        columns = [ids[place::_ID_BYTES] for place in range(_ID_BYTES)]  # which compress better
+        columns += [bytes(self._outcomes[first:])]
+        columns += map(_differences, (self._commits[first:], self._stored[first:]))
+        return {
+            "recent": [[str(i), known.commit, known.outcome] for i, known in last],
+            "remembered": base64.b64encode(zlib.compress(b"".join(columns), 1)).decode(),
+            "digests": base64.b64encode(self._digests[first * DIGEST_BYTES :]).decode(),
+        }
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
+        """Read `metadata`. Ids without times, of an older release, are remembered by number."""
+        requests = cls()
+        if "remembered" in metadata:
+            requests._read(zlib.decompress(base64.b64decode(metadata["remembered"])))
+            if "digests" in metadata:
+                requests._digests[:] = base64.b64decode(metadata["digests"])
+        else:
+            for text, commit, outcome in metadata["recent"]:
+                requests._append(RequestId.from_str(text), commit, RequestOutcome(outcome), 0)
+        return requests
+
+    def _read(self, columns: bytes) -> None:
+        count = len(columns) // _ROW_BYTES
+        self._ids = bytearray(count * _ID_BYTES)
+        for place in range(_ID_BYTES):
+            self._ids[place::_ID_BYTES] = columns[place * count : (place + 1) * count]
+        self._digests = bytearray(count * DIGEST_BYTES)
+        self._outcomes += columns[_ID_BYTES * count : (_ID_BYTES + 1) * count]
+        numbers = array("q", columns[(_ID_BYTES + 1) * count :])
+        self._commits.extend(accumulate(numbers[:count]))
+        self._stored.extend(accumulate(numbers[count:]))
+        self._rows = {self._id(row): row for row in range(count)}
+
+
+def _differences(numbers: Sequence[int]) -> bytes:
+    return array("q", (after - before for before, after in pairwise((0, *numbers)))).tobytes()
+
 
 _EXTERNAL_BATCHES: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
 
@@ -71,3 +342,155 @@ class State:
             RecentRequests.from_metadata(metadata),
             _EXTERNAL_BATCHES.validate_python(metadata["stored"]),
         )
+
+
+CHECKPOINTS_KEY: Final = "checkpoints"
+"""Key under which a checkpoint's metadata lists the checkpoints before it."""
+
+
+class CheckpointRef(NamedTuple):
+    """A kept checkpoint: every state between it and the next one can be loaded from it."""
+
+    commit: int
+    time: float
+    """When it was written: seconds since 1970."""
+    entries: int
+    """Number of commits between the checkpoint before it and this one."""
+
+    @classmethod
+    def read_all(cls, small: dict[str, Any]) -> list[Self]:
+        """Read the checkpoints that a checkpoint's metadata lists: oldest first, itself last."""
+        return [cls(*what) for what in small.get(CHECKPOINTS_KEY, ())]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much of the past is kept. The checkpoint before the last is always kept."""
+
+    seconds: float
+    """How long the past is kept, unless it exceeds one of these two:"""
+    entries: int
+    """number of commits,"""
+    batches: int
+    """number of commits whose batch is too large to be inline."""
+
+    @classmethod
+    def of(cls, history: HistorySettings) -> Self:
+        """Build it from the settings."""
+        return cls(history.retention.total_seconds(), history.max_commits, history.max_batches)
+
+    def purge_point(self, kept: Sequence[CheckpointRef], batches: Sequence[int], now: float) -> int:
+        """Return the commit at which the past may begin; 0 for the very first.
+
+        `kept` is oldest first; `batches` are the commits whose batch is not inline. The
+        checkpoint before the last is the latest there can be: a store that loses its last
+        write, for want of an fsync, must still meet a log that goes back far enough.
+        """
+        latest = len(kept) - 2
+        old = [index for index in range(latest + 1) if kept[index].time <= now - self.seconds]
+        first = max(old, default=-1)
+        while first < latest and self._is_long(kept, first, batches):
+            first += 1
+        return kept[first].commit if first >= 0 else 0
+
+    def _is_long(self, kept: Sequence[CheckpointRef], first: int, batches: Sequence[int]) -> bool:
+        commit = kept[first].commit if first >= 0 else 0
+        lines = sum(checkpoint.entries for checkpoint in kept[first + 1 :])
+        return lines > self.entries or sum(entry > commit for entry in batches) > self.batches
+
+
+@dataclass(slots=True)
+class LoadedState:
+    """A state, and how much of the log went into it."""
+
+    state: State
+    checkpoint: int
+    """Commit of the checkpoint that it started from; 0 for none."""
+    entries: int = 0
+    """Commits that were replayed after the checkpoint."""
+    settled_requests: int = 0
+    """Those of them that settle a request."""
+    checkpoints: list[CheckpointRef] = field(default_factory=list)
+    """Checkpoints that the past can be restored from, oldest first, the last one included."""
+    size: int = 0
+    """Bytes of memory as last measured, more or less; 0: not measured."""
+    unmeasured: int = 0
+    """Requests settled since then."""
+    released_by: CommitV1 | None = None
+    """The commit that the state ends with, where a run of this process released it."""
+    damage: str = ""
+    """Why a later checkpoint could not be read; empty if there is none. The log made up for it."""
+
+
+LoadState = Callable[[ChangeSetId, int], Awaitable[State]]
+"""Loads another change set of the workspace as of a commit. Raises `NotRetained`."""
+
+
+class Snapshot(Protocol):
+    """What a checkpoint writes: taken from a state at one moment, written later."""
+
+    @property
+    def commit(self) -> int: ...
+
+    def __len__(self) -> int:
+        """Rows that it writes."""
+
+
+class StateMachine(Protocol):
+    """Makes contents, and keeps checkpoints of them in the shared store.
+
+    The calls about checkpoints block; the core makes them in threads.
+    """
+
+    def empty(self) -> Content:
+        """Of a change set without commits."""
+
+    async def initial(self, first: CommitV1 | None, load: LoadState) -> Content:
+        """The content before the first commit; of a branch what it was forked from.
+
+        Args:
+            first: the oldest commit that the log has; None for none.
+            load: reads the change set that a branch was forked from.
+        """
+        del first, load
+        return self.empty()
+
+    def require_sound(self, state: State) -> None:
+        """Raise `HistoryInconsistent` if a loaded state lacks what its commits rely on."""
+
+    def load(self, change_set: ChangeSet, at: int | None = None) -> Checkpoint | None:
+        """The last checkpoint, or the last at or before commit `at`; None if there is none.
+
+        Raises:
+            StoreDamaged: it is not what was written.
+            OSError: the store cannot be read now.
+        """
+
+    def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
+        """The metadata of the last checkpoint alone. Raises as `load`."""
+
+    def is_checkpoint_due(self, state: State) -> bool:
+        """Whether so much has changed since the last checkpoint that loading would take long."""
+        del state
+        return False
+
+    def footprint(self, state: State) -> int:
+        """Bytes of memory that the state takes, more or less."""
+        del state
+        return 0
+
+    def take(self, state: State, metadata: dict[str, Any], *, whole: bool) -> Snapshot:
+        """What changed since the last call, or everything."""
+
+    def save(self, change_set: ChangeSet, snapshot: Snapshot) -> None:
+        """Write a snapshot whole or not at all, once however often it is called.
+
+        Raises:
+            OSError: the store failed. It may hold the snapshot or not.
+        """
+
+    def put_back(self, state: State, snapshot: Snapshot) -> None:
+        """Have the next snapshot hold what this one, which was not written, holds."""
+
+    def on_purge(self, change_set: ChangeSet, commit: int) -> None:
+        """The log was purged: checkpoints before that of `commit` are not needed any more."""

@@ -10,8 +10,8 @@ from rebaser_core.jetstream import JetStreamError, StreamNotFound
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.cluster.stream_ends import StreamEnds
+from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
-from rebaser_server.commit_log.stores import open_shared_files
 from rebaser_server.doctor import nats_checks, queue_checks, stream_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories

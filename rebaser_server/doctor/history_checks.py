@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from rebaser_core.errors import RebaserError, many
-from rebaser_server.commit_log.loaded_state import LoadedState
+from rebaser_server.commit_log.state import LoadedState
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import NeedsNewerVersion, NotRetained

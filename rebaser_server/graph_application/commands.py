@@ -11,9 +11,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import UpdatesAddress
 from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
-from rebaser_server.commit_log.content import SMALL_BATCH, Batch
-from rebaser_server.commit_log.loaded_state import LoadedState
-from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state import SMALL_BATCH, Batch, LoadedState, State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
 from rebaser_server.graph_application.content import content_of, graph_of, require

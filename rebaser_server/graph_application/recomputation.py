@@ -4,7 +4,7 @@ import asyncio
 
 from rebaser_core.commits import SettledRequest
 from rebaser_core.records import ChangeSetRequestV2
-from rebaser_server.commit_log.content import Batch
+from rebaser_server.commit_log.state import Batch
 from rebaser_server.graph_application.content import content_of
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.ownership.ownership import Ownership

@@ -4,11 +4,8 @@ from typing import Any, Final
 
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commit_log.content import Checkpoint
-from rebaser_server.commit_log.retention import CheckpointRef
-from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state import Checkpoint, CheckpointRef, LoadState, Snapshot, State
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.commit_log.state_machine import LoadState, Snapshot
 from rebaser_server.errors import HistoryInconsistent, NotRetained
 from rebaser_server.graph_application.content import (
     BranchOrigin,

@@ -14,8 +14,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
 from rebaser_core.records import ChangeSetRequestV2
-from rebaser_server.commit_log.content import Batch, Content
-from rebaser_server.commit_log.state_machine import StateMachine
+from rebaser_server.commit_log.state import Batch, Content, StateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.processor.ownership.ownership import Ownership

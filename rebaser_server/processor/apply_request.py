@@ -16,7 +16,7 @@ from rebaser_core.messages import (
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.versioning import AUTHOR, MESSAGE_TYPE, header
 from rebaser_server.commit_log.batch_store import OversizedBatch
-from rebaser_server.commit_log.content import SMALL_BATCH
+from rebaser_server.commit_log.state import SMALL_BATCH
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.change_set_commands import execute
 from rebaser_server.processor.context import RunContext

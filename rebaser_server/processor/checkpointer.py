@@ -7,9 +7,13 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.jetstream import JetStreamError
-from rebaser_server.commit_log.content import SMALL_BATCH
-from rebaser_server.commit_log.retention import CHECKPOINTS_KEY, CheckpointRef, Retention
-from rebaser_server.commit_log.state_machine import Snapshot
+from rebaser_server.commit_log.state import (
+    CHECKPOINTS_KEY,
+    SMALL_BATCH,
+    CheckpointRef,
+    Retention,
+    Snapshot,
+)
 from rebaser_server.errors import RetryLater
 from rebaser_server.processor.ownership.committed_entry import CommittedEntry
 from rebaser_server.processor.ownership.ownership import Ownership

@@ -9,11 +9,9 @@ from rebaser_core.jetstream import JetStream, StoredMessage
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import BatchLimits
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.group_commit import GroupCommit
-from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.released_states import ReleasedStates
-from rebaser_server.commit_log.retention import Retention
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.log import CommitLog, GroupCommit
+from rebaser_server.commit_log.state import Retention
+from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
 from rebaser_server.processor.application import Application
 from rebaser_server.processor.former_owners import FormerOwners
 from rebaser_server.processor.notifier import Notifier

@@ -13,9 +13,12 @@ from rebaser_core.messages import OutcomeQueryV1, OutcomeReplyV2, RequestState
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REQUEST_DIGEST, announced_id
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.recent_requests import RecentRequest, RecentRequests
-from rebaser_server.commit_log.retention import CheckpointRef
-from rebaser_server.commit_log.state_machine import StateMachine
+from rebaser_server.commit_log.state import (
+    CheckpointRef,
+    RecentRequest,
+    RecentRequests,
+    StateMachine,
+)
 from rebaser_server.processor.rejection import is_other_request
 from rebaser_server.processor.replies import CommittedRequest, build_response, refused_as_other
 

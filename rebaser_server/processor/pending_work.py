@@ -13,8 +13,7 @@ from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, StoredMessage, StreamNotFound
 from rebaser_core.records import ChangeSetRecordV1, ChangeSetStatus
-from rebaser_server.commit_log.commit_messages import LogEnd
-from rebaser_server.commit_log.log_reader import CommitLogReader
+from rebaser_server.commit_log.log import CommitLogReader, LogEnd
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, NotRetained, RunEnded
 from rebaser_server.processor.context import Services

@@ -9,7 +9,7 @@ import structlog
 from rebaser_client.registry import Registry
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commit_log.commit_messages import LogEnd
+from rebaser_server.commit_log.log import LogEnd
 from rebaser_server.errors import Fenced, NotRetained
 from rebaser_server.processor.context import RunContext, Services
 from rebaser_server.processor.ownership.acquisition import acquire_ownership

@@ -8,8 +8,7 @@ from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.updates import BatchLimits
 
 if TYPE_CHECKING:
-    from rebaser_server.commit_log.content import Batch
-    from rebaser_server.commit_log.state import State
+    from rebaser_server.commit_log.state import Batch, State
 
 REASON_LENGTH: Final = 1_000
 """Most characters of the reason that the log holds of a rejected or dead request."""

@@ -5,11 +5,10 @@ import asyncio
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.loaded_state import LoadedState
+from rebaser_server.commit_log.batch_store import open_batch_store
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state import LoadedState, State
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.commit_log.stores import open_batch_store
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine, open_checkpoints

@@ -12,7 +12,7 @@ from rebaser_core.codecs import json_equal
 from rebaser_core.errors import RebaserError
 from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
-from rebaser_server.commit_log.content import Batch
+from rebaser_server.commit_log.state import Batch
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.plan.affected import closure
 from rebaser_server.graph_application.commands import digest, head_changes_since

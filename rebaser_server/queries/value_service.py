@@ -10,8 +10,8 @@ from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import FunctionSnapshot, ValueSnapshot, ValuesQueryV2, ValuesReplyV3
 from rebaser_core.versioning import REPLY_VERSION, accepted_version
-from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state_loader import ReleasedStates
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.processor.ownership.held_states import HeldStates
 from rebaser_server.queries.bounds import QueryBounds

@@ -44,7 +44,7 @@ from rebaser_server.cluster.takeover import Takeover
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
 from rebaser_server.cluster.task_runner import TaskRunner
 from rebaser_server.cluster.unsaved import UnsavedChangeSets
-from rebaser_server.commit_log.stores import open_shared_files
+from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.errors import Interrupted
 from rebaser_server.ops.endpoint import starting_endpoint
 from rebaser_server.ops.serve import ops_endpoint

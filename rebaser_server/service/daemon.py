@@ -11,7 +11,7 @@ import structlog
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream.deadlines import Backoff
-from rebaser_server.commit_log.stores import open_shared_files
+from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.compute.errors import DvuError
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor

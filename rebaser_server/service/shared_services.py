@@ -8,11 +8,10 @@ from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.provisioning import Provisioner
-from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.group_commit import GroupCommit
-from rebaser_server.commit_log.released_states import ReleasedStates
-from rebaser_server.commit_log.retention import Retention
-from rebaser_server.commit_log.stores import open_batch_store
+from rebaser_server.commit_log.batch_store import BatchStore, open_batch_store
+from rebaser_server.commit_log.log import GroupCommit
+from rebaser_server.commit_log.state import Retention
+from rebaser_server.commit_log.state_loader import ReleasedStates
 from rebaser_server.processor.application import Application
 from rebaser_server.processor.context import (
     MAX_STARTUPS,

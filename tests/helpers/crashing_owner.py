@@ -13,7 +13,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.state import Retention
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.settings.settings import Settings

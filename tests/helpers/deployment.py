@@ -23,7 +23,7 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log.commit_messages import UNFINISHED
+from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
 from rebaser_server.graph_application.content import graph_of

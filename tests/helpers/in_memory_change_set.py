@@ -12,8 +12,7 @@ from rebaser_core.commits import CommitV1, ControlState, DvuClaim, RequestOutcom
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InlineBatch
 from rebaser_core.updates import AnyUpdate, SetComputed
-from rebaser_server.commit_log.content import Checkpoint
-from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state import Checkpoint, State
 from rebaser_server.compute.evaluate.evaluator import evaluate
 from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.json_values import read_only

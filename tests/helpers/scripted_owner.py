@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from rebaser_core.commits import RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.updates import AnyUpdate, UpdateList
-from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.state import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.processor.checkpointer import Checkpointer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.state import Retention
 from rebaser_server.graph_application import state_machine
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of

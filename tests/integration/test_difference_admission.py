@@ -7,7 +7,7 @@ import pytest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import StoredMessage
 from rebaser_core.versioning import MESSAGE_ID
-from rebaser_server.commit_log.recent_requests import RecentRequests
+from rebaser_server.commit_log.state import RecentRequests
 from rebaser_server.graph_application.commands import head_request_id
 from tests.helpers.batches import set_to
 from tests.helpers.deployment import Deployment

@@ -8,8 +8,7 @@ from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.dvu_scanner import UnfinishedScanner
 from rebaser_server.cluster.reconciler import Reconciler
-from rebaser_server.commit_log.commit_messages import UNSAVED
-from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.log import UNSAVED, CommitLog
 from tests.helpers.deployment import Deployment, new_change_sets
 
 CLEAN, DUE = ControlState(dirty_sequence=1, clean_sequence=1), ControlState(dirty_sequence=1)

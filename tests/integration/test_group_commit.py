@@ -23,9 +23,8 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.api import JetStreamRequests
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log import group_commit
-from rebaser_server.commit_log.group_commit import MAX_COMMITS, NEVER, GroupCommit
-from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log import log as group_commit
+from rebaser_server.commit_log.log import MAX_COMMITS, NEVER, CommitLog, GroupCommit
 from rebaser_server.errors import AppendRefused, Fenced
 from rebaser_server.processor.dead_letters import ATTEMPTS
 from rebaser_server.processor.ownership.acquisition import acquire_ownership

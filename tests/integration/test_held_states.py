@@ -10,9 +10,8 @@ import pytest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import ValuesQueryV2
 from rebaser_core.versioning import REPLY_VERSION
-from rebaser_server.commit_log.released_states import ReleasedStates
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
 from rebaser_server.errors import AppendRefused
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.processor.outcome_lookup import OutcomeLookup

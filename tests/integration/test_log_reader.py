@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rebaser_server.commit_log import log_reader
+from rebaser_server.commit_log import log as log_reader
 from rebaser_server.errors import HistoryInconsistent
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets

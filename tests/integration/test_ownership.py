@@ -10,7 +10,7 @@ import pytest
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.membership import Membership
-from rebaser_server.commit_log.retention import Retention
+from rebaser_server.commit_log.state import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.plan.cost_model import CostModel
 from rebaser_server.errors import AppendRefused, Fenced, RetryLater

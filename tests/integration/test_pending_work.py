@@ -8,7 +8,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.records import ChangeSetStatus
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
-from rebaser_server.commit_log.commit_messages import UNSAVED
+from rebaser_server.commit_log.log import UNSAVED
 from rebaser_server.processor.ownership.acquisition import acquire_ownership
 from rebaser_server.processor.pending_work import find_work, initial_control, recheck_after_ack
 from rebaser_server.processor.processor import process

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import StreamConfig
-from rebaser_server.commit_log import group_commit
+from rebaser_server.commit_log import log
 from rebaser_server.errors import RetryLater
 from rebaser_server.processor.context import Services
 from rebaser_server.processor.processor import process
@@ -73,7 +73,7 @@ async def test_of_a_group_that_meets_a_limit_of_nats_each_request_is_applied_onc
 
     As one batch, or each sent ahead of the receipt of the one before it.
     """
-    monkeypatch.setattr(group_commit, "ON_ONE_SERVER", 2 if together else group_commit.NEVER)
+    monkeypatch.setattr(log, "ON_ONE_SERVER", 2 if together else log.NEVER)
     [change_set], values = new_change_sets(1), ExampleGraph()
     batches = [values.define(0, 0), *([set_to(values.net, number)] for number in range(60))]
     ids = [str(await deployment.client.enqueue_updates(*change_set, batch)) for batch in batches]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commit_log.commit_messages import UNSAVED
+from rebaser_server.commit_log.log import UNSAVED
 from rebaser_server.graph_application.state_machine import open_checkpoints
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets

@@ -26,7 +26,7 @@ from rebaser_core.records import ChangeSetStatus
 from rebaser_core.updates import SetComputed
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
-from rebaser_server.commit_log.content import Content
+from rebaser_server.commit_log.state import Content
 from rebaser_server.processor.application import Job, JobResult
 from rebaser_server.processor.change_set_commands import close
 from rebaser_server.processor.dvu.claim import claim_update

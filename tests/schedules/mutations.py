@@ -16,12 +16,9 @@ from rebaser_server.cluster import task_lease, task_runner
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.reconciler import Reconciler
-from rebaser_server.commit_log.commit_messages import LogEnd
-from rebaser_server.commit_log.loaded_state import LoadedState
-from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.recent_requests import RecentRequests
-from rebaser_server.commit_log.released_states import ReleasedStates
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.log import CommitLog, LogEnd
+from rebaser_server.commit_log.state import LoadedState, RecentRequests
+from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
 from rebaser_server.graph_application import application, commands
 from rebaser_server.graph_application.branches import branch_closer
 from rebaser_server.processor import apply_request, former_owners, processor

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.commit_log.commit_messages import UNFINISHED
+from rebaser_server.commit_log.log import UNFINISHED
 from tests.chaos.history import History, Kind
 from tests.schedules.broker import Broker
 

@@ -15,10 +15,9 @@ from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connect, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.commit_log import group_commit
+from rebaser_server.commit_log import log as group_commit
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.group_commit import NEVER
-from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.log import NEVER, CommitLog
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent

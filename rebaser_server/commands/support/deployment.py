@@ -58,7 +58,7 @@ class Deployment:
     @property
     def batches(self) -> "BatchStore":
         """Its batches; those of requests lie in NATS. What reads them is slow to import."""
-        from rebaser_server.commit_log.stores import open_batch_store
+        from rebaser_server.commit_log.batch_store import open_batch_store
 
         return open_batch_store(self.js, self.subjects, self.settings)
 

@@ -10,7 +10,7 @@ from blake3 import blake3
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.content import Content
+from rebaser_server.commit_log.state import Content
 from rebaser_server.compute.errors import RunFailed, Stalled
 from rebaser_server.compute.evaluate.call_watchdog import KILL_FACTOR
 from rebaser_server.compute.plan.admission import UnitLimits

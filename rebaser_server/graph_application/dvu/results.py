@@ -13,7 +13,7 @@ from rebaser_core.commits import DvuClaim
 from rebaser_core.messages import DvuResultInfo, ResultFile, UpdatesAddress
 from rebaser_core.updates import SetComputed
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.commit_log.content import Batch
+from rebaser_server.commit_log.state import Batch
 from rebaser_server.compute.plan.affected import certain_dependents, closure
 from rebaser_server.compute.runs.salvage import failed_result, salvage
 from rebaser_server.compute.units.run_store import RunStore, StoredResult

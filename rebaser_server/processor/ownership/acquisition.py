@@ -8,7 +8,7 @@ from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
-from rebaser_server.commit_log.commit_messages import LogEnd
+from rebaser_server.commit_log.log import LogEnd
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import Fenced, HistoryInconsistent
 from rebaser_server.processor.ownership.epoch_check import require_epoch

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commit_log.commit_messages import LogEnd
-from rebaser_server.commit_log.released_states import ReleasedStates
+from rebaser_server.commit_log.log import LogEnd
 from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state_loader import ReleasedStates
 from rebaser_server.processor.ownership.ownership import Ownership
 from rebaser_server.runtime.tasks import drop_error
 

@@ -9,8 +9,8 @@ from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
 from rebaser_core.messages import Inline
-from rebaser_server.commit_log.commit_messages import UNSAVED
-from rebaser_server.commit_log.loaded_state import LoadedState
+from rebaser_server.commit_log.log import UNSAVED
+from rebaser_server.commit_log.state import LoadedState
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import AppendRefused, Fenced
 from rebaser_server.processor.ownership.committed_entry import CommitObserver, CommittedEntry

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSetId, RequestId
-from rebaser_server.commit_log.content import SMALL_BATCH
+from rebaser_server.commit_log.state import SMALL_BATCH
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, NotRetained
 from rebaser_server.graph_application.content import graph_of

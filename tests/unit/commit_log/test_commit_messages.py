@@ -8,7 +8,7 @@ from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import StoredMessage
 from rebaser_core.versioning import MESSAGE_ID
-from rebaser_server.commit_log.commit_messages import UNSAVED, log_end, publish_options
+from rebaser_server.commit_log.log import UNSAVED, log_end, publish_options
 from rebaser_server.errors import HistoryInconsistent
 
 

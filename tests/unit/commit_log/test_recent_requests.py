@@ -6,14 +6,14 @@ import pytest
 
 from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
-from rebaser_server.commit_log import recent_requests
-from rebaser_server.commit_log.recent_requests import (
+from rebaser_server.commit_log import state as recent_requests
+from rebaser_server.commit_log.state import (
     MIN_REMEMBERED,
     REMEMBERED_FOR,
     RecentRequest,
     RecentRequests,
+    State,
 )
-from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import GraphContent
 
 BEGINNING = 1_700_000_000_000

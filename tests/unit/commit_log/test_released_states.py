@@ -2,10 +2,9 @@
 
 from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_server.commit_log.commit_messages import LogEnd
-from rebaser_server.commit_log.loaded_state import LoadedState
-from rebaser_server.commit_log.released_states import MIN_SIZE, ReleasedStates
-from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.log import LogEnd
+from rebaser_server.commit_log.state import LoadedState, State
+from rebaser_server.commit_log.state_loader import MIN_SIZE, ReleasedStates
 from rebaser_server.graph_application.content import GraphContent
 
 CHANGE_SET, OTHER, THIRD = (ChangeSet(WorkspaceId(), ChangeSetId()) for _ in range(3))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.commit_log.retention import CheckpointRef, Retention
+from rebaser_server.commit_log.state import CheckpointRef, Retention
 
 NOW = 1_000.0
 ALL = 10**9

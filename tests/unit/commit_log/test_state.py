@@ -12,9 +12,7 @@ from rebaser_core.commits import (
 )
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InlineBatch, StoreRef
-from rebaser_server.commit_log.content import Checkpoint
-from rebaser_server.commit_log.recent_requests import RecentRequest
-from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state import Checkpoint, RecentRequest, State
 from rebaser_server.graph_application.content import GraphContent, graph_of
 
 IDS = [RequestId.from_int(number) for number in range(9)]

@@ -13,7 +13,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_server.commit_log.content import Batch
+from rebaser_server.commit_log.state import Batch
 from rebaser_server.graph_application.content import GraphContent
 from rebaser_server.values.bulk_rebase import RebaseResult
 from rebaser_server.values.edits import Edits
