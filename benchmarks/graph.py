@@ -18,9 +18,7 @@ from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.updates import SetValue
 from rebaser_server.compute.plan.plan import plan
-from rebaser_server.store.checkpoint_changes import take_changes
-from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.graph_checkpoint import scan
+from rebaser_server.store.checkpoints import Checkpoints, scan, take_changes
 from rebaser_server.store.table_schema import LOADED, graph_from_batches
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase

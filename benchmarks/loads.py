@@ -34,8 +34,7 @@ from rebaser_core.updates import AnyUpdate, BatchLimits, read_update
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.runtime.process import collect_rarely
-from rebaser_server.store.checkpoint_changes import take_changes
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints, take_changes
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 from tests.helpers.deployment import new_change_sets

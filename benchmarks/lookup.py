@@ -19,10 +19,8 @@ import pyarrow as pa
 from ulid import ULID
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_server.store.checkpoint_changes import CheckpointChanges
-from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.open_tables import OpenTables
-from rebaser_server.store.stored_values import find_values
+from rebaser_server.store.checkpoints import CheckpointChanges, Checkpoints
+from rebaser_server.store.stored_values import OpenTables, find_values
 from rebaser_server.store.table_schema import SCHEMA
 
 ROUNDS: Final = 3

@@ -15,7 +15,7 @@ from rebaser_server.errors import NeedsNewerVersion, NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.runtime.failures import StoreDamaged
-from rebaser_server.store.rollback import roll_back_to_sound
+from rebaser_server.store.checkpoints import roll_back_to_sound
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import Graph
 

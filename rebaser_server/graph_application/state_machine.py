@@ -16,8 +16,12 @@ from rebaser_server.graph_application.content import (
 from rebaser_server.graph_application.memory_footprint import footprint
 from rebaser_server.graph_application.table_maintenance import TableMaintenance
 from rebaser_server.settings.settings import StoreSettings
-from rebaser_server.store.checkpoint_changes import CheckpointChanges, restore_touched, take_changes
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.checkpoints import (
+    CheckpointChanges,
+    Checkpoints,
+    restore_touched,
+    take_changes,
+)
 from rebaser_server.values.edits import Edits
 
 MIN_CHANGED_VALUES: Final = 50_000

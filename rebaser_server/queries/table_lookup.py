@@ -10,8 +10,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.queries.value_rows import ValuesFound, row_of_stored, within
-from rebaser_server.store.open_tables import OpenTables
-from rebaser_server.store.stored_values import StoredValues, find_values
+from rebaser_server.store.stored_values import OpenTables, StoredValues, find_values
 
 
 class TableLookup:

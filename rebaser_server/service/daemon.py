@@ -28,7 +28,7 @@ from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, swit
 from rebaser_server.service import composition
 from rebaser_server.service.value_graph import ValueGraph
 from rebaser_server.settings.settings import Settings, StoreSettings
-from rebaser_server.store.graph_checkpoint import import_reader
+from rebaser_server.store.checkpoints import import_reader
 
 log: Final = structlog.get_logger()
 

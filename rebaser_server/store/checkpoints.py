@@ -3,39 +3,404 @@
 Every row written is a committed fact, and for each id the row of the greatest
 commit counts. So it harms nothing when two Rebasers, one of them fenced off, both
 write: the table never goes back. All calls block; run them in a thread.
+
+What a checkpoint writes: the changes of a graph since the checkpoint before it.
+
+A checkpoint as it is read from a table.
+
+The sound versions of a damaged table, and its repair by turning back to the last of them.
+
+What is lost by that lies in the commit log, which is purged only behind the checkpoint before
+the last.
+
+How files of tables are laid out, and so what the reader of a few rows reads at the least.
+
+By default row groups have a million rows, and pages 20,000; and Delta's log repeats of each file
+the least and the greatest text of each column, in full length.
+
+Vacuum of a change set's table: the removal of files that no version uses.
+
+Columns of a table of another release, older or newer.
+
+Rollback of a damaged table to a sound version from which the log continues.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeVar
 
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import (
+    ColumnProperties,
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Schema,
+    WriterProperties,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from numpy.typing import NDArray
+from pydantic_core import to_json
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.files import SharedFiles, change_set_directory, delta_root
 from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
-from rebaser_server.store.checkpoint_changes import CheckpointChanges
-from rebaser_server.store.graph_checkpoint import (
-    GraphCheckpoint,
-    read_checkpoint,
-    read_head,
-    read_metadata,
-)
-from rebaser_server.store.recovery import repair, require_sound, sound_versions
-from rebaser_server.store.row_digest import NO_ROWS, RowDigest
-from rebaser_server.store.row_groups import ROW_GROUPS
-from rebaser_server.store.store_errors import translate_store_errors
-from rebaser_server.store.table_columns import add_missing_columns, add_unknown_columns
+from rebaser_server.store.graph_loader import InputsNeeded
+from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDigest, heads_in
 from rebaser_server.store.table_files import (
     APP_ID,
+    DataFile,
+    FileContent,
     TableFiles,
+    TableLog,
+    data_files,
     dropped_rows,
+    require_content,
+    require_last,
     transactions,
+    translate_store_errors,
 )
-from rebaser_server.store.table_schema import KEY_COLUMNS, SCHEMA
-from rebaser_server.store.vacuum import KEEP_ENTRIES
+from rebaser_server.store.table_schema import (
+    KEY_COLUMNS,
+    LOADED,
+    SCHEMA,
+    SealedRows,
+    checkpoint_record,
+    graph_from_batches,
+    rows_for,
+    select_rows,
+    split_rows,
+)
+from rebaser_server.values.graph import Graph, GraphSnapshot
+
+_FEW: Final = 4_096
+_PART: Final = 64
+"""With up to `_FEW` changes, or one for so many values, making their rows costs no more than a
+snapshot of the graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointChanges:
+    """What a checkpoint writes: taken from a graph at one moment, written later."""
+
+    commit: int
+    make_rows: Callable[[], Iterable[pa.RecordBatch]]
+    """All but the head. Reading takes long if they are many; the graph may change meanwhile."""
+    metadata: bytes
+    """JSON; what the head says."""
+    count: int
+    whole: bool
+    """The rows are complete: they replace the table's rows and the past."""
+    base: int = 0
+    """The commit of the checkpoint that the rows are added to; 0 if that is not known."""
+    values: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    """The touched values, as indices into the graph."""
+    funcs: frozenset[str] = frozenset()
+
+    def sealed(self, before: RowDigest = NO_ROWS) -> SealedRows:
+        """The rows with their head; `before`: the digest of those that the table has had."""
+        return SealedRows(self.make_rows(), self.metadata, self.commit, before)
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def take_changes(
+    graph: Graph, commit: int, metadata: dict[str, Any], *, whole: bool, base: int = 0
+) -> CheckpointChanges:
+    """Take what changed since the last call, or everything; afterwards no value is touched."""
+    make_rows: Callable[[], Iterable[pa.RecordBatch]]
+    selection, encoded = select_rows(graph, whole=whole), to_json(metadata)
+    if len(selection.indices) > max(_FEW, len(graph.columns) // _PART):
+        make_rows = partial(rows_for, GraphSnapshot(graph), selection, commit)
+    else:
+        make_rows = list(rows_for(graph, selection, commit)).copy
+    count = len(selection.indices) + len(selection.funcs) + 1
+    touched, funcs = graph.touched.indices(), frozenset(graph.touched_funcs)
+    graph.touched.clear()
+    graph.touched_funcs.clear()
+    graph.compact()
+    return CheckpointChanges(commit, make_rows, encoded, count, whole, base, touched, funcs)
+
+
+def restore_touched(graph: Graph, changes: CheckpointChanges) -> None:
+    """Mark these changes as touched again: they may not have been written."""
+    graph.touched.mark_all(changes.values)
+    graph.touched_funcs |= changes.funcs
+
+
+_DICTIONARY_COLUMNS: Final = ["kind", "func_id", "status", "arguments"]
+"""Columns with few different texts are read as dictionaries."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCheckpoint:
+    """A graph as of one commit."""
+
+    commit: int
+    metadata: dict[str, Any]
+    """Everything but the graph."""
+    graph: Graph
+    digest: RowDigest
+    """Of all rows that were written to the table up to this checkpoint."""
+    damage: str = ""
+    """Why a later checkpoint could not be read; empty if this is the last one."""
+
+
+def import_reader() -> None:
+    """Import what `scan` does, which takes half as long as a start, before it is needed."""
+    import_module("pyarrow.dataset")  # and with it pandas
+
+
+def read_checkpoint(
+    delta: DeltaTable, damage: str, at: int | None = None
+) -> GraphCheckpoint | None:
+    """The last checkpoint of the table, or the last at or before commit `at`, if there is one."""
+    columns = {field.name for field in delta.schema().fields}
+    try:
+        return _read(delta, [name for name in LOADED if name in columns], damage, at)
+    except InputsNeeded:
+        return _read(delta, sorted(columns), damage, at)
+
+
+def read_head(delta: DeltaTable) -> Head | None:
+    """The head of the last checkpoint, if there is one."""
+    with translate_store_errors():
+        columns = ["kind", "commit", "value"]  # all would take gigabytes: heads lie among values
+        heads = heads_in(delta.to_pyarrow_table(columns=columns, filters=[("kind", "=", "head")]))
+        require_last(delta, heads)
+        return max(heads, default=None)
+
+
+def read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
+    """Everything but the graph of the last checkpoint, if there is one."""
+    del damage
+    head = read_head(delta)
+    return None if head is None else checkpoint_record(head)
+
+
+def _read(
+    delta: DeltaTable, columns: list[str], damage: str, at: int | None
+) -> GraphCheckpoint | None:
+    """Raises what `graph_from_batches` does only if the rows are those that were written."""
+    with translate_store_errors():
+        rows = scan(delta, columns, at)
+        if at is None:
+            require_last(delta, rows.heads)
+        require_content(delta, rows.digest, rows.heads)
+    if not rows.heads:
+        return None
+    head = max(rows.heads)
+    metadata = checkpoint_record(head)
+    graph = graph_from_batches(rows.values, rows.others)
+    return GraphCheckpoint(head.commit, metadata, graph, head.digest, damage)
+
+
+class _Rows(NamedTuple):
+    """Rows of a table."""
+
+    values: list[pa.RecordBatch]
+    """Those of values, without their kind."""
+    others: pa.Table
+    digest: RowDigest
+    heads: list[Head]
+
+
+def scan(delta: DeltaTable, columns: list[str], at: int | None = None) -> _Rows:
+    """The rows of these columns up to commit `at`, or all."""
+    from pyarrow.dataset import ParquetReadOptions  # see `import_reader`
+
+    options = ParquetReadOptions(dictionary_columns=_DICTIONARY_COLUMNS)
+    dataset = delta.to_pyarrow_dataset(parquet_read_options=options)
+    wanted = None if at is None else pc.field("commit") <= at
+    digests = SealedDigest()
+    batches = map(digests.add, dataset.to_batches(columns=columns, filter=wanted))
+    values, others = split_rows(batches)
+    return _Rows(values, others, *digests.result())
+
+
+OpenVersion = Callable[[int], DeltaTable]
+
+_MAX_VERSIONS: Final = 200
+"""Versions to try, from the latest back."""
+
+_MAX_REPAIRS: Final = 3
+"""Attempts at a repair; each gives way to another process that writes to the table."""
+
+
+def require_sound(files: TableFiles, delta: DeltaTable) -> None:
+    """Require that a version of a table has the rows that were written. Reads all of it.
+
+    Raises:
+        StoreDamaged: it has not.
+        OSError: the store cannot be read now.
+    """
+    _require_sound(delta, [files.read(file) for file in data_files(delta)])
+
+
+def _require_sound(delta: DeltaTable, contents: Sequence[FileContent]) -> None:
+    digest, heads = NO_ROWS, []
+    for content in contents:
+        digest = digest.plus(content.digest)
+        heads += content.heads
+    require_last(delta, heads)
+    require_content(delta, digest, heads)
+
+
+def sound_versions(files: TableFiles, open_version: OpenVersion) -> Iterator[DeltaTable]:
+    """The versions that can be read whole, and have the rows that were written, the latest first.
+
+    Reads each data file once. A sum of the log of which no later version is sound may be what is
+    damaged: if the entries are there that it sums up, it is set aside. So is a hint at a sum
+    that is gone.
+
+    Raises:
+        OSError: the store cannot be read now.
+    """
+    inspection = _Inspection(files, open_version)
+    table_log, is_any_sound = files.log(), False
+    files.set_aside_hint(table_log)
+    versions = deque(sorted(table_log.entries, reverse=True)[:_MAX_VERSIONS])
+    while versions:
+        version = versions.popleft()
+        suspect = max((each for each in table_log.sums if each > version), default=None)
+        if suspect is not None and not is_any_sound and table_log.repeats(suspect):
+            files.set_aside_sum(suspect)
+            table_log = files.log()
+            versions = deque(sorted(table_log.entries, reverse=True)[:_MAX_VERSIONS])
+        elif (delta := inspection.sound(version, table_log)) is not None:
+            is_any_sound = True
+            yield delta
+
+
+class _Inspection:
+    """Looks at versions of one table, and reads no file twice."""
+
+    def __init__(self, files: TableFiles, open_version: OpenVersion) -> None:
+        self._files = files
+        self._open_version = open_version
+        self._contents: dict[DataFile, FileContent | None] = {}
+        self._ours: dict[int, bool] = {}
+
+    def sound(self, version: int, table_log: TableLog) -> DeltaTable | None:
+        """The version of the table, if it is sound."""
+        if not table_log.is_whole(version):
+            return None
+        try:
+            with translate_store_errors():
+                entries = range(table_log.summed_up(version) + 1, version + 1)
+                if not all(map(self._is_ours, entries)):
+                    return None
+                delta = self._open_version(version)
+                _require_sound(delta, [self._content(file) for file in data_files(delta)])
+        except StoreDamaged:
+            return None
+        return delta
+
+    def _is_ours(self, version: int) -> bool:
+        if version not in self._ours:
+            self._ours[version] = not self._files.foreign_change(version, version)
+        return self._ours[version]
+
+    def _content(self, file: DataFile) -> FileContent:
+        if file not in self._contents:
+            self._contents[file] = None
+            self._contents[file] = self._files.read(file)
+        content = self._contents[file]
+        if content is None:
+            raise StoreDamaged(file.name)
+        return content
+
+
+def repair(files: TableFiles, open_version: OpenVersion) -> int | None:
+    """Turn the table back to its last sound version; return that, or None if there is none.
+
+    Nothing is deleted: entries of the log get another name. Without a sound version, that is
+    all of them, and there is no table any more. A writer that stops for long in the middle,
+    while another one repairs and writes, may turn that back, too; a checkpoint that is missing
+    then is noticed by the next one.
+
+    Raises:
+        OSError: the store failed.
+    """
+    for _ in range(_MAX_REPAIRS):
+        files.set_aside_sums()
+        before = files.log()
+        sound = next(sound_versions(files, open_version), None)
+        version = None if sound is None else sound.version()
+        if files.log() == before:
+            files.set_aside_entries(-1 if version is None else version)
+            return version
+    raise StoreDamaged("another process writes to the table while it is repaired")
+
+
+_UNIQUE: Final = ColumnProperties(dictionary_enabled=False)
+"""A dictionary of texts of which hardly any comes twice has to be read for a single one."""
+
+_LONG: Final = ColumnProperties(statistics_enabled="NONE")
+"""A head is megabytes long, and so are values and lists of inputs; no file is skipped by them."""
+
+ROW_GROUPS: Final = WriterProperties(
+    compression="SNAPPY",
+    max_row_group_size=1 << 17,
+    data_page_row_count_limit=1 << 12,
+    column_properties={
+        **dict.fromkeys(("id", "name"), _UNIQUE),
+        **dict.fromkeys(("value", "inputs", "message", "arguments", "input_hashes"), _LONG),
+    },
+)
+"""Checkpoints and compaction write with it."""
+
+
+KEEP_ENTRIES: Final = PostCommitHookProperties(cleanup_expired_logs=False)
+"""Delta deletes no entry of its log when it sums them up in a file that is not on the disk yet."""
+
+
+def vacuum(delta: DeltaTable, replaced_retention: float) -> list[str]:
+    """Delete files that no version refers to and that are old enough; return their names.
+
+    Those of writers that were killed are among them.
+    """
+    hours = math.ceil(replaced_retention / 3600)
+    deleted = delta.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+    if deleted:
+        delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+    delta.cleanup_metadata()
+    return deleted
+
+
+def add_missing_columns(delta: DeltaTable) -> None:
+    """Add the columns that a table of an earlier release lacks."""
+    existing = {field.name for field in delta.schema().fields}
+    wanted = Schema.from_arrow(SCHEMA).fields
+    if existing < {field.name for field in wanted}:
+        delta.alter.add_columns(
+            [field for field in wanted if field.name not in existing],
+            post_commithook_properties=KEEP_ENTRIES,
+        )
+
+
+def add_unknown_columns(delta: DeltaTable, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """The rows with null in the columns that a newer release has added to the table."""
+    known = rows.schema
+    unknown = [field for field in pa.schema(delta.schema()) if field.name not in known.names]
+    if not unknown:
+        return rows
+    schema = pa.schema([*known, *unknown])
+
+    def widened(batch: pa.RecordBatch) -> pa.RecordBatch:
+        nulls = [pa.nulls(len(batch), field.type) for field in unknown]
+        return pa.record_batch([*batch.columns, *nulls], schema)
+
+    return pa.RecordBatchReader.from_batches(schema, map(widened, rows))
+
 
 _Found = TypeVar("_Found")
 
@@ -313,3 +678,32 @@ def _is_ours(delta: DeltaTable) -> bool:
     """Whether a Rebaser made the table: damage leaves either a checkpoint or the columns."""
     columns = {field.name for field in delta.schema().fields}
     return set(KEY_COLUMNS) <= columns or delta.transaction_version(APP_ID) is not None
+
+
+def roll_back_to_sound(
+    checkpoints: Checkpoints,
+    change_set: ChangeSet,
+    earliest: int,
+    last: int,
+    *,
+    dry_run: bool = False,
+) -> int | None:
+    """Roll the table back; return the version, or None if none is sound.
+
+    Sound is one that can be read and is of a commit that the log, which `begins` there and
+    ends at `last`, continues. Nothing is deleted: later versions are set aside. A table with a
+    checkpoint behind the log's end is not emptied: that log may be of a NATS made anew.
+
+    Raises:
+        OSError: the store failed.
+    """
+    ahead = False
+    with translate_store_errors():
+        for delta in checkpoints.sound_versions(change_set):
+            commit = delta.transaction_version(APP_ID) or 0
+            ahead |= commit > last
+            if max(earliest, ahead) <= commit <= last:
+                if not dry_run:
+                    checkpoints.set_aside(change_set, delta.version())
+                return delta.version()
+    return None

@@ -18,8 +18,12 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from rebaser_core.errors import NewerVersion
-from rebaser_server.store.graph_loader import load_graph
-from rebaser_server.store.input_columns import arguments_texts, hashes_column, inputs_texts
+from rebaser_server.store.graph_loader import (
+    arguments_texts,
+    hashes_column,
+    inputs_texts,
+    load_graph,
+)
 from rebaser_server.store.row_digest import (
     NO_ROWS,
     Head,

@@ -4,8 +4,7 @@ import sys
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.updates import PutFunc, PutValue
-from rebaser_server.store.checkpoint_changes import CheckpointChanges, take_changes
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.checkpoints import CheckpointChanges, Checkpoints, take_changes
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 

@@ -19,7 +19,7 @@ from rebaser_server.compute.json_values import read_only
 from rebaser_server.compute.plan.plan import plan
 from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.graph_application.content import GraphContent, graph_of
-from rebaser_server.store.checkpoint_changes import take_changes
+from rebaser_server.store.checkpoints import take_changes
 from rebaser_server.store.row_digest import heads_in
 from rebaser_server.store.table_schema import checkpoint_record
 from rebaser_server.values.bulk_rebase import RebaseResult

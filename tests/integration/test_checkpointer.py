@@ -14,8 +14,7 @@ from rebaser_server.graph_application import state_machine
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.runtime.tasks import background
-from rebaser_server.store.checkpoint_changes import CheckpointChanges
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.checkpoints import CheckpointChanges, Checkpoints
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

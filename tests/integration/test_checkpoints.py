@@ -19,8 +19,7 @@ from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.updates import PutValue, RemoveFunc, RemoveValue, SetComputed, SetValue
 from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
 from rebaser_server.store import compaction
-from rebaser_server.store.checkpoint_changes import take_changes
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints, take_changes
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, function, graph_of, saved, ulid

@@ -25,8 +25,7 @@ from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import provisioner_of
 from rebaser_server.service.shared_services import build_services
 from rebaser_server.service.value_graph import ValueGraph
-from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.graph_checkpoint import GraphCheckpoint
+from rebaser_server.store.checkpoints import Checkpoints, GraphCheckpoint
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import NOTHING

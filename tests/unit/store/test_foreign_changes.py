@@ -10,8 +10,7 @@ from rebaser_core.updates import PutValue
 from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.store import compaction
 from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.open_tables import OpenTables
-from rebaser_server.store.stored_values import find_values
+from rebaser_server.store.stored_values import OpenTables, find_values
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, saved, ulid

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.store.input_columns import inputs_texts
+from rebaser_server.store.graph_loader import inputs_texts
 from rebaser_server.values.columns import ID_BYTES, Signatures
 from tests.wire.strategies import unhurried
 

@@ -5,7 +5,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from rebaser_server.store.live_rows import find_live_rows
+from rebaser_server.store.compaction import find_live_rows
 from rebaser_server.store.table_schema import KEY_COLUMNS
 from tests.helpers.checkpoint_writer import ulid
 

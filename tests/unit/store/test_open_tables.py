@@ -8,10 +8,8 @@ import pytest
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.updates import PutValue
 from rebaser_server.runtime.failures import StoreFailed
-from rebaser_server.store.checkpoint_changes import take_changes
-from rebaser_server.store.checkpoints import Checkpoints
-from rebaser_server.store.open_tables import KEPT, OpenTables
-from rebaser_server.store.stored_values import find_values
+from rebaser_server.store.checkpoints import Checkpoints, take_changes
+from rebaser_server.store.stored_values import KEPT, OpenTables, find_values
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, ulid

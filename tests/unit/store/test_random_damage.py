@@ -11,8 +11,7 @@ from deltalake import DeltaTable
 
 from rebaser_core.updates import PutValue, RemoveValue, SetComputed
 from rebaser_server.runtime.failures import StoreDamaged
-from rebaser_server.store.checkpoint_changes import take_changes
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints, take_changes
 from rebaser_server.store.compaction import drop_superseded
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase

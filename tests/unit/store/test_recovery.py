@@ -12,8 +12,7 @@ from deltalake import DeltaTable
 
 from rebaser_core.updates import PutValue, RemoveValue
 from rebaser_server.runtime.failures import StoreDamaged
-from rebaser_server.store.checkpoint_changes import take_changes
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints, take_changes
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, ulid

@@ -8,12 +8,9 @@ from pyarrow.parquet import ParquetFile
 
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveValue, SetValue
 from rebaser_server.queries.value_rows import row_of, row_of_stored
-from rebaser_server.store.checkpoint_changes import take_changes
-from rebaser_server.store.checkpoints import Checkpoints
+from rebaser_server.store.checkpoints import Checkpoints, take_changes, vacuum
 from rebaser_server.store.compaction import drop_superseded
-from rebaser_server.store.open_tables import OpenTables
-from rebaser_server.store.stored_values import StoredValues, find_values
-from rebaser_server.store.vacuum import vacuum
+from rebaser_server.store.stored_values import OpenTables, StoredValues, find_values
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, ulid
