@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
-from rebaser_server.compute.spark.cds_archive import archive_path, default_directory
-from rebaser_server.compute.spark.java import find_java
+from rebaser_server.compute.spark.launch import find_java
+from rebaser_server.compute.spark.options import archive_path, default_directory
 
 STOCK = """
 import pyarrow as pa
@@ -30,7 +30,7 @@ spark.stop()
 OURS = """
 import asyncio, sys
 from pathlib import Path
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.spark.options import SparkOptions
 
@@ -48,7 +48,7 @@ TRAIN = """
 import asyncio, sys
 from pathlib import Path
 from rebaser_server.compute.spark.options import SparkOptions
-from rebaser_server.compute.spark.cds_training import train
+from rebaser_server.compute.spark.spark_executor import train
 
 asyncio.run(train(SparkOptions(Path(sys.argv[1]), archives=Path(sys.argv[2]))))
 """

@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 
 from debian_demo.graph import Packages
 from rebaser_core.updates import SetComputed, Update
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.unit_result import decode_result
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import decode_result
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 

@@ -15,8 +15,8 @@ from benchmarks.evaluation_peers import Ready, mean
 from benchmarks.shapes import SHAPES, made
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.units.unit_result import decode_result
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.results import decode_result
 from tests.helpers.graph_builder import install
 
 CORES: Final = 2

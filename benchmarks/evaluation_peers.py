@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.shapes import Graph
-from rebaser_server.compute.units.subunits import count_levels_below
+from rebaser_server.compute.work_unit import count_levels_below
 
 MOST_LEVELS: Final = 200
 """For peers that pay for each level, however few values it has."""

@@ -18,10 +18,10 @@ from benchmarks.shapes import SHAPES, Graph, made
 from benchmarks.sizes import Sizes
 from benchmarks.spark_joins import joined
 from benchmarks.tables import Cell, Table, median
-from rebaser_server.compute.plan.plan import UNITS_PER_SLOT
+from rebaser_server.compute.plan import UNITS_PER_SLOT
+from rebaser_server.compute.results import RunStore
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.files import SharedFiles
 
 SLOTS: Final = 2

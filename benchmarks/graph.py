@@ -17,7 +17,7 @@ from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.updates import SetValue
-from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.plan import plan
 from rebaser_server.store.checkpoints import Checkpoints, scan, take_changes
 from rebaser_server.store.table_schema import LOADED, graph_from_batches
 from rebaser_server.values.graph import Graph

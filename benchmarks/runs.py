@@ -12,10 +12,10 @@ from benchmarks.shapes import made
 from benchmarks.sizes import Sizes
 from benchmarks.spark import empty_job
 from benchmarks.tables import MILLI, Cell, Table, median
-from rebaser_server.compute.evaluate.evaluator import evaluate
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.results import RunStore
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import install
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from rebaser_server.compute.units.subunits import sort_by_level
-from rebaser_server.compute.units.work_unit import PENDING, WorkUnit
+from rebaser_server.compute.work_unit import PENDING, WorkUnit, sort_by_level
 from rebaser_server.values.canonical_json import dumps_numbers
 
 WIDTH: Final = 3

@@ -11,11 +11,11 @@ import numpy as np
 from benchmarks.shapes import Graph, made
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
+from rebaser_server.compute.cost_model import CostModel
+from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.unit_result import UnitResult
 from tests.helpers.graph_builder import install
 
 MILLISECONDS: Final = (0, 1, 5)

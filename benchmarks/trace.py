@@ -15,9 +15,8 @@ from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, OrderedPushConsumer
 from rebaser_core.subjects import Subjects
-from rebaser_server.compute.runs.executor import Executor, OnProgress
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.executors import Executor, OnProgress
+from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
 
 MARKS = {
     "enqueued": "",

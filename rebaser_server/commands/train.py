@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
 async def _train(settings: "Settings", arguments: argparse.Namespace) -> None:
     from dataclasses import replace
 
-    from rebaser_server.compute.spark.cds_training import train
+    from rebaser_server.compute.spark.spark_executor import train
     from rebaser_server.service.daemon import spark_options
 
     with tempfile.TemporaryDirectory(prefix="rebaser-train-") as state:

@@ -13,13 +13,22 @@ EvaluatorAway
 Only a `DvuError` may in the end fail values: an update that another error ends is tried again
 however often it fails. A function that raises is none of these: its value fails, the run succeeds.
 A run that found no room on a disk raises `DiskFull`, which says nothing of the values either.
+
+The messages of values that fail: short, and made without trust in what they tell of.
 """
 
 import builtins
 import os
+from collections.abc import Iterator
 from errno import EDQUOT, ENOSPC
+from itertools import groupby, islice
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType
 from typing import Final
 
+import rebaser_server
+from rebaser_server.compute.json_values import NotJson
 from rebaser_server.runtime.failures import (
     DiskFull,
     EvaluatorAway,
@@ -86,3 +95,95 @@ def evaluator_error(name: str, reason: str) -> EvaluationFailed | EvaluatorAway 
 
 class Stalled(DvuError):
     """The run was stopped. What it had computed is in its run store."""
+
+
+MAX_MESSAGE: Final = 1000
+"""Characters of a failed value's message, with the lines that it came from."""
+MAX_LINES: Final = 8
+"""Of which half are the first, and half the last."""
+_MAX_PLACE: Final = 400
+_MAX_DEPTH: Final = 2000
+_OURS: Final = f"{Path(rebaser_server.__file__).parent}/"
+_CALLERS: Final = tuple(
+    f"{_OURS}compute/{name}.py"
+    for name in ("evaluators", "evaluation", "call_watchdog", "process_guard", "task_protocol")
+)
+_MIB: Final = 1 << 20
+_name_of: Final = vars(type)["__name__"].__get__
+"""The name of a class, even if its own class says otherwise."""
+
+
+class ResultTooLarge(NotJson):
+    """A result that has more bytes than a value may have."""
+
+    def __init__(self, size: int, most: int) -> None:
+        """`size`: its bytes as JSON, at least."""
+        unit = _MIB if size // _MIB > most // _MIB > 0 else 1
+        word = "MiB" if unit == _MIB else "bytes"
+        has, may = _format_size(size, unit), _format_size(most, unit)
+        super().__init__(f"the result has {has} {word}; at most {may} are allowed")
+
+
+def describe(error: BaseException) -> str:
+    """The message for users of an exception, whatever its own code does."""
+    kind = type(error)  # and not what it says its class is
+    name: str = _name_of(kind)
+    try:
+        # Of the type that it is said to be: a subclass of str may have methods of its own.
+        text = str.__getitem__(str(error), slice(MAX_MESSAGE))
+    except BaseException:  # an exception's own code is a function's, too
+        return name
+    if issubclass(kind, ResultTooLarge):
+        return text
+    if issubclass(kind, NotJson):
+        return f"the result cannot be a value: {text}"
+    return f"{name}: {text}" if text else name
+
+
+def describe_call(error: BaseException) -> str:
+    """As `describe`, with the lines of the function that it came from, the outermost first.
+
+    Files are named without their folders: on all machines the same.
+    """
+    text = describe(error)
+    try:
+        lines = [line for line, _ in groupby(_lines_of_function(error))]
+    except BaseException:  # an exception's own code is a function's, too
+        return text
+    if not lines:
+        return text
+    if len(lines) > MAX_LINES:
+        lines = [*lines[: MAX_LINES // 2], "…", *lines[-(MAX_LINES // 2) :]]
+    place = f" (at {', '.join(lines)[:_MAX_PLACE]})"
+    return text[: MAX_MESSAGE - len(place)] + place
+
+
+def _lines_of_function(error: BaseException) -> Iterator[str]:
+    """None of a function that is Rebaser's own."""
+    frames = islice(walk_tb(error.__traceback__), _MAX_DEPTH)
+    called = [each for each in frames if not _is_caller(each[0])]
+    if called and not _is_ours(called[0][0]):
+        for frame, line in called:
+            if not _is_ours(frame):
+                code = frame.f_code
+                file = code.co_filename.rpartition("/")[2]
+                yield f"{file}:{line} in {code.co_name}"
+
+
+def _is_caller(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    return name.startswith((*_CALLERS, "<"))
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_OURS)
+
+
+def truncate(text: str) -> str:
+    """A message as it is stored."""
+    text = text[: MAX_MESSAGE + 1].encode(errors="replace").decode()
+    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
+
+
+def _format_size(size: int, unit: int) -> str:
+    return f"{size:,}" if unit == 1 else f"{size / unit:.4g}"

@@ -9,7 +9,7 @@ import pyarrow as pa
 from rebaser_core.commits import ControlState
 from rebaser_core.updates import PutValue
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, Content, ResultFiles, State
-from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.compute.results import RunStore
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
 from rebaser_server.values.bulk_rebase import RebaseResult
 from rebaser_server.values.edits import Edits, Preimage, edits_from_json, edits_to_json

@@ -14,7 +14,7 @@ from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_server.commit_log.state import Batch
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.compute.plan.affected import closure
+from rebaser_server.compute.affected import closure
 from rebaser_server.graph_application.commands import digest, head_changes_since
 from rebaser_server.graph_application.content import content_of, graph_of
 from rebaser_server.runtime.tasks import compute_in_turn

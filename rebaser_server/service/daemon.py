@@ -12,15 +12,12 @@ import structlog
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_server.commit_log.batch_store import open_shared_files
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import DvuError
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
-from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
-from rebaser_server.compute.runs.routing_executor import RoutingExecutor
-from rebaser_server.compute.spark.cds_archive import default_directory
+from rebaser_server.compute.executors import ChildProcessExecutor, Executor, RoutingExecutor
+from rebaser_server.compute.level_parallel import LevelParallelExecutor
 from rebaser_server.compute.spark.launch import spark_home
-from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.options import SparkOptions, default_directory
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import CHANGE_SETS, local_path
 from rebaser_server.runtime.process import collect_rarely, limit_kept_memory

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.compute.plan.admission import UnitLimits
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.units.work_unit import CallLimits
+from rebaser_server.compute.cost_model import CostModel
+from rebaser_server.compute.executors import Executor
+from rebaser_server.compute.plan import UnitLimits
+from rebaser_server.compute.work_unit import CallLimits
 from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu.planner import DvuServices
 from rebaser_server.graph_application.state_machine import open_checkpoints

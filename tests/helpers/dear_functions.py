@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.units.run_store import StoredResult
-from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.cost_model import CostModel
+from rebaser_server.compute.executors import Executor
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import StoredResult, UnitResult
 from tests.helpers.graph_builder import Builder, install
 
 MEETS = """

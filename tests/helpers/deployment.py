@@ -25,7 +25,7 @@ from rebaser_core.jetstream import (
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
+from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine, open_checkpoints
 from rebaser_server.processor.outcome_lookup import OutcomeLookup

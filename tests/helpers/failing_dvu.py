@@ -13,7 +13,7 @@ from typing import Never
 import pyarrow as pa
 
 from rebaser_server.commands import cli
-from rebaser_server.compute.plan import update_planner
+from rebaser_server.compute import plan
 from rebaser_server.graph_application.dvu import planner
 
 PLANNING, DYING, GATHERING = STEPS = ("planning", "dying", "gathering")
@@ -39,9 +39,9 @@ def _die(*_: object, **__: object) -> Never:
 
 def arm(step: str) -> None:
     if step == PLANNING:
-        update_planner.plan = raising(MemoryError("no room for a plan"))
+        plan.plan = raising(MemoryError("no room for a plan"))
     elif step == DYING:
-        update_planner.plan = _die
+        plan.plan = _die
     elif step == GATHERING:
         planner.collect = raising(pa.ArrowInvalid("too large"))
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.plan.plan import MIN_VALUES_PER_UNIT, plan
-from rebaser_server.compute.units.unit_result import UnitResult, decode_result
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.plan import MIN_VALUES_PER_UNIT, plan
+from rebaser_server.compute.results import UnitResult, decode_result
 from rebaser_server.values.columns import Func, Inputs
 from rebaser_server.values.graph import Graph
 

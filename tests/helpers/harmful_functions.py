@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.runs.bisection import run_isolated
-from rebaser_server.compute.runs.executor import Executor
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
+from rebaser_server.compute.executors import Executor
+from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.results import RunStore, StoredResult
+from rebaser_server.compute.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows
 

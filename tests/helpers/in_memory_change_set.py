@@ -13,11 +13,11 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InlineBatch
 from rebaser_core.updates import AnyUpdate, SetComputed
 from rebaser_server.commit_log.state import Checkpoint, State
-from rebaser_server.compute.evaluate.evaluator import evaluate
+from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.json_values import read_only
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.unit_result import decode_result
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import decode_result
 from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.store.checkpoints import take_changes
 from rebaser_server.store.row_digest import heads_in

@@ -6,7 +6,7 @@ from typing import Any
 
 from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.json_values import NotJson, read_only
-from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK, WorkUnit
+from rebaser_server.compute.work_unit import BLOCKED, FAILED, OK, WorkUnit
 from rebaser_server.values.canonical_json import dumps
 
 

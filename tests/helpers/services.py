@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from rebaser_server.cluster.membership import Membership
-from rebaser_server.compute.plan.cost_model import CostModel
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.processor.context import Services
 from rebaser_server.service.composition import provisioner_of
 from rebaser_server.service.shared_services import build_services

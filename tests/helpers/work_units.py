@@ -6,8 +6,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rebaser_server.compute.units.buffers import STRING_TYPE, contiguous, strings
-from rebaser_server.compute.units.work_unit import STATUSES, ArgumentSpec, CallLimits, WorkUnit
+from rebaser_server.compute.work_unit import (
+    STATUSES,
+    STRING_TYPE,
+    ArgumentSpec,
+    CallLimits,
+    WorkUnit,
+    contiguous,
+    strings,
+)
 from rebaser_server.values.canonical_json import dumps
 
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
-from rebaser_server.compute.plan import update_planner
+from rebaser_server.compute import plan
 from rebaser_server.processor.dvu import scheduler
 from rebaser_server.processor.dvu.failures import FIRST_DELAY, MAX_DELAY, retry_delay
 from rebaser_server.processor.processor import process
@@ -93,7 +93,7 @@ async def test_a_failed_update_waits_before_it_is_tried_again_unless_it_is_asked
 
         await client.enqueue_updates(*change_set, values.define(1, 2))
         with monkeypatch.context() as patched, capture_logs() as said:
-            patched.setattr(update_planner, "plan", raising(error))
+            patched.setattr(plan, "plan", raising(error))
             running = asyncio.create_task(process(services, change_set, Shutdown(), slot))
             ends = {"dvu failed", "dvu postponed"}
             await eventually(lambda: any(line["event"] in ends for line in said), within=30)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
-from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import RunStore
 from rebaser_server.files import BatchFiles, SharedFiles
 from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import DiskFull

@@ -12,7 +12,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.state import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.compute.plan.cost_model import CostModel
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.errors import AppendRefused, Fenced, RetryLater
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.processor.checkpointer import Checkpointer

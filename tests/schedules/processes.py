@@ -16,8 +16,8 @@ from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.units.unit_result import UnitResult, decode_result
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.results import UnitResult, decode_result
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import serve
 from rebaser_server.settings.settings import Settings

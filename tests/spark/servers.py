@@ -10,8 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rebaser_server.compute.spark.java import find_java
-from rebaser_server.compute.spark.launch import MODULES, spark_home
+from rebaser_server.compute.spark.launch import MODULES, find_java, spark_home
 from tests.helpers.graph_builder import children, eventually
 from tests.helpers.paths import ROOT
 

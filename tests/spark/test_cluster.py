@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import RunStore, StoredResult
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.files import SharedFiles
 from tests.spark.servers import cluster, driver_settings, free_port, listening
 from tests.spark.test_spark_executor import wide

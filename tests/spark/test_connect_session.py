@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import RunFailed, SessionFailed
-from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import RunStore, StoredResult
 from rebaser_server.compute.spark import connect_session
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import eventually, is_running, pids_in
 from tests.spark.servers import connect_server, connect_url, free_port, listening

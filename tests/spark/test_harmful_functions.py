@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rebaser_server.compute.results import RunStore
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import RunStore
 from rebaser_server.files import SharedFiles
 from tests.helpers.harmful_functions import (
     ENDED,

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.compute.spark.java import VECTOR_MODULE, find_java
 from rebaser_server.compute.spark.launch import (
     MODULES,
+    VECTOR_MODULE,
     command,
     environment,
+    find_java,
     forget_settings,
     spark_home,
 )
-from rebaser_server.compute.spark.options import SparkOptions
-from rebaser_server.compute.spark.scratch import ScratchDirectory
+from rebaser_server.compute.spark.options import ScratchDirectory, SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.runtime.process import child_environment
 from tests.helpers.graph_builder import eventually, is_running
@@ -113,10 +113,10 @@ async def test_an_executor_that_is_closed_while_it_starts_is_closed_at_once(tmp_
 OWNER = """
 import os, sys, time
 from pathlib import Path
-from rebaser_server.compute.spark.java import find_java
+from rebaser_server.compute.spark.launch import find_java
 from rebaser_server.compute.spark.launch import CONNECTION, launch
 from rebaser_server.compute.spark.options import SparkOptions
-from rebaser_server.compute.spark.scratch import ScratchDirectory
+from rebaser_server.compute.spark.options import ScratchDirectory
 
 options = SparkOptions(Path(sys.argv[1]))
 scratch = ScratchDirectory(options.state_directory / "scratch")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rebaser_server.compute.runs.bisection import run_isolated
+from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.compute.units.work_unit import CallLimits, with_limits
+from rebaser_server.compute.work_unit import CallLimits, with_limits
 from tests.helpers.work_units import unit_from_rows
 
 pytestmark = pytest.mark.spark

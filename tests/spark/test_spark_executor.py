@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.bisection import run_isolated
-from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.results import RunStore, decode_result
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.compute.units.unit_result import decode_result
 from rebaser_server.files import SharedFiles
 from tests.helpers.dear_functions import meetings, most_at_once
 from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
@@ -247,7 +246,7 @@ from pathlib import Path
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.spark.options import SparkOptions
-from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.plan import plan
 from tests.helpers.graph_builder import Builder
 
 async def main():

@@ -23,7 +23,7 @@ INSIDE = {
     "fence": "rebaser_server/commit_log/log.py",
     "duplicate": "rebaser_server/processor/apply_request.py",
     "idle": "rebaser_server/processor/processor.py",
-    "dependents": "rebaser_server/compute/plan/affected.py",
+    "dependents": "rebaser_server/compute/affected.py",
 }
 """Terms that no path has, each with the module that does it and says the word."""
 

@@ -1,8 +1,14 @@
 """The functions that come with Rebaser. `docs/functions.md` is their manual.
 
 Each takes one keyword argument an input, and changes none of them.
+
+What builtin functions accept, and what they say to anything else.
+
+JSON pointers (RFC 6901) and merge patches (RFC 7396).
 """
 
+import json
+import re
 from collections.abc import Callable
 from functools import reduce
 from itertools import chain
@@ -10,13 +16,62 @@ from math import fsum, prod
 from typing import Any, Final
 
 from rebaser_core.codecs import json_equal
-from rebaser_server.compute.functions.argument_checks import (
-    non_null,
-    require_comparable,
-    require_kinds,
-    require_numbers,
-)
-from rebaser_server.compute.functions.json_rfcs import merge_patch, resolve_pointer
+
+_NUMBERS: Final = {int, float}
+
+
+def non_null(values: Any) -> list[Any]:
+    """A list's items that are not null."""
+    return [item for item in require_kinds([values], list, "a list")[0] if item is not None]
+
+
+def require_numbers(values: Any) -> list[Any]:
+    if type(values) is list and _NUMBERS.issuperset(map(type, values)):
+        return values  # as nearly always
+    return require_kinds(non_null(values), (int, float), "numbers")
+
+
+def require_comparable(values: Any) -> list[Any]:
+    """What can be compared with each other."""
+    items = non_null(values)
+    kinds = str if items and isinstance(items[0], str) else (int, float)
+    return require_kinds(items, kinds, "numbers, or strings")
+
+
+def require_kinds(values: list[Any], kinds: type | tuple[type, ...], words: str) -> list[Any]:
+    """`values`, which are all of these kinds; in JSON, unlike Python, true is not a number."""
+    for value in values:
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+            raise TypeError(f"expected {words}, not {json.dumps(value)[:50]}")
+    return values
+
+
+_INDEX: Final = re.compile("0|[1-9][0-9]{,17}")
+
+
+def resolve_pointer(document: Any, pointer: str, default: Any) -> Any:
+    """What `pointer` leads to in `document`, or `default` if it leads nowhere."""
+    if pointer and not pointer.startswith("/"):
+        raise ValueError("a JSON pointer is empty or begins with '/'")
+    for escaped in pointer.split("/")[1:]:
+        key = escaped.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, dict) and key in document:
+            document = document[key]
+        elif isinstance(document, list) and _INDEX.fullmatch(key) and int(key) < len(document):
+            document = document[int(key)]
+        else:
+            return default
+    return document
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """`target` with `patch` applied; neither is changed."""
+    if not isinstance(patch, dict):
+        return patch
+    old = target if isinstance(target, dict) else {}
+    new = {key: merge_patch(old.get(key), item) for key, item in patch.items() if item is not None}
+    return {key: item for key, item in old.items() if key not in patch} | new
+
 
 BUILTINS: Final[dict[str, Callable[..., Any]]] = {}
 """By name."""

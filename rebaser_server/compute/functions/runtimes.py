@@ -1,17 +1,112 @@
-"""Finds the Python callable that a function's runtime and code stand for."""
+"""Finds the Python callable that a function's runtime and code stand for.
 
+Functions in CEL, the Common Expression Language: text from messages, run without trust in it.
+
+The engine is Google's (`cel-expr-python`). An expression cannot reach anything but its
+arguments, does not loop but over them, and is cut off after 10,000 steps of loops, all taken
+together. What the engine cannot be trusted with is kept from it: values nested deeper than
+`plain_json.MAX_DEPTH`, which all values are checked for, and large ones.
+"""
+
+import re
 from collections.abc import Callable
 from contextvars import Context
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
-from rebaser_server.compute.errors import FunctionMissing
-from rebaser_server.compute.failure_text import describe
-from rebaser_server.compute.functions import cel, vector_functions
+from rebaser_server.compute.errors import FunctionMissing, describe
+from rebaser_server.compute.functions import vectorised
 from rebaser_server.compute.functions.builtin import BUILTINS
-from rebaser_server.compute.functions.builtin_vectorised import VECTOR_BUILTINS
-from rebaser_server.compute.functions.vector_functions import VectorFunction
+from rebaser_server.compute.functions.vectorised import VECTOR_BUILTINS, VectorFunction
+from rebaser_server.values.canonical_json import dumps, loads
+
+MAX_CODE: Final = 16_384
+"""Characters of an expression."""
+MAX_ARGUMENTS: Final = 1 << 20
+"""Characters of all arguments of a call as JSON text."""
+
+# The engine's binding cuts text off at a NUL character.
+_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_NUL_IN_CODE: Final = re.compile(r"\x00|\\(?:[xX]00|u0000|U00000000|000)")
+
+_SCALARS: Final = (type(None), bool, int, float)
+
+
+class CelError(Exception):
+    """What the engine says of an expression or of a call."""
+
+
+def compile_function(code: str) -> Callable[..., Any]:
+    """What to call with the variables of the expression as keyword arguments.
+
+    Raises:
+        FunctionMissing: not to be compiled, or the engine is not installed.
+    """
+    if len(code) > MAX_CODE:
+        raise FunctionMissing(f"an expression in CEL has at most {MAX_CODE:,} characters")
+    if _NUL_IN_CODE.search(code):
+        raise FunctionMissing("an expression in CEL cannot have a NUL character")
+    try:
+        _engine()
+    except ImportError as error:
+        raise FunctionMissing(f"functions in CEL need cel-expr-python: {error}") from error
+
+    def call(**arguments: Any) -> Any:
+        plain = _plain(arguments)
+        compiled = _compile(code, tuple(arguments))
+        try:
+            output = compiled.eval(data=plain)
+        except RuntimeError as error:
+            raise CelError(_first_line(error)) from None
+        value = output.plain_value()
+        if output.type().name() == "ERROR":
+            raise CelError(_first_line(value))
+        return value
+
+    return call
+
+
+def _engine() -> Any:
+    """Raises `ImportError`: it is not installed, or not for this machine."""
+    from cel_expr_python import cel
+
+    return cel
+
+
+@lru_cache(1024)
+def _compile(code: str, names: tuple[str, ...]) -> Any:
+    cel = _engine()
+    try:
+        env = cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN))
+        return env.compile(code)
+    except Exception as error:  # whatever the binding makes of it
+        raise CelError(_first_line(error)) from None
+
+
+def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as the engine takes them: no lists and objects but Python's own."""
+    room = MAX_ARGUMENTS
+    plain = {}
+    for name, argument in arguments.items():
+        if isinstance(argument, _SCALARS):
+            plain[name] = argument
+            continue
+        text = dumps(argument)
+        if _NUL.search(text):
+            raise CelError("CEL cannot take text with a NUL character")
+        room -= len(text)
+        if room < 0:
+            raise CelError(f"the arguments are longer than {MAX_ARGUMENTS:,} characters")
+        plain[name] = loads(text)
+    return plain
+
+
+def _first_line(error: object) -> str:
+    """The first line, which says what is wrong and where, without the code in front of it."""
+    line = str(error).strip().split("\n", 1)[0]
+    return re.sub(r"^[A-Z_]+: (ERROR: )?| \[[A-Z_]+\]$", "", line)
+
 
 GROUP: Final = "rebaser.functions"
 """Entry points in this group are what runtime `python` can name."""
@@ -30,7 +125,7 @@ def resolve(runtime: str, code: str) -> Callable[..., Any]:
     if runtime == "python":
         return _installed(code)
     if runtime == "cel":
-        return cel.compile_function(code)
+        return compile_function(code)
     raise FunctionMissing(f"there is no runtime {runtime!r}, only 'builtin', 'python' and 'cel'")
 
 
@@ -41,7 +136,7 @@ def resolve_vectorised(runtime: str, code: str) -> VectorFunction | None:
     if runtime != "python":
         return None
     try:
-        return vector_functions.vector_function_of(_installed(code))
+        return vectorised.vector_function_of(_installed(code))
     except Exception:  # an installed object's own code; or there is no such function
         return None
 

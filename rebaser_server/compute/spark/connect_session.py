@@ -14,8 +14,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.compute.spark.error_text import root_cause
-from rebaser_server.compute.spark.options import SparkOptions, session_settings
+from rebaser_server.compute.spark.options import SparkOptions, root_cause, session_settings
 from rebaser_server.settings.settings import redact_url
 
 MAX_ATTEMPTS: Final = 15

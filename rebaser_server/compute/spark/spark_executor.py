@@ -1,11 +1,21 @@
-"""Runs the units of a plan as Spark jobs."""
+"""Runs the units of a plan as Spark jobs.
+
+Starts and stops the one Spark session of this process.
+
+Makes the archive that Spark's JVM starts from, see `cds_archive`.
+"""
 
 import asyncio
+import os
+import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
-from threading import Event
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from subprocess import Popen
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -17,20 +27,143 @@ from rebaser_server.compute.errors import (
     breakdown,
     evaluator_error,
 )
-from rebaser_server.compute.runs.executor import PROGRESS_EVERY, OnProgress
-from rebaser_server.compute.runs.run import DvuRun
+from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun, OnProgress
+from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
 from rebaser_server.compute.spark import spark_job
-from rebaser_server.compute.spark.error_text import python_error_name, root_cause
-from rebaser_server.compute.spark.options import SparkOptions
-from rebaser_server.compute.spark.session import SessionHolder
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute.spark.launch import find_java, launch
+from rebaser_server.compute.spark.options import (
+    ScratchDirectory,
+    SparkOptions,
+    archive_path,
+    plain_directory,
+    python_error_name,
+    root_cause,
+)
+from rebaser_server.compute.work_unit import WorkUnit
+from rebaser_server.runtime.failures import EvaluatorAway
 from rebaser_server.runtime.tasks import Turns, WorkThreads
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rebaser_server.compute.spark.connect_session import ConnectSession
+    from rebaser_server.compute.spark.jvm import JvmSession
+
+    Running = JvmSession | ConnectSession
+
+
+class SessionHolder:
+    """At most one Spark session: started when first needed, and again when it was lost.
+
+    All methods block and may be called from any thread. A JVM that it starts ends with this
+    process, whichever way that ends, and Ctrl-C does not reach it.
+    """
+
+    def __init__(self, options: SparkOptions) -> None:
+        self._options = options
+        self._lock = Lock()
+        self._running: Running | None = None
+        self._starting: Popen[bytes] | None = None
+        self._is_closed = False
+
+    @contextmanager
+    def job(self, run: str, about: str) -> Iterator["SparkSession"]:
+        """The session, for this thread to run something in that is of this run.
+
+        `about`: what Spark's own pages call the run.
+
+        The first takes seconds, in which the session starts.
+
+        Raises:
+            SessionFailed: it cannot be started now, the next call tries again; or it is closed.
+        """
+        spark: Any  # Connect's session has the same methods as the other, and no common type
+        with self._get().job(run, about) as spark:
+            yield spark
+
+    def _get(self) -> "Running":
+        with self._lock:
+            if self._is_closed:
+                raise SessionFailed("the session is closed")
+            if self._running is not None and self._running.end_reason() is not None:
+                self._stop()
+            if self._running is None:
+                # On the main thread, Spark would take Ctrl-C over.
+                with WorkThreads(1) as thread:
+                    starting = thread.submit(_start, self._options, self._on_launched)
+                    try:
+                        self._running = starting.result()
+                    except EvaluatorAway:
+                        raise
+                    except Exception as error:  # no place to write, or half installed
+                        reason = f"Spark did not start: {error}"
+                        raise breakdown(SessionFailed, reason) from error
+                self._starting = None
+            return self._running
+
+    def _on_launched(self, process: Popen[bytes]) -> None:
+        self._starting = process
+        if self._is_closed:
+            process.kill()
+
+    @property
+    def jvm_pid(self) -> int | None:
+        running = self._running
+        return None if running is None else running.jvm_pid
+
+    def end_reason(self) -> str | None:
+        """Why what ran in the session has ended with it; None if it goes on."""
+        if self._is_closed:
+            return "its session was closed"
+        running = self._running
+        return None if running is None else running.end_reason()
+
+    def cancel(self, run: str) -> None:
+        """End the jobs of this run, those that have not begun yet included.
+
+        Does nothing without a session, and does not wait for the jobs' ends.
+        """
+        running = self._running
+        if running is not None:
+            running.cancel(run)
+
+    def close(self) -> None:
+        """End the session; whatever runs in it fails, and `job` from now on."""
+        self._is_closed = True
+        starting = self._starting
+        if starting is not None:
+            starting.kill()  # the caller that waits for it fails at once
+        with self._lock:
+            self._stop()
+
+    def _stop(self) -> None:
+        running, self._running = self._running, None  # first: no other call finds it while it ends
+        if running is not None:
+            running.stop()
+
+
+def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Running":
+    # Imported here and not above: pyspark costs most of a second, and many a process never
+    # needs it. In this process's own JVM that second passes while the JVM starts.
+    if options.remote is not None:
+        from rebaser_server.compute.spark import connect_session
+
+        return connect_session.start(options)
+    options.state_directory.mkdir(parents=True, exist_ok=True)
+    java = find_java(options.state_directory, os.environ)
+    with suppress(FileNotFoundError):
+        options.log.replace(options.log.with_suffix(".log.1"))  # says why the last one ended
+    scratch = ScratchDirectory(options.state_directory / "scratch")
+    process = launch(options, java, scratch)
+    begun(process)
+    from rebaser_server.compute.spark import jvm
+
+    return jvm.start(options, java, scratch, process)
+
 
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks whether a run that goes on has a session that can complete it."""
@@ -176,3 +309,44 @@ def _run_id() -> str:
     context = get_contextvars()
     change_set = [str(context[name]) for name in ("workspace", "change_set") if name in context]
     return "-".join(["rebaser", *filter(None, [".".join(change_set)]), uuid4().hex[:12]])
+
+
+_RUNS = 3
+
+
+async def train(options: SparkOptions) -> Path:
+    """Start Spark, run a few jobs and keep what its JVM has loaded; where that lies.
+
+    Takes about a minute. A session that is started meanwhile is started without.
+
+    Raises:
+        SessionFailed: Spark does not start, is not to run here, or left no archive.
+        OSError: the archive cannot be written where it shall lie.
+    """
+    if not options.is_local:
+        raise SessionFailed("there is nothing to train: Spark's JVM is not ours")
+    options.state_directory.mkdir(parents=True, exist_ok=True)
+    java = find_java(options.state_directory, os.environ)
+    archive = archive_path(options.archives, java)
+    if archive is None:
+        raise SessionFailed(f"the Java at {java} does not say its version")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    # Java hands the path on to a second JVM, and splits there at what it has of blanks.
+    place = plain_directory()
+    trained = place / f"new{archive.suffix}"
+    new = archive.with_name(f"new-{os.getpid()}{archive.suffix}")
+    try:
+        executor = SparkExecutor(replace(options, training=trained))
+        try:
+            for _ in range(_RUNS):
+                await executor.start()
+        finally:
+            await executor.close()
+        if not trained.exists():
+            raise SessionFailed(f"the Java at {java} wrote no archive (see {options.log})")
+        await asyncio.to_thread(shutil.copyfile, trained, new)
+        new.replace(archive)
+    finally:
+        new.unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
+    return archive

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from rebaser_server.compute.evaluate import process_guard
-from rebaser_server.compute.evaluate.task_protocol import execute
-from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.compute import process_guard
+from rebaser_server.compute.results import RunStore
+from rebaser_server.compute.task_protocol import execute
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

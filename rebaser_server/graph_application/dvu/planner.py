@@ -11,17 +11,13 @@ from blake3 import blake3
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import Content
+from rebaser_server.compute.call_watchdog import KILL_FACTOR
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed, Stalled
-from rebaser_server.compute.evaluate.call_watchdog import KILL_FACTOR
-from rebaser_server.compute.plan.admission import UnitLimits
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.plan.plan import Plan
-from rebaser_server.compute.plan.update_planner import UpdatePlanner
-from rebaser_server.compute.runs.bisection import run_isolated
-from rebaser_server.compute.runs.executor import Executor, OnProgress
-from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.executors import Executor, OnProgress, ProgressDeadline
+from rebaser_server.compute.plan import Plan, UnitLimits, UpdatePlanner
+from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.graph_application.dvu.results import (
     DvuResult,

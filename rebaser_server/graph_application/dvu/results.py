@@ -14,10 +14,16 @@ from rebaser_core.messages import DvuResultInfo, ResultFile, UpdatesAddress
 from rebaser_core.updates import SetComputed
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import Batch
-from rebaser_server.compute.plan.affected import certain_dependents, closure
-from rebaser_server.compute.runs.salvage import failed_result, salvage
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.unit_result import CallCosts, UnitResult, ValueResult, total_costs
+from rebaser_server.compute.affected import certain_dependents, closure
+from rebaser_server.compute.rescue import failed_result, salvage
+from rebaser_server.compute.results import (
+    CallCosts,
+    RunStore,
+    StoredResult,
+    UnitResult,
+    ValueResult,
+    total_costs,
+)
 from rebaser_server.values.graph import Graph
 
 log: Final = structlog.get_logger()

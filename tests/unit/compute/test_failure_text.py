@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.compute.failure_text import MAX_LINES, MAX_MESSAGE, describe_call, truncate
-from rebaser_server.compute.units.segments import VECTOR_THRESHOLD
+from rebaser_server.compute.errors import MAX_LINES, MAX_MESSAGE, describe_call, truncate
+from rebaser_server.compute.work_unit import VECTOR_THRESHOLD
 from tests.helpers.graph_builder import Builder, install
 
 RATES = """

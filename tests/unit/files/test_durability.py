@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
+from rebaser_server.compute.results import SCHEMA, RunStore, UnitResult
 from rebaser_server.files import BatchFiles, SharedFiles
 from tests.helpers.sync_recorder import SyncRecorder
 

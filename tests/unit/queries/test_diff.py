@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from rebaser_core.ids import RequestId
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveValue, SetInputs, SetValue
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.unit_result import decode_result
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import decode_result
 from rebaser_server.graph_application.commands import digest, head_request_id
 from rebaser_server.queries.diff import Effects, changes_in, effects
 from rebaser_server.values.graph import Graph

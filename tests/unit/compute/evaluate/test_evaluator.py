@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.compute.failure_text import MAX_MESSAGE
-from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.errors import MAX_MESSAGE
+from rebaser_server.compute.results import UnitResult
 from rebaser_server.values.columns import ValueStatus
 from tests.helpers.graph_builder import Builder, install
 

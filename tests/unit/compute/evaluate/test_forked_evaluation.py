@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.evaluate.evaluator import evaluate, start_evaluation
-from rebaser_server.compute.units.unit_result import decode_result
-from rebaser_server.compute.units.work_unit import CallLimits
+from rebaser_server.compute.evaluation import evaluate, start_evaluation
+from rebaser_server.compute.results import decode_result
+from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows
 

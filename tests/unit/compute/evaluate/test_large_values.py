@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.evaluate.evaluator import start_evaluation
-from rebaser_server.compute.failure_text import ResultTooLarge
-from rebaser_server.compute.plan.admission import UnitLimits
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
-from rebaser_server.compute.units.unit_result import ValueResult
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
+from rebaser_server.compute.errors import ResultTooLarge
+from rebaser_server.compute.evaluation import start_evaluation
+from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.plan import UnitLimits, plan
+from rebaser_server.compute.results import ValueResult
+from rebaser_server.compute.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import Builder, install
 
 MIB = 1 << 20

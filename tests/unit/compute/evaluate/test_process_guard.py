@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
-from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.results import RunStore
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import eventually, install, is_running, pids_in
 from tests.helpers.harmful_functions import (

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
-from rebaser_server.compute.evaluate.evaluation import evaluate_unit
-from rebaser_server.compute.evaluate.scalar import CHUNK
-from rebaser_server.compute.units.segments import VECTOR_THRESHOLD
-from rebaser_server.compute.units.unit_result import UnitResult, ValueResult
-from rebaser_server.compute.units.work_unit import CallLimits
+from rebaser_server.compute.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluation import evaluate_unit
+from rebaser_server.compute.evaluators import CHUNK
+from rebaser_server.compute.results import UnitResult, ValueResult
+from rebaser_server.compute.work_unit import VECTOR_THRESHOLD, CallLimits
 from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows
 

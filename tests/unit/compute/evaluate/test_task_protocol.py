@@ -4,14 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.evaluate import task_protocol
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.run import DvuRun
-from rebaser_server.compute.units.culprits import prefix
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.unit_result import UnitResult, decode_result
-from rebaser_server.compute.units.work_unit import WorkUnit, digest_of
+from rebaser_server.compute import task_protocol
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.executors import DvuRun
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import RunStore, StoredResult, UnitResult, decode_result
+from rebaser_server.compute.work_unit import WorkUnit, digest_of, prefix
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import Builder, install
 

@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
-from rebaser_server.compute.evaluate.evaluation import evaluate_unit
-from rebaser_server.compute.functions.builtin_vectorised import VECTOR_BUILTINS
-from rebaser_server.compute.functions.exact_sum import sum_rows_exact
-from rebaser_server.compute.units.segments import VECTOR_THRESHOLD
-from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.compute.units.work_unit import ArgumentSpec, CallLimits, WorkUnit
+from rebaser_server.compute.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluation import evaluate_unit
+from rebaser_server.compute.functions.vectorised import VECTOR_BUILTINS, sum_rows_exact
+from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.work_unit import VECTOR_THRESHOLD, ArgumentSpec, CallLimits, WorkUnit
 from tests.helpers.graph_builder import UNHURRIED, install
 from tests.helpers.reference_evaluator import independently
 from tests.helpers.work_units import unit_from_rows

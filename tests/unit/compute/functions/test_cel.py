@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rebaser_core.codecs import MAX_DEPTH
 from rebaser_server.compute.errors import FunctionMissing
-from rebaser_server.compute.functions import cel
-from rebaser_server.compute.functions.cel import MAX_ARGUMENTS, MAX_CODE, CelError
+from rebaser_server.compute.functions import runtimes
+from rebaser_server.compute.functions.runtimes import MAX_ARGUMENTS, MAX_CODE, CelError
 from rebaser_server.compute.json_values import NotJson, read_only
 from rebaser_server.values.canonical_json import dumps
 from tests.helpers.graph_builder import UNHURRIED, Builder
@@ -26,7 +26,7 @@ JSON = st.recursive(
 
 def call(code: str, **arguments: Any) -> Any:
     given = {name: read_only(data) for name, data in arguments.items()}
-    return read_only(cel.compile_function(code)(**given))
+    return read_only(runtimes.compile_function(code)(**given))
 
 
 def nested(depth: int) -> Any:
@@ -99,7 +99,7 @@ def test_nesting_is_limited_before_the_engine_sees_it() -> None:
 @pytest.mark.parametrize("code", ["1" * (MAX_CODE + 1), "'\\x00'", "'\0'"])
 def test_expressions_that_the_engine_cannot_be_given_are_refused(code: str) -> None:
     with pytest.raises(FunctionMissing, match="an expression in CEL"):
-        cel.compile_function(code)
+        runtimes.compile_function(code)
 
 
 def test_what_only_looks_like_a_nul_character_is_text() -> None:

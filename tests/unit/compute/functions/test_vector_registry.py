@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
-from rebaser_server.compute.functions.vector_functions import ArgumentBuffers, VectorResult
-from rebaser_server.compute.functions.vector_registry import VectorRegistry
-from rebaser_server.compute.units.value_buffers import INT, NONE
+from rebaser_server.compute.functions.vectorised import (
+    ArgumentBuffers,
+    VectorRegistry,
+    VectorResult,
+)
+from rebaser_server.compute.value_buffers import INT, NONE
 
 COUNT = 3
 

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.plan.admission import UnitLimits
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.unit_result import decode_result
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.plan import UnitLimits, plan
+from rebaser_server.compute.results import decode_result
+from rebaser_server.compute.work_unit import WorkUnit
 from tests.helpers.graph_builder import Builder
 
 MOST = 4096

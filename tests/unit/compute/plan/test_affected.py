@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rebaser_server.compute.plan.affected import closure, small_closure
+from rebaser_server.compute.affected import closure, small_closure
 from rebaser_server.values.graph import Graph
 from tests.helpers.graph_builder import Builder
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rebaser_server.compute.plan import cost_model
-from rebaser_server.compute.plan.cost_model import STAGE_SECONDS, CostModel, Stage, plan_stages
-from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
+from rebaser_server.compute import cost_model
+from rebaser_server.compute.cost_model import STAGE_SECONDS, CostModel, Stage, plan_stages
+from rebaser_server.compute.results import SCHEMA, UnitResult
 
 
 def test_a_snapshot_stays_as_it_was() -> None:

@@ -1,7 +1,6 @@
 """What people are shown of an update: some of its values, connected, and how many there are."""
 
-from rebaser_server.compute.plan.graph_preview import MAX_LEVELS, MAX_NAME, MAX_VALUES, GraphPreview
-from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.plan import MAX_LEVELS, MAX_NAME, MAX_VALUES, GraphPreview, plan
 from tests.helpers.graph_builder import Builder
 
 

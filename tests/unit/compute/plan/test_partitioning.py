@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.compute.plan import partitioning as sharing
-from rebaser_server.compute.plan.admission import UnitLimits
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.plan.partitioning import balance, components
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
+from rebaser_server.compute import plan as sharing
+from rebaser_server.compute.cost_model import CostModel
+from rebaser_server.compute.plan import UnitLimits, balance, components, plan
+from rebaser_server.compute.work_unit import CallLimits, WorkUnit
 from rebaser_server.values.adjacency import topological_levels
 from rebaser_server.values.columns import transpose
 from tests.helpers.graph_builder import UNHURRIED, Builder

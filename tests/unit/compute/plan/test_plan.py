@@ -2,8 +2,8 @@
 
 import pytest
 
-from rebaser_server.compute.plan.plan import Plan, plan
-from rebaser_server.compute.units.work_unit import WorkUnit, count_values
+from rebaser_server.compute.plan import Plan, plan
+from rebaser_server.compute.work_unit import WorkUnit, count_values
 from tests.helpers.graph_builder import Builder
 
 

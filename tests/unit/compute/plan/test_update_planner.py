@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.compute.plan.admission import UnitLimits
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.plan.plan import Plan
-from rebaser_server.compute.plan.update_planner import UpdatePlanner
-from rebaser_server.compute.units.run_store import RunStore
+from rebaser_server.compute.cost_model import CostModel
+from rebaser_server.compute.plan import Plan, UnitLimits, UpdatePlanner
+from rebaser_server.compute.results import RunStore
 from rebaser_server.files import SharedFiles
 from tests.unit.compute.plan.test_partitioning import spread
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import EvaluationFailed, RunFailed
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.bisection import run_isolated
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
-from rebaser_server.compute.units.unit_result import ValueResult
+from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.results import ValueResult
 from tests.helpers.graph_builder import Builder, children, eventually, install
 
 FUNCTIONS = """

@@ -9,16 +9,15 @@ import pytest
 from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
+from rebaser_server.compute import executors
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import EvaluationFailed, RunFailed
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs import child_process_executor
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
-from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
-from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.compute.units.unit_result import decode_result
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import RunStore, decode_result
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.files import SharedFiles
 from tests.helpers.dear_functions import install_meeting, meetings, most_at_once
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
@@ -207,8 +206,8 @@ async def test_units_that_are_cheap_start_one_child(
     children: ChildProcessExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another would take longer to start than they do."""
-    monkeypatch.setattr(child_process_executor, "HEAD_START", 60)
-    monkeypatch.setattr(child_process_executor, "QUICK", 60)
+    monkeypatch.setattr(executors, "HEAD_START", 60)
+    monkeypatch.setattr(executors, "QUICK", 60)
     build = Builder()
     build.source("pids", str(tmp_path / "pids"))
     for n in range(10):

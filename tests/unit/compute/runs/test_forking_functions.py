@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.plan.admission import UnitLimits
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
-from rebaser_server.compute.units.work_unit import CallLimits
+from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.plan import UnitLimits, plan
+from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
 
 FUNCTIONS = """

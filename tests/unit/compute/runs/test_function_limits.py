@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
-from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.compute.units.work_unit import CallLimits
+from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows
 

@@ -7,15 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
-from rebaser_server.compute.evaluate.evaluation import evaluate_unit
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.executor import OnProgress
-from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.unit_result import UnitResult, decode_result
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit, count_values
+from rebaser_server.compute.call_watchdog import CallWatchdog
+from rebaser_server.compute.cost_model import CostModel
+from rebaser_server.compute.evaluation import evaluate, evaluate_unit
+from rebaser_server.compute.executors import OnProgress
+from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.results import RunStore, StoredResult, UnitResult, decode_result
+from rebaser_server.compute.work_unit import CallLimits, WorkUnit, count_values
 from tests.unit.compute.functions.test_builtin_vectorised import random_blob, rows_of
 
 

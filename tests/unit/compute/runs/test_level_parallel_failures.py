@@ -2,10 +2,10 @@
 
 import pytest
 
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.work_unit import WorkUnit
 
 
 class Failing:

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from rebaser_server.compute import task_protocol
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.evaluate import task_protocol
-from rebaser_server.compute.plan.cost_model import CostModel
-from rebaser_server.compute.runs.level_parallel_executor import LevelParallelExecutor
-from rebaser_server.compute.runs.run import DvuRun
-from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.compute.units.unit_result import UnitResult
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute.executors import DvuRun
+from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.results import RunStore, UnitResult
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rebaser_server.compute.errors import Stalled
-from rebaser_server.compute.runs.progress_deadline import ProgressDeadline
+from rebaser_server.compute.executors import ProgressDeadline
 
 
 async def test_a_deadline_passes_without_progress() -> None:

@@ -4,12 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.child_process_executor import ChildProcessExecutor
-from rebaser_server.compute.runs.executor import OnProgress
-from rebaser_server.compute.runs.routing_executor import RoutingExecutor
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.unit_result import UnitResult
+from rebaser_server.compute.executors import ChildProcessExecutor, OnProgress, RoutingExecutor
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
 from tests.helpers.graph_builder import Builder
 
 

@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.runs.salvage import salvage
-from rebaser_server.compute.units.culprits import prefix
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.unit_result import UnitResult, decode_result
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit, digest_of, with_limits
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.rescue import salvage
+from rebaser_server.compute.results import RunStore, StoredResult, UnitResult, decode_result
+from rebaser_server.compute.work_unit import CallLimits, WorkUnit, digest_of, prefix, with_limits
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import Builder
 

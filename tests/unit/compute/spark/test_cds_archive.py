@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.spark.cds_archive import archive_path, jvm_options, training_options
+from rebaser_server.compute.spark.options import archive_path, jvm_options, training_options
 
 
 def java_home(directory: Path, version: str) -> Path:

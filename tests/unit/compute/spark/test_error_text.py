@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_server.compute.spark.error_text import (
+from rebaser_server.compute.spark.options import (
     last_log_line,
     python_error_name,
     root_cause,

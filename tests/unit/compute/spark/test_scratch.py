@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.spark.scratch import ScratchDirectory
+from rebaser_server.compute.spark.options import ScratchDirectory
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from rebaser_server.compute.spark.scratch import ScratchDirectory
+from rebaser_server.compute.spark.options import ScratchDirectory
 scratch = ScratchDirectory(Path(sys.argv[1]))
 (scratch.directory / "left").write_text("behind")
 print(scratch.sockets, flush=True)

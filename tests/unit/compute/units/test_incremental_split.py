@@ -4,12 +4,10 @@ from random import Random
 
 import pytest
 
-from rebaser_server.compute.evaluate.call_watchdog import CallWatchdog
-from rebaser_server.compute.evaluate.evaluation import Evaluation
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.units.incremental_split import IncrementalSplit, offset_positions
-from rebaser_server.compute.units.unit_result import UnitResult, decode_result
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluation import Evaluation, evaluate
+from rebaser_server.compute.results import UnitResult, decode_result
+from rebaser_server.compute.work_unit import IncrementalSplit, WorkUnit, offset_positions
 from tests.helpers.work_units import unit_from_rows
 
 FUNCTIONS = [

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rebaser_server.compute.units.work_unit import VERSION, CallLimits, WorkUnit, count_values
+from rebaser_server.compute.work_unit import VERSION, CallLimits, WorkUnit, count_values
 from tests.helpers.work_units import unit_from_rows
 
 COLUMNS = (

@@ -9,7 +9,7 @@ import pytest
 
 from rebaser_client.tables import read_updates
 from rebaser_core.table_updates import TableUpdates
-from rebaser_server.compute.plan.plan import plan
+from rebaser_server.compute.plan import plan
 from rebaser_server.store.checkpoints import take_changes
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import Graph, GraphSnapshot

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.updates import PutValue, RemoveValue, SetInputs
-from rebaser_server.compute.plan import affected as closures
-from rebaser_server.compute.plan.plan import plan
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute import affected as closures
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.store import graph_loader, table_schema
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values import adjacency, columns, indexes

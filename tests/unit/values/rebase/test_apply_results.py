@@ -8,9 +8,8 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import DvuResultInfo, ResultFile
 from rebaser_core.updates import PutValue, RemoveValue, SetComputed
 from rebaser_server.commit_log.batch_store import BatchStore
-from rebaser_server.compute.units.run_store import RunStore
-from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult
-from rebaser_server.compute.units.work_unit import BLOCKED, FAILED, OK
+from rebaser_server.compute.results import SCHEMA, RunStore, UnitResult
+from rebaser_server.compute.work_unit import BLOCKED, FAILED, OK
 from rebaser_server.errors import MissingBatch
 from rebaser_server.files import BatchFiles, SharedFiles
 from rebaser_server.graph_application.content import read_results

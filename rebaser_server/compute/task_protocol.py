@@ -1,31 +1,75 @@
-"""The tasks of workers: encode one, execute it step by step, decode the answer."""
+"""The tasks of workers: encode one, execute it step by step, decode the answer.
+
+Reports the progress of an evaluation from a thread, also between two slow values.
+"""
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
+from threading import Lock, Thread
 from typing import Final
 
 import cbor2
 import pyarrow as pa
 
-from rebaser_server.compute.evaluate.evaluation import Evaluation
-from rebaser_server.compute.evaluate.evaluator import evaluate, start_evaluation
-from rebaser_server.compute.evaluate.progress import REPORT_SECONDS, REPORTER
-from rebaser_server.compute.units.incremental_split import IncrementalSplit, offset_positions
-from rebaser_server.compute.units.run_store import (
+from rebaser_server.compute.evaluation import Evaluation, evaluate, start_evaluation
+from rebaser_server.compute.results import (
     PartFile,
     RunStore,
     StoredResult,
-    contiguous_parts,
-)
-from rebaser_server.compute.units.unit_result import (
     UnitResult,
+    contiguous_parts,
     decode_result,
     encode_result,
     total_costs,
 )
-from rebaser_server.compute.units.work_unit import CallLimits, WorkUnit
+from rebaser_server.compute.work_unit import (
+    CallLimits,
+    IncrementalSplit,
+    WorkUnit,
+    offset_positions,
+)
+
+REPORT_SECONDS: Final = 1.0
+"""Seconds."""
+
+
+class ProgressReporter:
+    """A thread for each process, since one for each unit would cost more than small units do."""
+
+    def __init__(self) -> None:
+        self._process = 0
+        self._tell: Callable[[], None] | None = None
+        self._lock = Lock()
+
+    @contextmanager
+    def reporting(self, tell: Callable[[], None]) -> Iterator[None]:
+        """Call `tell` each second, on another thread, and not once the body has ended.
+
+        What it raises is dropped: progress is a hint.
+        """
+        if self._process != os.getpid():  # threads are not forked, locks are as they were
+            self._process, self._lock = os.getpid(), Lock()
+            Thread(target=self._run, args=(self._lock,), name="teller", daemon=True).start()
+        self._tell = tell
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._tell = None
+
+    def _run(self, lock: Lock) -> None:
+        while True:
+            time.sleep(REPORT_SECONDS)
+            with lock, suppress(Exception):
+                if self._tell is not None:
+                    self._tell()
+
+
+REPORTER: Final = ProgressReporter()
+
 
 FIRST_STEP: Final = 16
 """Values of the first step; each further one has up to `GROWTH` times as many."""

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.codecs import MAX_DEPTH
 from rebaser_server.compute.json_values import read_only
-from rebaser_server.compute.units.buffers import STRING_TYPE, string_buffers
-from rebaser_server.compute.units.work_unit import OK, WorkUnit
+from rebaser_server.compute.work_unit import OK, STRING_TYPE, WorkUnit, string_buffers
 from rebaser_server.values.canonical_json import dumps_numbers, loads, loads_many
 
 Positions = NDArray[np.int64]

@@ -7,10 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_server.compute.units.culprits import FAILED_RUNTIME
-from rebaser_server.compute.units.run_store import StoredResult
-from rebaser_server.compute.units.unit_result import CallCosts, UnitResult
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute.results import CallCosts, StoredResult, UnitResult
+from rebaser_server.compute.work_unit import FAILED_RUNTIME, WorkUnit
 
 UNKNOWN_SECONDS: Final = 2e-6
 """Seconds for a value of a function that was never measured: that of a cheap one."""

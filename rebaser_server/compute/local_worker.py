@@ -14,11 +14,11 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import BinaryIO, Final
 
-from rebaser_server.compute.evaluate import process_guard
-from rebaser_server.compute.evaluate.evaluator import evaluate
-from rebaser_server.compute.evaluate.task_protocol import execute
-from rebaser_server.compute.failure_text import describe
-from rebaser_server.compute.units.work_unit import WorkUnit
+from rebaser_server.compute import process_guard
+from rebaser_server.compute.errors import describe
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.task_protocol import execute
+from rebaser_server.compute.work_unit import WorkUnit
 
 LENGTH: Final = 8
 DONE: Final = b"\0"

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from rebaser_server.compute.units.work_unit import CallLimits
+from rebaser_server.compute.work_unit import CallLimits
 
 CHECKS_PER_CALL: Final = 4
 """Checks of the running call within its time limit."""

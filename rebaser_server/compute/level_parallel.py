@@ -15,19 +15,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.compute.plan.cost_model import (
+from rebaser_server.compute.cost_model import (
     MIN_SPEEDUP,
     UNMEASURED_SECONDS,
     CostModel,
     Stage,
     plan_stages,
 )
-from rebaser_server.compute.runs.executor import Executor, OnProgress, TotalProgress
-from rebaser_server.compute.units.incremental_split import IncrementalSplit
-from rebaser_server.compute.units.run_store import RunStore, StoredResult
-from rebaser_server.compute.units.subunits import extract, sort_by_level, with_inputs
-from rebaser_server.compute.units.unit_result import SCHEMA, UnitResult, total_costs
-from rebaser_server.compute.units.work_unit import WorkUnit, count_values
+from rebaser_server.compute.executors import Executor, OnProgress, TotalProgress
+from rebaser_server.compute.results import SCHEMA, RunStore, StoredResult, UnitResult, total_costs
+from rebaser_server.compute.work_unit import (
+    IncrementalSplit,
+    WorkUnit,
+    count_values,
+    extract,
+    sort_by_level,
+    with_inputs,
+)
 
 PARTS_PER_SLOT: Final = 2
 """Into how many units for each slot a level is split, so that a slot that is done early helps."""

@@ -1,0 +1,996 @@
+"""The state of a unit's evaluation, and the writer of results into it.
+
+Generated code that calls a function again and again with the cells of its arguments.
+
+An installed function is called in a new, empty context each time. It is not a copy of another: a
+copy shares decimal's settings with what it was copied from, once they were looked at there.
+
+Computes values one by one, each by a call of its function.
+
+Computes many values of one signature at once, where their function has a form for that.
+"""
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import Context
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import pairwise
+from math import inf
+from time import perf_counter
+from types import CodeType, NoneType
+from typing import Any, Final, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rebaser_server.compute.call_watchdog import IDLE, CallWatchdog
+from rebaser_server.compute.errors import FunctionMissing, ResultTooLarge, describe_call, truncate
+from rebaser_server.compute.functions.vectorised import (
+    ArgumentBuffers,
+    UniformResult,
+    VectorFunction,
+    VectorResult,
+    any_in_row,
+    gather_arguments,
+)
+from rebaser_server.compute.json_values import (
+    Content,
+    ReadOnlyDict,
+    ReadOnlyList,
+    content_of,
+    has_content,
+    read_only,
+    size_of,
+)
+from rebaser_server.compute.process_guard import CUT_OFF, ProcessGuard, Spoilt
+from rebaser_server.compute.value_buffers import (
+    BOOL,
+    FLOAT,
+    INT,
+    NONE,
+    NOTHING,
+    NULL,
+    TEXT,
+    Bits,
+    Positions,
+    ValueBuffers,
+)
+from rebaser_server.compute.work_unit import (
+    BLOCKED,
+    FAILED,
+    OK,
+    VECTOR_THRESHOLD,
+    ArgumentSpec,
+    WorkUnit,
+)
+from rebaser_server.values.canonical_json import dumps
+
+_LARGE_TEXT: Final = 1 << 16
+"""Bytes of a result from which its text is not made within the memory that a call may take."""
+
+_KINDS: Final[dict[type, int]] = {type(None): NULL, bool: BOOL, int: INT, float: FLOAT}
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailure:
+    """What a call came to that raised."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluationState:
+    """What all parts of the evaluation of one unit work on. Positions: values, then constants."""
+
+    unit: WorkUnit
+    watchdog: CallWatchdog
+    buffers: ValueBuffers
+    refs: Positions
+    """The position of each ref."""
+    starts: Positions
+    """Where the refs of each value begin, and at last where they end."""
+    changed: bytearray
+    """Whether each value came out changed."""
+    is_changed: NDArray[np.bool_]
+    """The same memory."""
+    guard: ProcessGuard | None
+    """None: there are no functions but Rebaser's own."""
+
+    @classmethod
+    def of(cls, unit: WorkUnit, watchdog: CallWatchdog, guard: ProcessGuard | None) -> Self:
+        count = len(unit)
+        starts = np.zeros(count + 1, np.int64)
+        np.cumsum(unit.widths(), out=starts[1:])
+        refs = unit.refs.astype(np.int64)
+        np.subtract(count - 1, refs, out=refs, where=refs < 0)
+        changed = bytearray(count + len(unit.constant_known))
+        is_changed = np.frombuffer(changed, np.bool_)
+        return cls(unit, watchdog, ValueBuffers(unit), refs, starts, changed, is_changed, guard)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedValues:
+    """State of some values before they were computed."""
+
+    start: int
+    end: int
+    kinds: bytes
+    bits: Bits
+    materialised: bytes
+    changed: bytes
+    objects: list[Any]
+    blocked: int
+    count: int
+    """Number of values that had come out without one."""
+
+
+class ResultWriter:
+    """Writes values into the buffers, and collects failed and blocked ones."""
+
+    def __init__(self, state: EvaluationState) -> None:
+        self._unit = state.unit
+        self._buffers = state.buffers
+        self._changed = state.changed
+        self._is_changed = state.is_changed
+        self._watchdog = state.watchdog
+        self.blocked = 0
+        self.positions: list[int] = []
+        """Of those that come out without a value, and what they are."""
+        self.statuses: list[int] = []
+        self.texts: list[str] = []
+
+    def save(self, start: int, end: int) -> SavedValues:
+        """Copy of what computing the values from `start` to `end` changes."""
+        buffers = self._buffers
+        return SavedValues(
+            start,
+            end,
+            bytes(buffers.kind_bytes[start:end]),
+            buffers.bits[start:end].copy(),
+            bytes(buffers.materialised_bytes[start:end]),
+            bytes(self._changed[start:end]),
+            buffers.objects[start:end],
+            self.blocked,
+            len(self.positions),
+        )
+
+    def restore(self, saved: SavedValues) -> None:
+        buffers, where = self._buffers, slice(saved.start, saved.end)
+        buffers.kind_bytes[where] = saved.kinds
+        buffers.bits[where] = saved.bits
+        buffers.materialised_bytes[where] = saved.materialised
+        self._changed[where] = saved.changed
+        buffers.objects[where] = saved.objects
+        for position in range(saved.start, saved.end):
+            buffers.computed_texts.pop(position, None)
+        self.blocked = saved.blocked
+        for column in (self.positions, self.statuses, self.texts):
+            del column[saved.count :]
+
+    def to_failure(self, error: BaseException) -> CallFailure:
+        if type(error) is FunctionMissing:
+            return CallFailure(str(error))
+        return CallFailure(self._watchdog.violation_message(error) or describe_call(error))
+
+    def write_all(self, positions: Positions, returned: list[Any]) -> None:
+        """What calls have returned for values at ascending positions, or failures."""
+        same = _uniform_bits(returned)
+        if same is None:
+            for position, value in zip(positions.tolist(), returned, strict=True):
+                self._write_any(position, value)
+            return
+        buffers, (kind, bits) = self._buffers, same
+        is_new = (buffers.kinds[positions] != kind) | (buffers.bits[positions] != bits)
+        buffers.kinds[positions] = kind
+        buffers.bits[positions] = bits
+        buffers.set_objects(positions, returned)
+        self._is_changed[positions[is_new]] = True
+
+    def _write_any(self, position: int, value: Any) -> None:
+        if type(value) is not CallFailure:
+            try:
+                value = read_only(value)
+            except BaseException as error:  # a result's own code, or its threads'
+                value = self.to_failure(error)
+            else:
+                self.write(position, value)
+                return
+        self.write_failure(position, value)
+
+    def write(self, position: int, value: Any) -> None:
+        """A value that is JSON, and read-only. One that is too large fails."""
+        buffers = self._buffers
+        buffers.objects[position] = value
+        buffers.materialised_bytes[position] = True
+        kind = _KINDS.get(type(value), TEXT)
+        is_new = buffers.kind_bytes[position] != kind
+        if kind == TEXT:
+            try:
+                is_new = self._write_text(position, value) or is_new
+            except Exception as error:  # too large; or C code put in what is not JSON
+                self.write_failure(position, self.to_failure(error))
+                return
+        else:
+            bits = buffers.int_items
+            before = bits[position]
+            if kind == FLOAT:
+                buffers.float_items[position] = value
+            else:
+                bits[position] = value or 0  # of null, too
+            is_new = is_new or bits[position] != before
+        if is_new:
+            buffers.kind_bytes[position] = kind
+            self._changed[position] = True
+
+    def _write_text(self, position: int, value: Any) -> bool:
+        buffers = self._buffers
+        text = self._text_of(value)
+        if buffers.kind_bytes[position] == TEXT and text == buffers.texts[position].as_py():
+            return False
+        buffers.int_items[position] = 0
+        buffers.computed_texts[position] = text
+        return True
+
+    def _text_of(self, value: Any) -> str:
+        """Raises `ResultTooLarge`, before the text is made if the value shows it."""
+        least = size_of(value)
+        self._require_room(least)
+        if least < _LARGE_TEXT:
+            text = dumps(value)
+        else:
+            with self._watchdog.lifting_memory_limit():
+                text = dumps(value)
+        if self._watchdog.value_bytes and len(text) * 4 > self._watchdog.value_bytes:
+            self._require_room(len(text.encode()))
+        return text
+
+    def _require_room(self, size: int) -> None:
+        most = self._watchdog.value_bytes
+        if most and size > most:
+            raise ResultTooLarge(size, most)
+
+    def write_failure(self, position: int, failure: CallFailure) -> None:
+        self._write_no_value(position, FAILED, failure.message)
+
+    def write_blocked(self, position: int, ref: int) -> None:
+        """`ref`: of the first input that has no value."""
+        self.blocked += 1
+        own = len(self._unit)
+        column = self._unit.ids if ref < own else self._unit.constant_ids
+        self._write_no_value(position, BLOCKED, column[ref if ref < own else ref - own].as_py())
+
+    def _write_no_value(self, position: int, status: int, text: str) -> None:
+        text = truncate(text)
+        buffers, before = self._buffers, int(self._unit.statuses[position])
+        buffers.objects[position] = NOTHING
+        buffers.materialised_bytes[position] = True
+        buffers.kind_bytes[position] = NONE
+        if status != before or text != self._unit.texts[position].as_py():
+            self.positions.append(position)
+            self.statuses.append(status)
+            self.texts.append(text)
+            self._changed[position] = before == OK
+
+
+def _uniform_bits(values: list[Any]) -> tuple[int, Bits] | None:
+    """The kind and the bits of values that are all sound, of one kind, and not TEXT."""
+    types = set(map(type, values))
+    kind = _KINDS.get(types.pop()) if len(types) == 1 else None
+    if kind == NULL:
+        return kind, np.zeros(len(values), np.int64)
+    if kind == FLOAT:
+        numbers = np.array(values, np.float64)
+        return (kind, numbers.view(np.int64)) if np.isfinite(numbers).all() else None
+    try:
+        return None if kind is None else (kind, np.array(values, np.int64))
+    except OverflowError:
+        return None
+
+
+Call = Callable[[Callable[..., Any], list[Any]], Any]
+"""Calls a function with what its refs refer to, argument after argument."""
+CallLoop = Callable[[Callable[..., Any], memoryview, Callable[[Any], None], Iterable[Any]], None]
+"""Calls a function for each row of a position and its arguments: notes the position in the first
+item of the memory, and hands on what comes out."""
+
+_UNCHANGEABLE: Final = frozenset({NoneType, bool, int, float, str})
+
+
+def compile_call(
+    function: Callable[..., Any], specs: list[ArgumentSpec], *, is_installed: bool
+) -> Call:
+    """A call that writes the arguments' names down costs half of one that hands a dict over."""
+    if not _can_be_generated(function, specs):
+        if is_installed:
+            return lambda function, given: Context().run(
+                function, **_keyword_arguments(specs, given)
+            )
+        return lambda function, given: function(**_keyword_arguments(specs, given))
+    arguments, start = [], 0
+    for name, count in specs:
+        end = start + (1 if count is None else count)
+        arguments.append(f"{name}=given[{start if count is None else f'{start}:{end}'}]")
+        start = end
+    return _generate_call(
+        ("Context().run(function, " if is_installed else "function(") + ", ".join(arguments)
+    )
+
+
+def compile_loop(
+    function: Callable[..., Any], specs: list[ArgumentSpec], *, is_installed: bool
+) -> CallLoop:
+    """Many calls without anything between them that could be done before or after."""
+    names = tuple(name for name, _ in specs)
+    call = _call_installed if is_installed else _call_own
+    if _can_be_generated(function, specs):
+        return _generate_loop(names, is_installed=is_installed)
+
+    def loop(
+        function: Callable[..., Any],
+        watched: memoryview,
+        collect: Callable[[Any], None],
+        rows: Iterable[Any],
+    ) -> None:
+        for position, *given in rows:
+            watched[0] = position
+            collect(call(function, **dict(zip(names, given, strict=True))))
+
+    return loop
+
+
+def _call_own(function: Callable[..., Any], **arguments: Any) -> Any:
+    return function(**arguments)
+
+
+def _call_installed(function: Callable[..., Any], **arguments: Any) -> Any:
+    result = Context().run(function, **arguments)
+    return result if type(result) in _UNCHANGEABLE else read_only(result)
+
+
+def _can_be_generated(function: Callable[..., Any], specs: list[ArgumentSpec]) -> bool:
+    """Whether all names are of parameters, as the installed code declares them."""
+    try:
+        code = getattr(function, "__code__", None)
+    except Exception:  # an installed object's own code
+        code = None
+    if not isinstance(code, CodeType):
+        return not specs
+    own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return all(name in own for name, _ in specs)
+
+
+@cache
+def _generate_call(expression: str) -> Call:
+    source = f"def call(function, given):\n    return {expression})\n"
+    call: Call = _define(source, "call")
+    return call
+
+
+@cache
+def _generate_loop(names: tuple[str, ...], *, is_installed: bool) -> CallLoop:
+    given = "".join(f", given{n}" for n in range(len(names)))
+    arguments = ", ".join(f"{name}=given{n}" for n, name in enumerate(names))
+    collect = f"collect(function({arguments}))"
+    if is_installed:
+        # What it returned may be changed by the next call, as long as it is not read.
+        collect = (
+            f"result = Context().run(function, {arguments})\n"
+            "        collect(result if type(result) in UNCHANGEABLE else read_only(result))"
+        )
+    source = (
+        "def loop(function, watched, collect, rows):\n"
+        f"    for position{given or ','} in rows:\n"
+        "        watched[0] = position\n"
+        f"        {collect}\n"
+    )
+    loop: CallLoop = _define(source, "loop")
+    return loop
+
+
+def _define(source: str, name: str) -> Any:
+    """The function of this name that the source defines."""
+    namespace = {"Context": Context, "UNCHANGEABLE": _UNCHANGEABLE, "read_only": read_only}
+    exec(source, namespace)  # noqa: S102 - ours, but for names that installed code declares
+    return namespace[name]
+
+
+def _keyword_arguments(specs: list[ArgumentSpec], given: list[Any]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    start = 0
+    for name, count in specs:
+        if count is None:
+            arguments[name] = given[start]
+            start += 1
+        else:
+            arguments[name] = given[start : start + count]
+            start += count
+    return arguments
+
+
+CHUNK: Final = 1024
+"""Values whose inputs are made Python objects at once."""
+_TIMED_EVERY: Final = 16
+"""Of so many calls of a function that are made one after the other one is timed."""
+_STRICT_ROWS: Final = 64
+"""Values that are computed at once, if a call of an installed function does not end that."""
+_len: Final = len
+"""Python's own `len`, for use between a call and the look at what it changed."""
+_GROUP_SECONDS: Final = 0.0005
+"""Seconds of calls after which it costs little to see what they changed in the process."""
+_CONTAINERS: Final = frozenset({ReadOnlyDict, ReadOnlyList})
+_Row = tuple[int, int, int, int, bool]
+"""A position, its signature, where its refs begin and end, and whether it must be computed."""
+
+
+class _ArgumentsChanged(Exception):
+    """A function changed its arguments, although they refuse that in Python."""
+
+
+_CHANGED_ARGUMENTS: Final = CallFailure("TypeError: inputs are read-only: change a copy() of them")
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """State of values, and of the counters, before the values were computed."""
+
+    written: SavedValues
+    calls: list[int]
+    timed_calls: list[int]
+    timed_seconds: list[float]
+
+
+class ScalarEvaluator:
+    """Calls a function for one value after the other; its writer has what they come to."""
+
+    def __init__(self, state: EvaluationState, functions: Sequence[Callable[..., Any]]) -> None:
+        self._unit = state.unit
+        self._buffers = state.buffers
+        self._refs, self._starts = state.refs, state.starts
+        self._changed = state.changed
+        self._is_changed = state.is_changed
+        self._functions = functions
+        self._guard = state.guard
+        self._handed: set[int] = set()
+        """Positions of the lists and objects that the current calls were given."""
+        self._content: dict[int, Content] = {}
+        """Content of lists and objects that installed functions were given, by position."""
+        self._group_sizes = [1] * len(functions)
+        """Number of calls, by function, after which the process is looked at."""
+        self._watchdog = state.watchdog
+        self._position = state.watchdog.position
+        self._is_installed = [runtime == "python" for runtime, _ in state.unit.functions]
+        self._calls = [
+            (
+                number,
+                functions[number],
+                compile_call(functions[number], specs, is_installed=self._is_installed[number]),
+            )
+            for number, specs in state.unit.signatures
+        ]
+        self.writer = ResultWriter(state)
+        self.returned: list[Any] = []
+        """What was returned to the calls that are made together now."""
+        self.calls = [0] * len(functions)
+        """By function; and of those that were timed how many they were and the seconds in all."""
+        self.timed_calls = [0] * len(functions)
+        self.timed_seconds = [0.0] * len(functions)
+
+    def evaluate_same_signature(self, positions: Positions, refs: Positions) -> None:
+        """Compute these values, of one signature and ascending; a row of refs for each."""
+        for first in range(0, len(positions), CHUNK):
+            chunk = slice(first, first + CHUNK)
+            self._evaluate_chunk(positions[chunk], refs[chunk])
+
+    def _evaluate_chunk(self, positions: Positions, refs: Positions) -> None:
+        """What surrounds the calls is done for all at once: it would take longer than they."""
+        self._materialise(refs)
+        nothing = self._buffers.kinds[refs] == NONE
+        if nothing.any():
+            blocked = any_in_row(nothing)
+            blocking = refs[blocked, nothing[blocked].argmax(1)]
+            for position, ref in zip(positions[blocked].tolist(), blocking.tolist(), strict=True):
+                self.writer.write_blocked(position, ref)
+            positions, refs = positions[~blocked], refs[~blocked]
+        if len(positions):
+            self.writer.write_all(positions, self._call_each(positions, refs))
+
+    def _call_each(self, positions: Positions, refs: Positions) -> list[Any]:
+        """Result of each call, or its failure.
+
+        Raises:
+            Spoilt: nothing of these values is computed.
+        """
+        number, specs = self._unit.signatures[self._unit.signature_indices[positions[0]]]
+        function, is_installed = self._functions[number], self._is_installed[number]
+        loop = compile_loop(function, specs, is_installed=is_installed)
+        call = partial(self._call_rows, loop, function, specs)
+        returned = self.returned
+        started = perf_counter()
+        with self._watchdog.limiting_memory():
+            if self._guard is None or not is_installed:
+                call(positions, refs)
+            else:
+                try:
+                    self._call_in_groups(self._guard, call, positions, refs)
+                except Spoilt:
+                    self.returned = []
+                    raise
+        self.calls[number] += len(returned)
+        self.timed_calls[number] += len(returned)
+        self.timed_seconds[number] += perf_counter() - started
+        self.returned = []
+        return returned
+
+    def _call_in_groups(
+        self,
+        guard: ProcessGuard,
+        call: Callable[[Positions, Positions], None],
+        positions: Positions,
+        refs: Positions,
+    ) -> None:
+        """Calls that follow one another, until they take longer than to see what they changed.
+
+        What changed anything is made again, one by one: so each begins in a process where none
+        of the others was.
+        """
+        returned, start = self.returned, 0
+        number, _ = self._unit.signatures[self._unit.signature_indices[positions[0]]]
+        while start < len(positions):
+            size = self._group_sizes[number]
+            stop = min(start + size, len(positions))
+            taken = refs[start:stop]
+            self._hand_over(np.unique(taken[self._buffers.kinds[taken] == TEXT]).tolist())
+            began = perf_counter()
+            call(positions[start:stop], taken)
+            seconds = perf_counter() - began
+            try:
+                is_alone = stop - start == 1
+                stands = self._is_sound(guard, int(positions[start]), is_alone=is_alone)
+            except _ArgumentsChanged:
+                returned[start:], stands = [_CHANGED_ARGUMENTS], True
+            if stands:
+                start = stop
+                if seconds < _GROUP_SECONDS / 2 and not guard.is_strict:
+                    self._group_sizes[number] = min(2 * size, CHUNK)
+            else:
+                del returned[start:]
+                self._group_sizes[number] = 1
+            if seconds > _GROUP_SECONDS:
+                self._group_sizes[number] = max(1, size // 2)
+
+    def _hand_over(self, refs: list[int]) -> None:
+        """Remember what is in the lists and objects that an installed function is given."""
+        for ref in refs:
+            if type(cell := self._buffers.objects[ref]) in _CONTAINERS:
+                self._handed.add(ref)
+                if ref not in self._content:
+                    self._content[ref] = content_of(cell)
+
+    def _restore_arguments(self) -> bool:
+        """Whether those handed over are as they were; if not, they are made anew."""
+        changed = [ref for ref in self._handed if not has_content(self._content[ref])]
+        self._handed.clear()
+        if changed:
+            self._buffers.materialise(np.array(changed, np.int64))
+            for ref in changed:
+                del self._content[ref]
+        return not changed
+
+    def _is_sound(self, guard: ProcessGuard, position: int, *, is_alone: bool) -> bool:
+        """Whether what calls came to stands, of which one was for the value at `position`.
+
+        `is_alone`: it was the only one, and nothing came after it.
+
+        Raises:
+            Spoilt: it does not, and this process cannot compute them again.
+            _ArgumentsChanged: the only call has changed its arguments.
+        """
+        is_clean = guard.is_clean()
+        are_arguments_same = not self._handed or self._restore_arguments()
+        if is_clean and are_arguments_same:
+            return True
+        changed = guard.put_back()
+        self._watchdog.restart()
+        if guard.is_cut_off:
+            self._position[0] = position  # whose fault it is, if it is a value by itself
+            os._exit(CUT_OFF)
+        if changed and is_alone:
+            number, _ = self._unit.signatures[self._unit.signature_indices[position]]
+            value = self._unit.ids[position].as_py()
+            guard.report(self._unit.functions[number][1], f"at value {value}", changed)
+        if guard.spoilt and not guard.is_strict:
+            raise Spoilt
+        if is_alone and not are_arguments_same:
+            raise _ArgumentsChanged
+        return is_alone
+
+    def _call_rows(
+        self,
+        loop: CallLoop,
+        function: Callable[..., Any],
+        specs: list[ArgumentSpec],
+        positions: Positions,
+        refs: Positions,
+    ) -> None:
+        """Add what calls return, or their failures, for values at ascending positions."""
+        columns = [positions.tolist(), *_argument_columns(specs, refs, self._buffers.objects)]
+        returned, watched, count = self.returned, self._position, len(positions)
+        before = len(returned)
+        while (start := _len(returned) - before) < count:
+            rows = zip(*(column[start:] for column in columns), strict=True)
+            try:
+                loop(function, watched, returned.append, rows)
+                watched[0] = IDLE
+            except BaseException as error:  # its value's alone
+                # What is late may have returned by now.
+                position, failure = watched[0], self._to_failure(error)
+                is_memory = issubclass(type(error), MemoryError)
+                watched[0] = IDLE
+            else:
+                continue
+            is_retried = is_memory and self._watchdog.may_retry(position)
+            returned[before + bisect_left(columns[0], position) :] = [] if is_retried else [failure]
+
+    def _to_failure(self, error: BaseException) -> CallFailure:
+        """Failure for an error, made in a context of its own: that calls the error's code."""
+        return Context().run(self.writer.to_failure, error)
+
+    def evaluate_in_order(self, start: int, end: int) -> int:
+        """Compute those values from `start` to `end` that are due, which is seen on the way.
+
+        Returns:
+            Before which all is computed: `end`, or less if the process was spoilt.
+
+        Raises:
+            Spoilt: likewise, and it does not stand what some of the values came to.
+        """
+        for first in range(start, end, CHUNK):
+            last = min(first + CHUNK, end)
+            refs = self._refs[self._starts[first] : self._starts[last]]
+            if self._unit.must_compute[first:last].any() or self._is_changed[refs].any():
+                self._materialise(refs)
+                with self._watchdog.limiting_memory():
+                    done = self._compute_due(slice(first, last), refs.tolist())
+                if done < last:
+                    return done
+        return end
+
+    def _materialise(self, refs: Positions) -> None:
+        unboxed = refs[~self._buffers.is_materialised[refs]]
+        if len(unboxed) or not self._buffers.objects:
+            self._buffers.materialise(unboxed)
+
+    def _compute_due(self, where: slice, refs: list[int]) -> int:
+        """The position before which all is computed."""
+        start: int = where.start
+        ends = (self._starts[where.start : where.stop + 1] - self._starts[where.start]).tolist()
+        rows = list(
+            zip(
+                range(where.start, where.stop),
+                self._unit.signature_indices[where].tolist(),
+                ends,
+                ends[1:],
+                self._unit.must_compute[where].tolist(),
+                strict=False,
+            )
+        )
+        guard, done = self._guard, 0
+        if guard is None:
+            self._compute_rows(rows, refs, inf)
+            return start + len(rows)
+        size = _STRICT_ROWS if guard.is_strict else 1
+        while done < len(rows):
+            group = rows[done : done + size]
+            before = self._save(group[0][0], group[-1][0] + 1)
+            until = 0.0 if guard.is_strict else perf_counter() + _GROUP_SECONDS
+            count, calls, last = self._compute_rows(group, refs, until)
+            # Behind a call even Rebaser's own functions may have met what it changed.
+            is_alone = calls == 1 and last == group[count - 1][0]
+            try:
+                stands = not calls or self._is_sound(guard, last, is_alone=is_alone)
+            except _ArgumentsChanged:
+                self._restore(before)
+                self._compute_rows(group[: count - 1], refs, inf)
+                self._count_changed_arguments(last, group[count - 1][1])
+                stands = True
+            if stands:
+                done += count
+                size = size if guard.is_strict else 2 * size
+            else:
+                self._restore(before)
+                size = 1
+            if guard.is_over:
+                break
+        return start + done
+
+    def _count_changed_arguments(self, position: int, call: int) -> None:
+        self.calls[self._calls[call][0]] += 1
+        self.writer.write_failure(position, _CHANGED_ARGUMENTS)
+
+    def _compute_rows(
+        self, rows: list[_Row], refs: list[int], until: float
+    ) -> tuple[int, int, int]:
+        """Number of rows done and of calls of installed functions, and the last call's position.
+
+        `until`: after a call of such a function that ends later, the other rows are left.
+        """
+        objects, compute, is_installed = self._buffers.objects, self._compute, self._is_installed
+        is_changed, count, calls, last = self._changed.__getitem__, len(rows), 0, -1
+        for position, call, start, end, must_compute in rows:
+            taken = refs[start:end]
+            if not (must_compute or any(map(is_changed, taken))):
+                continue
+            given = [objects[ref] for ref in taken]
+            for cell in given:
+                if cell is NOTHING:
+                    self.writer.write_blocked(position, taken[given.index(NOTHING)])
+                    break
+            else:
+                if not is_installed[self._calls[call][0]]:
+                    compute(position, call, given)
+                    continue
+                self._hand_over(taken)
+                calls, last = calls + 1, position
+                compute(position, call, given)
+                if perf_counter() > until:
+                    return position - rows[0][0] + 1, calls, last
+        return count, calls, last
+
+    def _save(self, start: int, end: int) -> _Saved:
+        """Copy of what computing the values from `start` to `end` changes."""
+        counts = self.calls[:], self.timed_calls[:], self.timed_seconds[:]
+        return _Saved(self.writer.save(start, end), *counts)
+
+    def _restore(self, saved: _Saved) -> None:
+        self.writer.restore(saved.written)
+        for position in range(saved.written.start, saved.written.end):
+            self._content.pop(position, None)
+        self.calls[:], self.timed_calls[:] = saved.calls, saved.timed_calls
+        self.timed_seconds[:] = saved.timed_seconds
+
+    def _compute(self, position: int, call: int, given: list[Any]) -> None:
+        number, function, make = self._calls[call]
+        watched = self._position
+        self.calls[number] += 1
+        try:
+            watched[0] = position
+            if position % _TIMED_EVERY and self.timed_calls[number]:
+                value = make(function, given)
+            else:
+                value = self._call_timed(number, function, make, given)
+            if type(value) is not float or value - value != 0:  # not so for what is not finite
+                value = read_only(value)
+            watched[0] = IDLE
+        except BaseException as error:  # its value's alone
+            failure = self._to_failure(error)  # still watched: it calls the error's own code
+            is_memory = issubclass(type(error), MemoryError)
+            watched[0] = IDLE
+        else:
+            self.writer.write(position, value)
+            return
+        if is_memory and self._watchdog.may_retry(position):
+            self.calls[number] -= 1  # of a value that is counted once
+            self._compute(position, call, given)
+        else:
+            self.writer.write_failure(position, failure)
+
+    def _call_timed(
+        self, number: int, function: Callable[..., Any], make: Call, given: list[Any]
+    ) -> Any:
+        started = perf_counter()
+        try:
+            return make(function, given)
+        finally:
+            self.timed_calls[number] += 1
+            self.timed_seconds[number] += perf_counter() - started
+
+
+def _argument_columns(
+    specs: list[ArgumentSpec], refs: Positions, objects: list[Any]
+) -> list[list[Any]]:
+    """Argument by argument what each call is given, a list of its own for each that takes one."""
+    given = list(map(objects.__getitem__, refs.ravel().tolist()))
+    width, columns, start = refs.shape[1], [], 0
+    for _, count in specs:
+        if count is None:
+            columns.append(given[start::width])
+        else:
+            firsts = [row * width + start for row in range(len(refs))]
+            columns.append([given[first : first + count] for first in firsts])
+        start += 1 if count is None else count
+    return columns
+
+
+PositionSet: TypeAlias = "slice | Positions"
+"""Places: a slice of those that follow one another, which costs much less."""
+
+
+class VectorEvaluator:
+    """Calls a function for many values at once; for others it has the scalar evaluator do it."""
+
+    def __init__(
+        self,
+        state: EvaluationState,
+        vector_functions: list[VectorFunction | None],
+        scalar: ScalarEvaluator,
+    ) -> None:
+        self._unit = state.unit
+        self._buffers = state.buffers
+        self._refs, self._starts = state.refs, state.starts
+        self._changed = state.is_changed
+        self._vector_functions = vector_functions
+        self._scalar = scalar
+        self._watchdog = state.watchdog
+        self._guard = state.guard
+        self._must_compute_all = bool(state.unit.must_compute.all())
+        self.recomputed = 0
+        self.calls = [0] * len(vector_functions)
+        """By function; and the seconds that they took in all."""
+        self.seconds = [0.0] * len(vector_functions)
+
+    def evaluate(self, start: int, end: int) -> None:
+        """Compute the values from `start` to `end` that are due; none is an input of another."""
+        calls = self._unit.signature_indices[start:end]
+        if (calls == calls[0]).all():
+            self._evaluate_same_signature(int(calls[0]), slice(start, end))
+            return
+        positions = np.arange(start, end)
+        if (np.diff(calls) < 0).any():
+            positions = positions[np.argsort(calls, kind="stable")]
+            calls = self._unit.signature_indices[positions]
+        bounds = [0, *(np.flatnonzero(np.diff(calls)) + 1).tolist(), len(calls)]
+        for first, last in pairwise(bounds):
+            one, other = int(positions[first]), int(positions[last - 1]) + 1
+            together = other - one == last - first
+            where = slice(one, other) if together else positions[first:last]
+            self._evaluate_same_signature(int(calls[first]), where)
+
+    def _evaluate_same_signature(self, call: int, where: PositionSet) -> None:
+        refs = self._refs_of(where)
+        if not self._must_compute_all:
+            must_compute = self._unit.must_compute[where]
+            if not must_compute.all():
+                due = must_compute | any_in_row(self._changed[refs])
+                if not due.all():
+                    where, refs = _to_positions(where)[due], refs[due]
+        vector_function = self._vector_functions[self._unit.signatures[call][0]]
+        if vector_function is not None and len(refs) >= VECTOR_THRESHOLD:
+            left = self._call_vectorised(vector_function, call, where, refs)
+            if left is None:
+                return
+            where, refs = _to_positions(where)[left], refs[left]
+        if len(refs):
+            self._scalar.evaluate_same_signature(_to_positions(where), refs)
+
+    def _refs_of(self, where: PositionSet) -> Positions:
+        """A row for each."""
+        starts = self._starts
+        if isinstance(where, slice):
+            some = self._refs[starts[where.start] : starts[where.stop]]
+            return some.reshape(where.stop - where.start, -1) if len(some) else _no_refs(where)
+        width = int(starts[where[0] + 1] - starts[where[0]])
+        return self._refs.take(starts[where][:, None] + np.arange(width))
+
+    def _call_vectorised(
+        self, vector_function: VectorFunction, call: int, where: PositionSet, refs: Positions
+    ) -> Positions | None:
+        """Compute those of these that the form can; return the others, by position, if any."""
+        function, specs = self._unit.signatures[call]
+        count = len(refs)
+        started = time.perf_counter()
+        arguments, complete = gather_arguments(self._buffers, specs, refs)
+        is_installed = self._unit.functions[function][0] == "python"
+        try:
+            if is_installed:
+                with self._limiting_calls(where):
+                    result = Context().run(_call, vector_function, arguments, count)
+            else:
+                result = _call(vector_function, arguments, count)
+        except BaseException:  # one by one, each tells what is wrong
+            return np.arange(count)
+        finally:
+            if is_installed:
+                self._put_process_back(function, where)
+        left = None
+        if isinstance(result, UniformResult) and complete is None:
+            self._write_uniform(where, result)
+        else:
+            result = result.expand() if isinstance(result, UniformResult) else result
+            left = self._write(where, result, complete)
+        count -= 0 if left is None else len(left)
+        self.calls[function] += count
+        self.recomputed += count
+        self.seconds[function] += time.perf_counter() - started
+        return left
+
+    @contextmanager
+    def _limiting_calls(self, where: PositionSet) -> Iterator[None]:
+        """Hold all calls at once to the limits of one: beyond, they are made one by one."""
+        position = self._watchdog.position
+        with self._watchdog.limiting_memory():
+            try:
+                position[0] = where.start if isinstance(where, slice) else where[0]
+                yield
+            finally:
+                position[0] = IDLE
+                self._watchdog.restart()
+
+    def _put_process_back(self, function: int, where: PositionSet) -> None:
+        """Raises `Spoilt`."""
+        if self._guard is not None and not self._guard.is_clean():
+            changed = self._guard.put_back()
+            first = where.start if isinstance(where, slice) else int(where[0])
+            name, value = self._unit.functions[function][1], self._unit.ids[first].as_py()
+            self._guard.report(name, f"at value {value}", changed)
+            if self._guard.spoilt:
+                raise Spoilt
+
+    def _write_uniform(self, where: PositionSet, result: UniformResult) -> None:
+        buffers = self._buffers
+        is_new = buffers.bits[where] != result.bits
+        is_new |= buffers.kinds[where] != result.kind
+        bits = result.bits
+        if not is_new.all():
+            where, bits = _to_positions(where)[is_new], bits[is_new]
+        buffers.bits[where] = bits
+        buffers.kinds[where] = result.kind
+        self._changed[where] = True
+
+    def _write(
+        self, where: PositionSet, result: VectorResult, complete: NDArray[np.bool_] | None
+    ) -> Positions | None:
+        buffers = self._buffers
+        self._drop_invalid_texts(result)
+        # What has an input without a value is blocked, whatever the form makes of that.
+        done = result.kinds != NONE
+        if complete is not None:
+            done &= complete
+        is_new = (buffers.kinds[where] != result.kinds) | (buffers.bits[where] != result.bits)
+        positions = _to_positions(where)
+        if result.chosen is not None:
+            same = np.flatnonzero(done & ~is_new & (result.kinds == TEXT))
+            if len(same):
+                one, other = (
+                    buffers.texts_at(positions[same]),
+                    buffers.texts_at(result.chosen[same]),
+                )
+                is_new[same] = pa.compute.not_equal(one, other).to_numpy(zero_copy_only=False)
+        is_new &= done
+        written = positions[is_new]
+        buffers.kinds[written] = result.kinds[is_new]
+        buffers.bits[written] = result.bits[is_new]
+        if result.chosen is not None:
+            buffers.alias_texts(written, result.chosen[is_new])
+        self._changed[written] = True
+        return None if done.all() else np.flatnonzero(~done)
+
+    def _drop_invalid_texts(self, result: VectorResult) -> None:
+        """What is beyond the limits of a value is no result."""
+        if result.chosen is None:
+            return
+        texts = np.flatnonzero(result.kinds == TEXT)
+        if len(texts):
+            chosen = result.chosen[texts]
+            self._buffers.drop_too_deep(np.unique(chosen))
+            is_too_large = self._buffers.longer_than(chosen, self._watchdog.value_bytes)
+            result.kinds[texts[is_too_large | (self._buffers.kinds[chosen] == NONE)]] = NONE
+
+
+def _to_positions(where: PositionSet) -> Positions:
+    return np.arange(where.start, where.stop) if isinstance(where, slice) else where
+
+
+def _no_refs(where: slice) -> Positions:
+    return np.empty((where.stop - where.start, 0), np.int64)
+
+
+def _call(
+    function: VectorFunction, arguments: dict[str, ArgumentBuffers], count: int
+) -> VectorResult | UniformResult:
+    with np.errstate(all="ignore"):
+        return function(arguments, count)

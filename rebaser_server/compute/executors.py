@@ -1,0 +1,667 @@
+"""The protocol of executors, which run the units of a plan.
+
+Routes a run to one of two executors, by the number of its values.
+
+The worker's process: asks it, reads its answers, and ends it with all that it forked.
+
+What functions print in it goes to the log: bounded, and with the change set that was computed.
+
+One run of a plan's units: which parts are done, which tasks are next, how far it is.
+
+Runs units in child processes, without Spark: a small run costs what its values cost.
+
+All workspaces share the children, and take them in turns. A task that takes longer than `QUICK`
+leaves its seat to others and goes on in a slow one; if no slow seat is free, it is ended, and
+begins again when one is. So a quick task waits for quick ones only.
+
+A time limit for work that may take as long as it likes, but has to get on.
+"""
+
+import asyncio
+import os
+import pickle
+import signal
+import sys
+from asyncio import SubprocessTransport
+from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from contextvars import Context
+from dataclasses import replace
+from errno import EAGAIN
+from typing import Any, Final, Never, Protocol, Self, cast
+from uuid import uuid4
+
+import structlog
+
+from rebaser_core.jetstream import deadlines
+from rebaser_server.compute.errors import RunFailed, Stalled, evaluator_error
+from rebaser_server.compute.local_worker import BROKEN, DONE, LENGTH
+from rebaser_server.compute.results import (
+    PartFile,
+    RunStore,
+    StoredResult,
+    UnitResult,
+    contiguous_parts,
+)
+from rebaser_server.compute.task_protocol import (
+    FIRST_STEP,
+    TIME_SLICE,
+    GaveWay,
+    decode_answer,
+    encode_task,
+    read_stored_result,
+)
+from rebaser_server.compute.work_unit import WorkUnit, count_values, digest_of, read_limits
+from rebaser_server.runtime.process import child_environment
+from rebaser_server.runtime.tasks import PROCESS_LIMITS, Turns, WorkThreads, background
+
+OnProgress = Callable[[int, int], None]
+"""Values done, at least, and values in all. Called on the event loop, now and then."""
+
+PROGRESS_EVERY: Final = 0.5
+"""Seconds between two calls of `OnProgress`."""
+
+
+class Executor(Protocol):
+    async def start(self) -> None:
+        """Let the first run find everything warm. Optional; may be repeated or cancelled."""
+
+    async def run(
+        self,
+        units: Sequence[bytes | memoryview],
+        *,
+        owner: str = "",
+        store: RunStore | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[UnitResult | StoredResult]:
+        """What became of each unit, in their order. Several runs may go on at once.
+
+        `owner`: whose run it is; the runs of several owners take turns where room is short.
+
+        Cancelled, it ends what it began, within about a second; other runs go on. May be
+        repeated: functions are pure. With a run store, what is large may be left there, what is
+        there already is not computed again, and without one nothing is `StoredResult`.
+
+        Raises:
+            RunFailed: what computed has ended; there are no results.
+            EvaluationFailed: the evaluator raised an error; there are no results.
+            DiskFull: the same, because a disk has no room.
+            SessionFailed: there is nothing to run on.
+        """
+
+    async def close(self) -> None:
+        """End what was started, runs in hand included; these raise `RunFailed`."""
+
+
+class TotalProgress:
+    """Values done in all runs of one run."""
+
+    def __init__(self, total: int, on_progress: OnProgress | None) -> None:
+        self._total = total
+        self._on_progress = on_progress
+        self._done: list[int] = []
+
+    def part(self) -> OnProgress | None:
+        """The callback for one of the runs."""
+        if self._on_progress is None:
+            return None
+        report, number = self._on_progress, len(self._done)
+        self._done.append(0)
+
+        def on_progress(done: int, _of_run: int) -> None:
+            self._done[number] = done
+            report(min(sum(self._done), self._total), self._total)
+
+        return on_progress
+
+
+class RoutingExecutor:
+    """An `Executor` that owns two others."""
+
+    def __init__(self, small: Executor, large: Executor, *, large_from: int) -> None:
+        """`large_from`: affected values from which a run is `large`'s; 0: all are."""
+        self._small = small
+        self._large = large
+        self._large_from = large_from
+
+    async def start(self) -> None:
+        if self._large_from:
+            await self._small.start()
+        await self._large.start()
+
+    async def run(
+        self,
+        units: Sequence[bytes | memoryview],
+        *,
+        owner: str = "",
+        store: RunStore | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[UnitResult | StoredResult]:
+        is_large = sum(map(count_values, units)) >= self._large_from
+        chosen = self._large if is_large else self._small
+        return await chosen.run(units, owner=owner, store=store, on_progress=on_progress)
+
+    async def close(self) -> None:
+        try:
+            await self._small.close()
+        finally:
+            await self._large.close()
+
+
+_STDERR: Final = 2
+_READ_AHEAD: Final = 1 << 16
+"""Bytes of an answer that are read ahead."""
+_LAST_WORDS: Final = 1.0
+"""Seconds in which what a child wrote before it ended is read."""
+_GRACE: Final = 5.0
+"""Seconds in which a process that was killed is gone; else it is left to the kernel."""
+_PRINTED: Final = 2_000
+"""Bytes that are logged of what was printed lately: the last ones, with a crash's reason."""
+_PRINT_PAUSES: Final = (1.0, 10.0)
+"""Seconds between two such lines: first, and as they double while more is printed."""
+_READ_AT_ONCE: Final = 1 << 20
+"""Bytes of prints that are read before what prints has to wait for..."""
+_UNREAD: Final = 0.1
+"""...so many seconds, so that reading them leaves this process time for others."""
+
+log: Final = structlog.get_logger()
+
+
+class _Prints:
+    """What was printed and is not logged yet, cut."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, Any] = {}
+        """What log lines say of the work in hand: its change set."""
+        self._labels: dict[str, Any] = {}
+        self._text = bytearray()
+        self._left_out = 0
+        self._pause, _ = _PRINT_PAUSES
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self, data: bytes) -> None:
+        """Note it, to be logged together with what follows soon."""
+        if not self._text:
+            self._labels = self.labels
+        else:  # of several change sets, what they have in common
+            both = self._labels.items() & self.labels.items()
+            self._labels = dict(both)
+        self._text += data
+        beyond = max(0, len(self._text) - _PRINTED)
+        del self._text[:beyond]
+        self._left_out += beyond
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._next)
+
+    def _next(self) -> None:
+        first, longest = _PRINT_PAUSES
+        self._timer = None
+        if not self._text:
+            self._pause = first
+            return
+        self.tell()
+        self._pause = min(2 * self._pause, longest)
+        self._timer = asyncio.get_running_loop().call_later(self._pause, self._next)
+
+    def tell(self) -> None:
+        """Log what there is."""
+        if self._text:
+            text, left_out = self._text.decode(errors="replace"), self._left_out
+            self._text.clear()
+            self._left_out = 0
+            Context().run(_log_prints, self._labels, text, left_out)
+
+    def close(self) -> None:
+        self.tell()
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _log_prints(labels: dict[str, Any], text: str, left_out: int) -> None:
+    before = {"bytes_before": left_out} if left_out else {}
+    with structlog.contextvars.bound_contextvars(**labels):
+        log.info("functions printed", text=text.strip("\n"), **before)
+
+
+class _Protocol(SubprocessStreamProtocol):
+    """Tells that the process has ended, also while its pipes are open in processes it forked."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=_READ_AHEAD, loop=asyncio.get_running_loop())
+        self.ended = asyncio.Event()
+        self.prints = _Prints()
+        self._process: SubprocessTransport | None = None
+        self._unpaused = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._process = cast("SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        if fd != _STDERR or isinstance(data, str):
+            super().pipe_data_received(fd, data)
+            return
+        self.prints.take(data)
+        self._unpaused += len(data)
+        if self._unpaused >= _READ_AT_ONCE and self._process is not None:
+            pipe = cast("asyncio.ReadTransport", self._process.get_pipe_transport(fd))
+            pipe.pause_reading()
+            asyncio.get_running_loop().call_later(_UNREAD, pipe.resume_reading)
+            self._unpaused = 0
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.ended.set()
+
+
+class WorkerProcess:
+    """Has a session of its own: Ctrl-C is for this process, which decides what it means."""
+
+    def __init__(self, transport: SubprocessTransport, protocol: _Protocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+
+    @classmethod
+    async def start(cls) -> Self:
+        """Return once it has loaded what it needs, which takes longer than most tasks.
+
+        Cancelled, it leaves no process.
+
+        Raises:
+            EOFError: it ended before.
+            BlockingIOError: it, or the thread that waits for its end, could not be started.
+        """
+        try:
+            transport, protocol = await asyncio.get_running_loop().subprocess_exec(
+                _Protocol,
+                *(sys.executable, "-P", "-m", "rebaser_server.compute.local_worker"),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=child_environment(),
+                start_new_session=True,
+            )
+        except RuntimeError as error:  # "can't start new thread"; its pipes end with the transport
+            raise BlockingIOError(EAGAIN, f"{error}: {PROCESS_LIMITS}") from error
+        child = cls(transport, protocol)
+        try:
+            await child._reply(child._read())
+        except (EOFError, asyncio.CancelledError):
+            await child.end()
+            raise
+        return child
+
+    @property
+    def code(self) -> int | None:
+        """As `Popen.returncode`."""
+        return self._transport.get_returncode()
+
+    async def ask(self, question: bytes) -> bytes:
+        """Raises `EOFError`: it has ended, or closed its pipes."""
+        self._protocol.prints.labels = structlog.contextvars.get_contextvars()
+        return await self._reply(self._ask(question))
+
+    async def _reply(self, reply: Coroutine[Any, Any, bytes]) -> bytes:
+        asking = asyncio.ensure_future(reply)
+        ending = asyncio.ensure_future(self._protocol.ended.wait())
+        try:
+            await asyncio.wait([asking, ending], return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                await asyncio.wait([asking], timeout=_LAST_WORDS)
+            if not asking.done():
+                raise EOFError
+            return await asking
+        except (OSError, EOFError) as error:
+            await asyncio.wait([ending], timeout=_LAST_WORDS)  # killed, it would not tell its code
+            raise EOFError from error
+        finally:
+            asking.cancel()
+            ending.cancel()
+
+    async def _ask(self, question: bytes) -> bytes:
+        if (stdin := self._protocol.stdin) is None:
+            raise EOFError
+        stdin.write(len(question).to_bytes(LENGTH) + question)
+        await stdin.drain()
+        return await self._read()
+
+    async def _read(self) -> bytes:
+        if (stdout := self._protocol.stdout) is None:
+            raise EOFError
+        length = int.from_bytes(await stdout.readexactly(LENGTH))
+        return await stdout.readexactly(length)
+
+    async def end(self) -> None:
+        """Kill it and what it has forked, unless that left its session. Takes seconds at most."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._transport.get_pid(), signal.SIGKILL)
+        self._transport.close()  # kills it, and closes the pipes that others may hold
+        ending = asyncio.ensure_future(self._protocol.ended.wait())
+        await asyncio.wait([ending], timeout=_GRACE)
+        ending.cancel()
+        self._protocol.prints.close()
+
+
+INLINE_UNIT_BYTES: Final = 256 * 1024
+"""Octets of a unit that travels with the job; a larger one lies in the run store, if there is one:
+in a job it would be held several times over by driver, scheduler and worker."""
+_PUT_CONCURRENCY: Final = 4
+"""Large units written to the run store at a time."""
+
+
+class DvuRun:
+    """Executed in rounds: a worker gives way to other runs after a time slice, and gets a new task.
+
+    Its methods block.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        units: Sequence[bytes | memoryview],
+        store: RunStore | None,
+        *,
+        time_slice: float = TIME_SLICE,
+    ) -> None:
+        """`time_slice`: seconds, see `task_protocol.TIME_SLICE`."""
+        self.id: Final = run_id
+        self.store: Final = store
+        self._time_slice = time_slice
+        self._units = units
+        self._digests = [""] * len(units)
+        self._sizes = list(map(count_values, units))
+        self.size: Final = sum(self._sizes)
+        self._stops = [0] * len(units)
+        """Of each unit, how many values are done for sure."""
+        self._ended: dict[int, UnitResult | StoredResult] = {}
+        self._unfit: set[int] = set()
+        """The units whose functions made their process unfit for the rest of it."""
+
+    def next_tasks(self) -> dict[int, bytes]:
+        """The tasks to execute next, by the number of the unit; none once all is done."""
+        names = self.store.names() if self.store and self.size > FIRST_STEP else []
+        if self.store and "" in self._digests:
+            self._digests = list(map(digest_of, self._units))
+        tasks = {}
+        for number, digest in enumerate(self._digests):
+            if number in self._ended:
+                continue
+            parts = contiguous_parts(names, digest)
+            self._stops[number] = parts[-1].stop if parts else 0
+            if self.store and parts and parts[-1].stop == self._sizes[number]:
+                self._ended[number] = read_stored_result(self.store, parts)
+            else:
+                tasks[number] = self._encode_task(number, parts)
+        if self.store:
+            self._put_large(self.store, tasks, names)
+        return tasks
+
+    def _encode_task(self, number: int, parts: list[PartFile]) -> bytes:
+        unit = None if self._is_in_store(number) else self._units[number]
+        names = [part.name for part in parts]
+        limits = read_limits(self._units[number])
+        if number in self._unfit:
+            limits = replace(limits, is_forked=True)
+        return encode_task(
+            self._digests[number], unit, names, time_slice=self._time_slice, limits=limits
+        )
+
+    def _is_in_store(self, number: int) -> bool:
+        return self.store is not None and len(self._units[number]) > INLINE_UNIT_BYTES
+
+    def _put_large(self, store: RunStore, numbers: Iterable[int], names: list[str]) -> None:
+        missing = {
+            self._digests[number]: self._units[number]
+            for number in numbers
+            if self._is_in_store(number) and f"{self._digests[number]}.blob" not in names
+        }
+        if missing:
+            with WorkThreads(_PUT_CONCURRENCY) as pool:
+                list(pool.map(store.put_unit, missing.keys(), missing.values()))
+
+    def record(self, number: int, answer: bytes) -> None:
+        """Record the answer to the task for a unit."""
+        ended = decode_answer(answer)
+        if not isinstance(ended, GaveWay):
+            self._ended[number] = ended
+            self._stops[number] = self._sizes[number]
+        elif ended.is_unfit:
+            self._unfit.add(number)
+
+    def results(self) -> list[UnitResult | StoredResult]:
+        """The result of each unit, once there are no more tasks."""
+        return [self._ended[number] for number in range(len(self._units))]
+
+    def values_done(self) -> int:
+        """Values done, at least: workers report only on units that take long."""
+        progress = self.store.progress(self.id) if self.store else {}
+        return sum(
+            max(stop, progress.get(digest, 0))
+            for stop, digest in zip(self._stops, self._digests, strict=True)
+        )
+
+
+HEAD_START: Final = 0.1
+"""Seconds that tasks wait for children that are there before another one is started, which takes
+as long as many cheap tasks do."""
+QUICK: Final = 0.25
+"""Seconds of a task, from when its child is there, after which it is slow."""
+SLOW_SEATS: Final = 2
+"""Slow tasks at once, for each quick one."""
+
+
+class ChildProcessExecutor:
+    """An `Executor` with several child processes, each of which computes one unit at a time.
+
+    Not threads: functions would hold up the event loop that keeps tasks ours, could not be
+    stopped, and could take this process down. A child is started when a task needs it, anew
+    after a cancellation or a crash, and ends with this process.
+    """
+
+    def __init__(self, children: int = 1) -> None:
+        """Start no child yet.
+
+        `children`: quick tasks at once, and tasks of one run; `SLOW_SEATS` times as many slow ones
+        go on beside them.
+        """
+        self._limit = children
+        self._open = 1
+        """Quick tasks at once as of now: more only where they are needed for a while."""
+        self._opening: asyncio.TimerHandle | None = None
+        self._quick, self._slow = Turns(self._open), Turns(SLOW_SEATS * children)
+        self._idle: list[WorkerProcess] = []
+        self._busy: set[WorkerProcess] = set()
+
+    async def start(self) -> None:
+        await self.run([WorkUnit().encode()])
+
+    async def close(self) -> None:
+        await asyncio.gather(*map(self._end, [*self._idle, *self._busy]))
+
+    async def run(
+        self,
+        units: Sequence[bytes | memoryview],
+        *,
+        owner: str = "",
+        store: RunStore | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[UnitResult | StoredResult]:
+        progress = TotalProgress(sum(map(count_values, units)), on_progress)
+        rest, results = deque(enumerate(units)), dict[int, UnitResult | StoredResult]()
+
+        async def compute_rest() -> None:
+            while rest:
+                index, unit = rest.popleft()
+                results[index] = await self._run_unit(unit, owner, store, progress.part())
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._limit, len(units))):
+                    group.create_task(compute_rest())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # in a group it would not be known for what it is
+        return [results[index] for index in range(len(units))]
+
+    async def _run_unit(
+        self,
+        unit: bytes | memoryview,
+        owner: str,
+        store: RunStore | None,
+        on_progress: OnProgress | None,
+    ) -> UnitResult | StoredResult:
+        run, is_slow = DvuRun(f"beside-{uuid4()}", [unit], store), False
+        async with background(_report(run, on_progress)):
+            while tasks := await asyncio.to_thread(run.next_tasks):
+                [(number, task)] = tasks.items()
+                question = pickle.dumps((task, store, run.id))
+                answer = None
+                if not is_slow:
+                    answer, is_slow = await self._ask_quickly(question, owner)
+                if answer is None:
+                    answer = await self._ask_slowly(question, owner)
+                run.record(number, answer)
+                if on_progress is not None:
+                    on_progress(await asyncio.to_thread(run.values_done), run.size)
+        [result] = run.results()
+        return result
+
+    async def _ask_quickly(self, question: bytes, owner: str) -> tuple[bytes | None, bool]:
+        """The answer, and whether it took long; None if it has to be asked for slowly."""
+        await self._take_quick_seat(owner)
+        seat = self._quick
+        try:
+            child, is_fresh = await self._take_child()
+            asking = asyncio.ensure_future(self._execute(question, child, is_fresh=is_fresh))
+            try:
+                await asyncio.wait([asking], timeout=QUICK)
+                if not asking.done():
+                    if not self._slow.take_free():
+                        return None, True
+                    seat.give()
+                    seat = self._slow
+                return await asking, seat is self._slow
+            finally:
+                if not asking.done():
+                    asking.cancel()
+                    await asyncio.wait([asking])
+                if child in self._busy:  # cancelled before it was asked
+                    await self._end(child)
+        finally:
+            seat.give()
+
+    async def _ask_slowly(self, question: bytes, owner: str) -> bytes:
+        await self._slow.take(owner)
+        try:
+            child, is_fresh = await self._take_child()
+            return await self._execute(question, child, is_fresh=is_fresh)
+        finally:
+            self._slow.give()
+
+    async def _take_quick_seat(self, owner: str) -> None:
+        if not self._quick.take_free():
+            self._open_later()
+            await self._quick.take(owner)
+
+    def _open_later(self) -> None:
+        if self._opening is None and self._open < self._limit:
+            loop = asyncio.get_running_loop()
+            self._opening = loop.call_later(HEAD_START, self._open_seat)
+
+    def _open_seat(self) -> None:
+        self._opening = None
+        if self._quick.is_wanted:
+            self._open += 1
+            self._quick.give()
+            self._open_later()
+
+    async def _take_child(self) -> tuple[WorkerProcess, bool]:
+        """A child that is idle, or a new one, and whether it is new."""
+        if self._idle:
+            child = self._idle.pop()
+            self._busy.add(child)
+            return child, False
+        return await self._start_child(), True
+
+    async def _start_child(self) -> WorkerProcess:
+        try:
+            child = await WorkerProcess.start()
+        except EOFError as error:
+            raise RunFailed("the evaluator ended before it was ready") from error
+        self._busy.add(child)
+        return child
+
+    async def _execute(self, question: bytes, child: WorkerProcess, *, is_fresh: bool) -> bytes:
+        """The answer of a child in which no function has left its marks.
+
+        What goes wrong in a child that has computed something before may be the fault of that, so
+        a fresh one tries, too, before it is the unit's.
+        """
+        answer = await self._ask(question, child)
+        if answer[:1] == BROKEN and not is_fresh:
+            answer = await self._ask(question, await self._start_child())
+        if answer[:1] == BROKEN:
+            reason = answer[1:].decode()
+            raise evaluator_error(reason.partition(":")[0], reason)
+        return answer[1:]
+
+    async def _ask(self, question: bytes, child: WorkerProcess) -> bytes:
+        try:
+            answer = await child.ask(question)
+        except EOFError as error:
+            await self._end(child)
+            raise RunFailed(f"the evaluator ended with exit code {child.code}") from error
+        except asyncio.CancelledError:
+            await self._end(child)  # there is no other way to stop a function
+            raise
+        self._busy.discard(child)
+        if answer[:1] != DONE or len(self._idle) >= self._open:
+            await self._end(child)  # with all that functions did to it
+        else:
+            self._idle.append(child)
+        return answer
+
+    async def _end(self, child: WorkerProcess) -> None:
+        self._busy.discard(child)
+        await child.end()
+
+
+async def _report(run: DvuRun, on_progress: OnProgress | None) -> Never:
+    while True:
+        await asyncio.sleep(PROGRESS_EVERY)
+        if on_progress is not None:
+            on_progress(await asyncio.to_thread(run.values_done), run.size)
+
+
+class ProgressDeadline:
+    """Begins anew with each progress."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds: Final = seconds
+        self._highest = 0
+        self._current: deadlines.Deadline | None = None
+
+    @asynccontextmanager
+    async def limiting(self) -> AsyncIterator[None]:
+        """Cancel the body once there was no progress for so long. Raises `Stalled`."""
+        try:
+            async with deadlines.within(self._seconds) as self._current:
+                yield
+        except TimeoutError:
+            raise Stalled(
+                f"deadline exceeded: no value was computed for {self._seconds:g} s"
+            ) from None
+        finally:
+            self._current = None
+
+    def record(self, done: int, _in_all: int) -> None:
+        """As `OnProgress`: so many values are done."""
+        if done > self._highest:
+            self._highest = done
+            self.extend()
+
+    def extend(self) -> None:
+        """Begin anew: there was progress of another kind."""
+        if self._current is not None:
+            self._current.reschedule(asyncio.get_running_loop().time() + self._seconds)

@@ -1,0 +1,538 @@
+"""Plans a dependent values update: the affected values, packed into units of work.
+
+The cost follows the affected values and their inputs; planning does not read the rest of the
+graph, and makes no Python object for any value.
+
+Bounds the text of a unit, which its evaluator holds in memory whole.
+
+Partitions affected values by connection and cost: a component stays in one group.
+
+A bounded sample of the values that an update affects, and of their edges, for display.
+
+Plans the updates of one change set, so that all attempts at an update have the same units.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebaser_server.compute.affected import Closure, closure, small_closure
+from rebaser_server.compute.cost_model import (
+    ROW_SECONDS,
+    UNKNOWN_SECONDS,
+    UNMEASURED_SECONDS,
+    CostModel,
+)
+from rebaser_server.compute.results import RunStore
+from rebaser_server.compute.work_unit import (
+    FAILED_RUNTIME,
+    OK,
+    PENDING,
+    CallLimits,
+    WorkUnit,
+    strings,
+)
+from rebaser_server.values.columns import sorted_unique
+from rebaser_server.values.graph import Graph, GraphSnapshot, ReadableGraph
+
+MAX_UNIT_BYTES: Final = 512 << 20
+"""Bytes of text of a unit, unless the settings have another number."""
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class UnitLimits:
+    """What a unit of work may take."""
+
+    calls: CallLimits = CallLimits()
+    """Of each call of a function in it."""
+    text_bytes: int = MAX_UNIT_BYTES
+    """Of its values and constants; values that need more of it together are planned to fail."""
+
+
+def text_bytes_of_parts(
+    graph: ReadableGraph,
+    indices: NDArray[np.int32],
+    parts: NDArray[np.int32],
+    outside: NDArray[np.int32],
+    dependents: NDArray[np.int32],
+) -> NDArray[np.float64]:
+    """Bytes of text that each part needs: of its values, and of each constant that it takes.
+
+    Args:
+        graph: of the values.
+        indices: of the values.
+        parts: of each value.
+        outside: what is taken from outside, and for each
+        dependents: the value that takes it.
+    """
+    count = int(parts.max()) + 1
+    own = np.bincount(parts, graph.text_sizes(indices), count)
+    pairs = np.unique(parts[dependents].astype(np.int64) << 32 | outside)
+    constants = graph.text_sizes(pairs & 0xFFFFFFFF)
+    return (own + np.bincount(pairs >> 32, constants, count)).astype(np.float64)
+
+
+def split_by_bytes(
+    order: NDArray[np.int64], needed: NDArray[np.float64], most: int
+) -> list[NDArray[np.int64]]:
+    """Split parts, in this order, into groups that need at most `most` bytes each."""
+    ends, total = [], 0.0
+    for position, each in enumerate(needed[order].tolist()):
+        total += each
+        if total > most and position:
+            ends.append(position)
+            total = each
+    return np.split(order, ends)
+
+
+def refused_unit(
+    graph: ReadableGraph, indices: NDArray[np.int32], needed: float, most: int
+) -> WorkUnit:
+    """A unit in which all these values fail, since what they need does not go into one."""
+    count = len(indices)
+    message = (
+        f"not computed: values that depend on each other need {needed / _MIB:,.4g} MiB of text "
+        f"together; at most {most / _MIB:,.4g} are allowed (REBASER_DVU_WORK_UNIT_BYTES)"
+    )
+    return WorkUnit(
+        [(FAILED_RUNTIME, message)],
+        [(0, [])],
+        graph.ids_of(indices),
+        np.zeros(count, np.int32),
+        np.full(count, PENDING, np.uint8),
+        strings([""]).take(np.zeros(count, np.int64)),
+        np.ones(count, np.bool_),
+        limits=CallLimits(),
+    )
+
+
+_BALANCED_ONE_BY_ONE: Final = 4096
+"""Parts assigned one by one, each to the group that costs least; all others are small."""
+
+
+def components(count: int, one: NDArray[np.int32], other: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Of `count` things, joined by edges from `one` to `other`, the component of each.
+
+    Components are numbered by their first things. Each round hooks every tree of what is
+    known to be connected under the lowest that it meets, and makes all trees flat: a few
+    rounds, however deep the graph is.
+    """
+    parents = np.arange(count, dtype=np.int32)
+    while len(one):
+        low, high = np.minimum(one, other), np.maximum(one, other)
+        np.minimum.at(parents, high, low)
+        while True:
+            above = parents[parents]
+            if (above == parents).all():
+                break
+            parents = above
+        one, other = parents[one], parents[other]
+        is_apart = one != other
+        one, other = one[is_apart], other[is_apart]
+    return _number_by_root(parents)
+
+
+def _number_by_root(parents: NDArray[np.int32]) -> NDArray[np.int32]:
+    is_first = parents == np.arange(len(parents), dtype=np.int32)
+    number: NDArray[Any] = np.cumsum(is_first, dtype=np.int32) - np.int32(1)
+    return number[parents]
+
+
+def balance(costs: NDArray[Any], count: int) -> NDArray[np.int32]:
+    """Which of `count` groups each of these parts goes to, so that all cost about the same.
+
+    The dearest are given out first, each to the group that costs least so far.
+    """
+    group = np.empty(len(costs), np.int32)
+    order = np.argsort(-costs, kind="stable")
+    totals = [(0.0, number) for number in range(count)]
+    dealt = order[:_BALANCED_ONE_BY_ONE]
+    for part, cost in zip(dealt.tolist(), costs[dealt].tolist(), strict=True):
+        total, number = totals[0]
+        group[part] = number
+        heapq.heapreplace(totals, (total + cost, number))
+    rest = order[_BALANCED_ONE_BY_ONE:]
+    if len(rest):
+        # Give each group its share of the rest, in order.
+        sums = np.cumsum(costs[rest])
+        level = (sums[-1] + sum(total for total, _ in totals)) / count
+        room = np.array([max(level - total, 0.0) for total, _ in totals])
+        ends = np.cumsum(room) * (sums[-1] / max(room.sum(), sums[-1] * 1e-9))
+        position = np.minimum(np.searchsorted(ends, sums - costs[rest] / 2), count - 1)
+        group[rest] = np.array([number for _, number in totals], np.int32)[position]
+    return group
+
+
+MAX_VALUES: Final = 60
+"""Values shown."""
+MAX_VALUES_PER_LEVEL: Final = 12
+"""Values shown of a level."""
+MAX_LEVELS: Final = 10
+"""Levels shown, the changed sources before them among these."""
+MAX_DEPENDENTS: Final = 20
+"""Dependents of one value that are looked at for the next level."""
+MAX_NAME: Final = 48
+"""Characters of a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPreview:
+    """Bounded, and so is what it costs, by the constants above."""
+
+    sources: int = 0
+    """How many changed."""
+    affected: int = 0
+    levels: int = 0
+    """Of the affected values."""
+    sizes: list[int] = field(default_factory=list)
+    """Of the columns: the sources, if any changed, then level by level."""
+    values: list[dict[str, Any]] = field(default_factory=list)
+    """`column`, `name`, `function`; `forced`: whether computed even if no input changes."""
+    edges: list[tuple[int, int]] = field(default_factory=list)
+    """Places in `values`: what is taken, and who takes it."""
+
+
+def preview_graph(graph: ReadableGraph, affected: Closure) -> GraphPreview:
+    """Sample the update of the graph's roots.
+
+    In each level those come first that take a value drawn before: there is something to see.
+    """
+    if not len(affected.indices):
+        return GraphPreview()
+    roots = graph.root_indices()
+    sources = roots[graph.columns.func.buffer[roots] < 0]
+    starts = np.flatnonzero(np.diff(affected.levels, prepend=-1))
+    ends = [*starts[1:].tolist(), len(affected.indices)]
+    columns = [(0, len(sources))] if len(sources) else []
+    columns += zip(starts.tolist(), ends, strict=True)
+    columns = columns[:MAX_LEVELS]
+    drawing = _Drawing(graph, affected, min(MAX_VALUES_PER_LEVEL, MAX_VALUES // len(columns)))
+    for position, (start, end) in enumerate(columns):
+        if position == 0 and len(sources):
+            drawing.add(position, sources[: drawing.most].tolist())
+        else:
+            drawing.add(position, drawing.of_level(start, end))
+    return GraphPreview(
+        len(sources),
+        len(affected.indices),
+        len(starts),
+        [end - start for start, end in columns],
+        drawing.values,
+        drawing.edges,
+    )
+
+
+class _Drawing:
+    def __init__(self, graph: ReadableGraph, affected: Closure, most: int) -> None:
+        self._graph = graph
+        self._affected = affected
+        self.most = most
+        """Values of one column."""
+        self.values: list[dict[str, Any]] = []
+        self.edges: list[tuple[int, int]] = []
+        self._positions: dict[int, int] = {}
+        """Index → position in `values`."""
+        self._dependents: dict[int, None] = {}
+        """Some of those that take drawn ones."""
+
+    def of_level(self, start: int, end: int) -> list[int]:
+        """Which of the affected values from `start` to `end` to draw."""
+        positions = self._affected.positions
+        reached = [index for index in self._dependents if start < positions[index] <= end]
+        first = self._affected.indices[start : min(end, start + self.most)].tolist()
+        return list(dict.fromkeys([*reached, *first]))[: self.most]
+
+    def add(self, column: int, indices: list[int]) -> None:
+        first = len(self.values)
+        if self.values:
+            refs, widths = self._graph.adjacency.inputs_of(np.array(indices))
+            drawn = np.flatnonzero(np.isin(refs, list(self._positions)))
+            dependents = np.repeat(np.arange(first, first + len(indices)), widths)[drawn]
+            taken = map(self._positions.__getitem__, refs[drawn].tolist())
+            self.edges += dict.fromkeys(zip(taken, dependents.tolist(), strict=True))
+        for position, index in enumerate(indices, first):
+            self._positions[index] = position
+            self.values.append(self._value(column, index))
+            self._dependents.update(
+                dict.fromkeys(islice(self._graph.adjacency.dependents(index), MAX_DEPENDENTS))
+            )
+
+    def _value(self, column: int, index: int) -> dict[str, Any]:
+        graph = self._graph
+        func = graph.columns.func.at[index]
+        known = graph.funcs.get(graph.func_ids[func]) if func >= 0 else None
+        at = self._affected.positions[index] - 1
+        name = graph.names.name_at(index) or graph.id_at(index)
+        return {
+            "column": column,
+            "name": name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…",
+            "function": known.name if known else None,
+            "forced": bool(func < 0 or self._affected.must_compute[at]),
+        }
+
+
+MIN_VALUES_PER_UNIT: Final = 256
+"""Values that a unit holds on average, at least: tasks of fewer would cost more than they gain;
+unless they are known to take as long as so many cheap ones, or may: one by itself that was never
+measured does."""
+UNITS_PER_SLOT: Final = 2
+"""More than one, so that a slot that was given the cheaper values can take over from another."""
+_USUAL_SECONDS: Final = ROW_SECONDS + UNKNOWN_SECONDS
+"""Seconds for a value of a cheap function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A snapshot: what happens to the graph afterwards does not reach it."""
+
+    affected: int
+    """Values that may be recomputed; how many are, early cutoff decides while they run."""
+    units: list[bytes]
+    """Encoded `WorkUnit`s, independent of each other, the dearest first."""
+    preview: GraphPreview = field(default_factory=GraphPreview, compare=False)
+
+
+def plan(
+    graph: ReadableGraph,
+    slots: int,
+    *,
+    small: int = MIN_VALUES_PER_UNIT,
+    costs: CostModel | None = None,
+    limits: UnitLimits = UnitLimits(),
+    affected: Closure | None = None,
+) -> Plan:
+    """The update that covers all roots of `graph`, for `slots` evaluators at a time.
+
+    Dependent roots and the direct dependents of every root are computed in any case, others
+    that are affected only if one of their inputs comes out changed.
+
+    Args:
+        graph: of the values; the caller holds its lock, or it is a snapshot.
+        slots: evaluators.
+        small: values of a unit, on average, at least.
+        costs: what functions were measured to cost.
+        limits: of each unit.
+        affected: the closure of the graph as it is, if that is known; it is released.
+    """
+    affected = affected or closure(graph)
+    preview = preview_graph(graph, affected)
+    units = []
+    if len(affected.indices):
+        builder = _UnitBuilder(graph, affected, limits)
+        units = builder.pack(slots, small, costs or CostModel())
+    affected.release(graph)
+    return Plan(len(affected.indices), units, preview)
+
+
+class _UnitBuilder:
+    """Packs values of a closure, which stand level by level, and in a level by signature."""
+
+    def __init__(self, graph: ReadableGraph, affected: Closure, limits: UnitLimits) -> None:
+        self._graph = graph
+        self._limits = limits
+        columns, indices = graph.columns, affected.indices
+        funcs, shapes = columns.func.buffer[indices], columns.signature.buffer[indices]
+        # By function, then by shape: one number for each signature that occurs.
+        pairs = funcs.astype(np.int64) << 32 | shapes
+        signatures, calls = _unique_codes(pairs)
+        self._signatures = [(pair >> 32, pair & 0xFFFFFFFF) for pair in signatures.tolist()]
+        order = np.argsort(
+            affected.levels.astype(np.int64) * len(signatures) + calls, kind="stable"
+        )
+        self._indices, self._calls = indices[order], calls[order]
+        self._must_compute = affected.must_compute[order]
+        self._positions = affected.positions
+        self._positions[self._indices] = np.arange(1, len(order) + 1, dtype=np.int32)
+        self._refs, self._widths = graph.adjacency.inputs_of(self._indices)
+
+    def pack(self, slots: int, small: int, costs: CostModel) -> list[bytes]:
+        """The units, as `plan` has them."""
+        count = len(self._indices)
+        is_large = self._is_large()
+        if is_large or (slots > 1 and count > 1):
+            seconds = self._estimate(costs)
+            worth = int(float(seconds.sum()) / (max(small, 1) * _USUAL_SECONDS) + 1e-9)
+            most = min(slots * UNITS_PER_SLOT, worth)
+            if most > 1 or is_large:
+                return self._balanced(seconds, max(most, 1), is_large=is_large)
+        return [self._build(np.arange(count))]
+
+    def _estimate(self, costs: CostModel) -> NDArray[np.float64]:
+        """The seconds that each value is expected to take."""
+        funcs = [self._graph.funcs.get(self._graph.func_ids[func]) for func, _ in self._signatures]
+        seconds = [
+            costs.of_function(f.runtime, f.code, unmeasured=UNMEASURED_SECONDS)
+            if f
+            else _USUAL_SECONDS
+            for f in funcs
+        ]
+        return np.array(seconds)[self._calls]
+
+    def _is_large(self) -> bool:
+        """Whether all values together, with their constants, may exceed the text of one unit."""
+        graph, allowed = self._graph, self._limits.text_bytes
+        total = int(graph.text_sizes(self._indices).sum())
+        if total <= allowed:
+            total += int(graph.text_sizes(self._refs[self._positions[self._refs] == 0]).sum())
+        return total > allowed
+
+    def _balanced(self, seconds: NDArray[np.float64], most: int, *, is_large: bool) -> list[bytes]:
+        """At most so many units of whole components, the dearest first.
+
+        More of them where they would need more text than a unit may have.
+        """
+        inside = self._positions[self._refs] - np.int32(1)
+        dependents = np.repeat(np.arange(len(self._indices), dtype=np.int32), self._widths)
+        is_edge = inside >= 0
+        parts = components(len(self._indices), inside[is_edge], dependents[is_edge])
+        if is_large:
+            needed = text_bytes_of_parts(
+                self._graph, self._indices, parts, self._refs[~is_edge], dependents[~is_edge]
+            )
+            seconds_of_parts = np.bincount(parts, seconds).astype(np.float64)
+            return self._balanced_within_bytes(parts, needed, seconds_of_parts, most)
+        group_of = balance(np.bincount(parts, seconds), most)
+        groups = group_of[parts]
+        totals = np.bincount(groups, seconds, most)
+        order = np.argsort(groups, kind="stable")
+        ends = np.cumsum(np.bincount(groups, minlength=most))
+        members = np.split(order, ends[:-1])
+        dearest = np.argsort(-totals, kind="stable").tolist()
+        return [self._build(members[number]) for number in dearest if len(members[number])]
+
+    def _balanced_within_bytes(
+        self,
+        parts: NDArray[np.int32],
+        needed: NDArray[np.float64],
+        seconds: NDArray[np.float64],
+        most: int,
+    ) -> list[bytes]:
+        allowed = self._limits.text_bytes
+        group_of = balance(seconds, most)
+        is_refused = needed > allowed
+        units = []
+        for number in range(most):
+            chosen = np.flatnonzero((group_of == number) & ~is_refused)
+            for some in split_by_bytes(chosen, needed, allowed) if len(chosen) else ():
+                is_in = np.zeros(len(needed), np.bool_)
+                is_in[some] = True
+                units.append(self._build(np.flatnonzero(is_in[parts])))
+        for part in np.flatnonzero(is_refused).tolist():
+            indices = self._indices[parts == part]
+            refused = refused_unit(self._graph, indices, float(needed[part]), allowed)
+            units.append(refused.encode())
+        return units
+
+    def _build(self, positions: NDArray[np.int64]) -> bytes:
+        """The unit of values at these positions, ascending, which hold all of their components."""
+        graph, columns = self._graph, self._graph.columns
+        indices = self._indices[positions]
+        refs = self._refs_of(positions)
+        inside = self._positions[refs]
+        is_outside = inside == 0
+        constants, constant_of = _unique_codes(refs[is_outside])
+        local = np.zeros(len(self._indices) + 1, np.int32)
+        local[positions + 1] = np.arange(len(positions), dtype=np.int32)
+        cells = local[inside]
+        cells[is_outside] = ~constant_of
+        signatures, calls = _unique_codes(self._calls[positions])
+        funcs, calls_of = _unique_codes(
+            np.array([self._signatures[each][0] for each in signatures.tolist()])
+        )
+        is_known = columns.status.buffer[constants] == OK
+        return WorkUnit(
+            [self._function(graph.func_ids[func]) for func in funcs.tolist()],
+            [
+                (func, list(graph.signatures.all[self._signatures[each][1]]))
+                for func, each in zip(calls_of.tolist(), signatures.tolist(), strict=True)
+            ],
+            graph.ids_of(indices),
+            calls,
+            columns.status.buffer[indices],
+            graph.texts_of(indices),
+            self._must_compute[positions],
+            cells,
+            graph.ids_of(constants),
+            is_known,
+            graph.texts_of(constants),
+            self._limits.calls,
+        ).encode()
+
+    def _refs_of(self, positions: NDArray[np.int64]) -> NDArray[np.int32]:
+        if len(positions) == len(self._indices):
+            return self._refs
+        is_in = np.zeros(len(self._indices), np.bool_)
+        is_in[positions] = True
+        return self._refs[np.repeat(is_in, self._widths)]
+
+    def _function(self, func_id: str) -> tuple[str | None, str]:
+        func = self._graph.funcs.get(func_id)
+        return (func.runtime, func.code) if func else (None, func_id)
+
+
+def _unique_codes(items: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
+    """The different items, ascending, and for each item its index among them."""
+    if len(items) and (items == items[0]).all():
+        return items[:1], np.zeros(len(items), np.int32)
+    unique = sorted_unique(items)
+    return unique, np.searchsorted(unique, items).astype(np.int32)
+
+
+_FEW_EDGES: Final = 4_096
+_PART: Final = 128
+"""An update is small with up to `_FEW_EDGES`, or one for so many values, before what it affects: to
+plan it costs no more than a snapshot of the graph."""
+
+
+class UpdatePlanner:
+    """Keeps the estimates that the update in hand is planned with, in all of its attempts.
+
+    What an attempt left in the run store belongs to its units: others would find nothing there.
+    """
+
+    def __init__(self, slots: int, limits: UnitLimits, costs: CostModel) -> None:
+        self.slots: Final = slots
+        self.costs: Final = costs
+        self._limits = limits
+        self._estimates = CostModel()
+        self._clean_sequence: int | None = None
+        """The update in hand is the one that begins behind this sequence."""
+
+    def prepare(
+        self, graph: Graph, clean_sequence: int, store: RunStore, *, is_repeated: bool
+    ) -> Plan | Callable[[], Plan]:
+        """Take from the graph what planning the update behind `clean_sequence` needs.
+
+        Blocks; the caller holds the graph for as long as that takes, which is some milliseconds
+        for a million values. Returns the plan if it is small, else what makes it, which blocks
+        for longer and needs the graph no more.
+
+        Args:
+            graph: of the change set.
+            clean_sequence: the last that an update covered.
+            store: of the update.
+            is_repeated: whether the update was attempted before, maybe by another process.
+        """
+        if clean_sequence != self._clean_sequence:
+            self._clean_sequence = clean_sequence
+            self._estimates = CostModel(store.costs()) if is_repeated else self.costs.snapshot()
+        affected = small_closure(graph, max(_FEW_EDGES, len(graph.columns) // _PART))
+        if affected is None:
+            return partial(self._plan, GraphSnapshot(graph), store)
+        return self._plan(graph, store, affected)
+
+    def _plan(self, graph: ReadableGraph, store: RunStore, affected: Closure | None = None) -> Plan:
+        planned = plan(
+            graph, self.slots, costs=self._estimates, limits=self._limits, affected=affected
+        )
+        if len(planned.units) > 1 and self._estimates.seconds:
+            functions = [(func.runtime, func.code) for func in graph.funcs.values()]
+            store.put_costs(self._estimates.known(functions))
+        return planned

@@ -1,0 +1,586 @@
+"""The bytes between planner and evaluator: some values, and all that computing them needs.
+
+A unit is columns, and is made from columns that were taken from a graph's. No Python object is made
+for any value on the way.
+
+Encoded, little-endian: the format's version in one byte, three of padding, the length of the
+header in four, the number of values in eight; the limits in 32; the header in CBOR; then the
+columns as they lie in memory. Each part begins at a multiple of 8. The header is an array:
+functions, signatures, the number of constants, the length of each section. An array column is
+one section, a string column two: Arrow's offsets of 64 bits, and the text.
+
+Columns as bytes and back, without looking at any one value.
+
+Cuts values in topological order into segments without an edge inside.
+
+Units in another order, and units of some of a unit's values.
+
+Units derived from a unit to find, or to step over, the values that end their evaluator.
+
+Cuts a unit into units that are evaluated one after the other, and come to the same.
+
+A unit is in topological order, so a run of its values needs only what lies before it. What
+an earlier piece found stands in a later one as constants.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self, TypeAlias
+
+import cbor2
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from blake3 import blake3
+from numpy.typing import NDArray
+
+ALIGNMENT: Final = 8
+_OFFSET_TYPE: Final = np.dtype("<i8")
+STRING_TYPE: Final = pa.large_string()
+"""Of every column of strings: offsets of 64 bits, since values may be 2 GiB of text together."""
+
+Strings: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[str]"
+"""Any Arrow strings, or a list of them. A null is taken for an empty string."""
+
+
+def strings(given: Strings) -> pa.LargeStringArray:
+    """One Arrow array of strings, without nulls."""
+    if not isinstance(given, pa.Array | pa.ChunkedArray):
+        return pa.array(given, STRING_TYPE)
+    if given.type != STRING_TYPE:
+        given = given.cast(STRING_TYPE)
+    if isinstance(given, pa.ChunkedArray):
+        given = given.combine_chunks()
+    return given.fill_null("") if given.null_count else given
+
+
+def string_buffers(column: pa.LargeStringArray) -> list[bytes | memoryview]:
+    """Its offsets, which begin with 0, and its text."""
+    _, offsets, text = column.buffers()
+    if not len(column):
+        return [bytes(_OFFSET_TYPE.itemsize), b""]
+    bounds = np.frombuffer(
+        offsets, _OFFSET_TYPE, len(column) + 1, column.offset * _OFFSET_TYPE.itemsize
+    )
+    first, last = int(bounds[0]), int(bounds[-1])
+    data = memoryview(text)[first:last] if text is not None else b""
+    return [(bounds - bounds[0]).data.cast("B") if first else bounds.data.cast("B"), data]
+
+
+def strings_from_buffers(count: int, offsets: memoryview, text: memoryview) -> pa.LargeStringArray:
+    """Return the strings in these buffers; shares their memory."""
+    return pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def contiguous(given: Any, kind: type[np.generic]) -> NDArray[Any]:
+    """One contiguous NumPy array of this kind; copied only if it is not that already."""
+    return np.ascontiguousarray(given, kind)
+
+
+def join_sections(sections: Sequence[bytes | memoryview]) -> bytes:
+    """All sections, each padded to begin at a multiple of `ALIGNMENT`."""
+    parts: list[bytes | memoryview] = []
+    for section in sections:
+        parts += [section, bytes(-len(section) % ALIGNMENT)]
+    return b"".join(parts)
+
+
+def split_sections(data: memoryview, lengths: Sequence[int]) -> list[memoryview]:
+    """Return the sections, of these lengths, that `join_sections` joined."""
+    sections, start = [], 0
+    for length in lengths:
+        sections.append(data[start : start + length])
+        start += length + -length % ALIGNMENT
+    if start != len(data):
+        raise ValueError(f"{len(data)} bytes are not sections of {start}")
+    return sections
+
+
+VERSION: Final = 3
+
+OK: Final = 0
+FAILED: Final = 1
+BLOCKED: Final = 2
+PENDING: Final = 3
+STATUSES: Final = ("ok", "failed", "blocked", "pending")
+"""The word of `graph.Status` for each status as columns have it."""
+
+ArgumentSpec = tuple[str, int | None]
+"""An argument: its name, and how many refs are its list; None: it is one ref itself."""
+
+_FIXED_PART: Final = struct.Struct("<B3xIQ")
+_LIMITS_PART: Final = struct.Struct("<dQQ?7x")
+_HEADER_OFFSET: Final = _FIXED_PART.size + _LIMITS_PART.size
+"""Where the header begins."""
+_DIGEST_DIGITS: Final = 32
+"""Digits of a unit's digest: 128 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """What a call of a function may take; 0: as much as it likes."""
+
+    seconds: float = 0.0
+    memory: int = 0
+    """Bytes that the evaluator may grow by during the call."""
+    is_forked: bool = False
+    """Have the unit evaluated in a process that may end: for one that has ended an evaluator."""
+    value_bytes: int = 0
+    """Bytes of a result as JSON."""
+
+
+def _no_strings() -> pa.LargeStringArray:
+    return pa.array([], STRING_TYPE)
+
+
+def _no_numbers() -> NDArray[np.int32]:
+    return np.empty(0, np.int32)
+
+
+def _no_codes() -> NDArray[np.uint8]:
+    return np.empty(0, np.uint8)
+
+
+def _no_flags() -> NDArray[np.bool_]:
+    return np.empty(0, np.bool_)
+
+
+@dataclass(slots=True, eq=False)
+class WorkUnit:
+    """Values in topological order, column by column.
+
+    The evaluator takes together what stands together: a run of values none of which is an
+    input of another, and in it a run of one signature. So the best order is by level, then
+    by signature; any topological order is right.
+    """
+
+    functions: list[tuple[str | None, str]] = field(default_factory=list)
+    """Runtime and code; without a runtime, the function does not exist and the code is its id."""
+    signatures: list[tuple[int, list[ArgumentSpec]]] = field(default_factory=list)
+    """A function, and the arguments to call it with."""
+    ids: pa.LargeStringArray = field(default_factory=_no_strings)
+    signature_indices: NDArray[np.int32] = field(default_factory=_no_numbers)
+    """The signature of each value."""
+    statuses: NDArray[np.uint8] = field(default_factory=_no_codes)
+    """What each value was before, a position in `STATUSES`."""
+    texts: pa.LargeStringArray = field(default_factory=_no_strings)
+    """Its value then as canonical JSON text; the message of a failed one; of a blocked one the id
+    of the input that blocked it; of a pending one nothing."""
+    must_compute: NDArray[np.bool_] = field(default_factory=_no_flags)
+    """Whether it is computed even if none of its inputs changes."""
+    refs: NDArray[np.int32] = field(default_factory=_no_numbers)
+    """What each value takes, argument after argument, value after value: *r* ≥ 0 is the unit's
+    value *r*, which comes before it; *r* < 0 its constant ~*r*: -1 the first, -2 the second."""
+    constant_ids: pa.LargeStringArray = field(default_factory=_no_strings)
+    """Inputs from outside of the unit."""
+    constant_known: NDArray[np.bool_] = field(default_factory=_no_flags)
+    """Whether each has a value."""
+    constant_texts: pa.LargeStringArray = field(default_factory=_no_strings)
+    """The values; of one that has none, anything."""
+    limits: CallLimits = CallLimits()
+
+    def __len__(self) -> int:
+        return len(self.signature_indices)
+
+    def widths(self) -> NDArray[np.int64]:
+        """How many refs each value takes."""
+        by_call = [sum(1 if n is None else n for _, n in specs) for _, specs in self.signatures]
+        return np.array(by_call, np.int64)[self.signature_indices]
+
+    def encode(self) -> bytes:
+        sections: list[bytes | memoryview] = [
+            *string_buffers(strings(self.ids)),
+            contiguous(self.signature_indices, np.int32).data.cast("B"),
+            contiguous(self.statuses, np.uint8).data.cast("B"),
+            *string_buffers(strings(self.texts)),
+            contiguous(self.must_compute, np.bool_).view(np.uint8).data.cast("B"),
+            contiguous(self.refs, np.int32).data.cast("B"),
+            *string_buffers(strings(self.constant_ids)),
+            contiguous(self.constant_known, np.bool_).view(np.uint8).data.cast("B"),
+            *string_buffers(strings(self.constant_texts)),
+        ]
+        lengths = list(map(len, sections))
+        header = cbor2.dumps(
+            [
+                self.functions,
+                self.signatures,
+                len(self.constant_known),
+                lengths,
+            ]
+        )
+        fixed = _FIXED_PART.pack(VERSION, len(header), len(self))
+        return join_sections([fixed + _pack_limits(self.limits), header, *sections])
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        """The unit; its columns share the memory of `data` and are read-only.
+
+        Raises:
+            ValueError: these are not the bytes of a unit of this version.
+        """
+        count_values(data)
+        _, length, count = _FIXED_PART.unpack_from(data)
+        view = memoryview(data)
+        start = _HEADER_OFFSET + length
+        functions, signatures, constants, lengths = cbor2.loads(view[_HEADER_OFFSET:start])
+        parts = split_sections(view[start + -length % ALIGNMENT :], lengths)
+        return cls(
+            [(runtime, code) for runtime, code in functions],
+            [(function, [(name, n) for name, n in specs]) for function, specs in signatures],
+            strings_from_buffers(count, *parts[0:2]),
+            np.frombuffer(parts[2], np.int32),
+            np.frombuffer(parts[3], np.uint8),
+            strings_from_buffers(count, *parts[4:6]),
+            np.frombuffer(parts[6], np.bool_),
+            np.frombuffer(parts[7], np.int32),
+            strings_from_buffers(constants, *parts[8:10]),
+            np.frombuffer(parts[10], np.bool_),
+            strings_from_buffers(constants, *parts[11:13]),
+            read_limits(data),
+        )
+
+
+def count_values(unit: bytes | memoryview) -> int:
+    """How many values an encoded unit holds, for the price of its first bytes."""
+    if len(unit) < _HEADER_OFFSET or unit[0] != VERSION:
+        raise ValueError(f"not a work unit of version {VERSION}")
+    count: int = _FIXED_PART.unpack_from(unit)[2]
+    return count
+
+
+def read_limits(unit: bytes | memoryview) -> CallLimits:
+    """Of an encoded unit."""
+    count_values(unit)
+    seconds, memory, value_bytes, is_forked = _LIMITS_PART.unpack_from(unit, _FIXED_PART.size)
+    return CallLimits(seconds, memory, is_forked, value_bytes)
+
+
+def with_limits(unit: bytes | memoryview, limits: CallLimits) -> bytes | memoryview:
+    """An encoded unit with these limits: itself if it has them, else a copy."""
+    if read_limits(unit) == limits:
+        return unit
+    view = memoryview(unit)
+    return b"".join([view[: _FIXED_PART.size], _pack_limits(limits), view[_HEADER_OFFSET:]])
+
+
+def digest_of(unit: bytes | memoryview) -> str:
+    """Of an encoded unit, whatever its limits: they change how it is computed, and not to what."""
+    view = memoryview(unit)
+    return (
+        blake3(view[: _FIXED_PART.size]).update(view[_HEADER_OFFSET:]).hexdigest()[:_DIGEST_DIGITS]
+    )
+
+
+def _pack_limits(limits: CallLimits) -> bytes:
+    return _LIMITS_PART.pack(limits.seconds, limits.memory, limits.value_bytes, limits.is_forked)
+
+
+VECTOR_THRESHOLD: Final = 48
+"""Values from which computing them at once costs less than one by one."""
+_WINDOW: Final = 2048
+_NARROW: Final = 16
+
+
+def highest_inputs(refs: NDArray[Any], widths: NDArray[np.int64]) -> NDArray[Any]:
+    """The last of the own values that each takes; below 0 if it takes none."""
+    count = len(widths)
+    width = int(widths[0]) if count else 0
+    if 0 < width <= _NARROW and len(refs) == count * width and (widths == width).all():
+        columns = refs.reshape(count, width)
+        highest = columns[:, 0].copy()
+        for column in range(1, width):
+            np.maximum(highest, columns[:, column], out=highest)
+        return highest
+    highest = np.full(count, -1, np.int64)
+    dependents = np.flatnonzero(widths)
+    if len(dependents):
+        starts = np.cumsum(widths[dependents]) - widths[dependents]
+        highest[dependents] = np.maximum.reduceat(refs, starts)
+    return highest
+
+
+def segments(highest: NDArray[Any], start: int, count: int) -> Iterator[tuple[int, int, bool]]:
+    """The runs from value `start` up to `count`: from, to, and whether it is one wide run.
+
+    Narrow ones come together, to be taken in order.
+    """
+    highest = highest[:count]
+    narrow_from = start
+    usual = VECTOR_THRESHOLD
+    while start < count:
+        end = _segment_end(highest, start, count, usual)
+        if end - start >= VECTOR_THRESHOLD:
+            if narrow_from < start:
+                yield narrow_from, start, False
+            yield start, end, True
+            usual = end - start
+            start = narrow_from = end
+        else:
+            start = _next_wide_start(highest, end, count)
+    if narrow_from < count:
+        yield narrow_from, count, False
+
+
+def _segment_end(highest: NDArray[Any], start: int, count: int, step: int) -> int:
+    """The first value after `start` that takes it or one after it; found best `step` after it."""
+    end = start + 1
+    while end < count:
+        beyond = highest[end : end + step] >= start
+        met = int(beyond.argmax())
+        if beyond[met]:
+            return end + met
+        end += len(beyond)
+        step *= 4
+    return count
+
+
+def _next_wide_start(highest: NDArray[Any], start: int, count: int) -> int:
+    """Where a run begins that may be wide, for less than looking at each with NumPy."""
+    stop = min(start + _WINDOW, count)
+    begin = start
+    for index, ref in enumerate(highest[start:stop].tolist(), start):
+        if ref >= begin:
+            begin = index
+        elif index - begin >= VECTOR_THRESHOLD:
+            return begin
+    return max(start, begin)
+
+
+def count_levels_below(unit: WorkUnit) -> NDArray[np.int64]:
+    """How many values of the unit each has below it, on the longest path."""
+    levels_below: list[int] = []
+    refs, end = unit.refs.tolist(), 0
+    for width in unit.widths().tolist():
+        start, end = end, end + width
+        levels_below.append(
+            1 + max((levels_below[ref] for ref in refs[start:end] if ref >= 0), default=-1)
+        )
+    return np.array(levels_below, np.int64)
+
+
+def sort_by_level(unit: WorkUnit) -> tuple[WorkUnit, NDArray[np.int64], list[int]]:
+    """The unit by levels, each value's position in the old order, and where each level ends.
+
+    Costs about a microsecond a value.
+    """
+    level = count_levels_below(unit)
+    order = np.lexsort((unit.signature_indices, level))
+    positions = np.empty(len(unit), np.int32)
+    positions[order] = np.arange(len(unit))
+    refs = _refs_of(unit, order)
+    own = refs >= 0
+    refs[own] = positions[refs[own]]
+    moved = _select(unit, order, refs)
+    return moved, order, np.cumsum(np.bincount(level)).tolist()
+
+
+def extract(unit: WorkUnit, positions: NDArray[Any]) -> WorkUnit:
+    """Some values of a unit, ascending, and what they take; none takes another of the rest."""
+    refs = _refs_of(unit, positions)
+    is_constant = refs < 0
+    constants, inverse = np.unique(~refs[is_constant], return_inverse=True)
+    refs[~is_constant] = np.searchsorted(positions, refs[~is_constant])
+    refs[is_constant] = ~inverse.astype(np.int32)
+    return replace(
+        _select(unit, positions, refs),
+        constant_ids=unit.constant_ids.take(constants),
+        constant_known=unit.constant_known[constants],
+        constant_texts=unit.constant_texts.take(constants),
+    )
+
+
+def with_inputs(unit: WorkUnit, position: int) -> NDArray[np.int64]:
+    """The position of a value, and of all in the unit that it is computed from, ascending."""
+    ends = unit.widths().cumsum()
+    found, beyond = {position}, [position]
+    while beyond:
+        last = beyond.pop()
+        refs = unit.refs[ends[last - 1] if last else 0 : ends[last]].tolist()
+        new = {ref for ref in refs if ref >= 0} - found
+        found |= new
+        beyond += new
+    return np.array(sorted(found), np.int64)
+
+
+def _refs_of(unit: WorkUnit, positions: NDArray[Any]) -> NDArray[np.int32]:
+    """The refs of these values, in their order."""
+    widths = unit.widths()
+    starts = np.cumsum(widths) - widths
+    taken = widths[positions]
+    ends = np.cumsum(taken)
+    within = np.arange(int(taken.sum())) - np.repeat(ends - taken, taken)
+    refs: NDArray[np.int32] = unit.refs[np.repeat(starts[positions], taken) + within]
+    return refs
+
+
+def _select(unit: WorkUnit, positions: NDArray[Any], refs: NDArray[np.int32]) -> WorkUnit:
+    return replace(
+        unit,
+        ids=unit.ids.take(positions),
+        signature_indices=unit.signature_indices[positions],
+        statuses=unit.statuses[positions],
+        texts=unit.texts.take(positions),
+        must_compute=unit.must_compute[positions],
+        refs=refs,
+    )
+
+
+FAILED_RUNTIME: Final = "failed"
+"""Of a function that stands in for one that ends its evaluator; the code is the message."""
+MAX_CULPRITS: Final = 16
+"""In one unit. Where there are more it is not the values."""
+TOO_MANY_CULPRITS: Final = f"more than {MAX_CULPRITS} values ended the evaluator"
+"""What is said of such a unit, in the text of an error since it comes from another process."""
+
+
+def prefix(unit: WorkUnit, count: int) -> WorkUnit:
+    """The first `count` values of a unit, as a unit."""
+    return replace(
+        unit,
+        ids=unit.ids[:count],
+        signature_indices=unit.signature_indices[:count],
+        statuses=unit.statuses[:count],
+        texts=unit.texts[:count],
+        must_compute=unit.must_compute[:count],
+        refs=unit.refs[: unit.widths()[:count].sum()],
+    )
+
+
+def with_failures(unit: WorkUnit, messages: Mapping[int, str]) -> WorkUnit:
+    """A unit in which some values, by their position, fail with a message instead."""
+    functions, signatures = list(unit.functions), list(unit.signatures)
+    calls, must_compute = unit.signature_indices.copy(), unit.must_compute.copy()
+    fails = np.zeros(len(unit), np.bool_)
+    for index, message in messages.items():
+        functions.append((FAILED_RUNTIME, message))
+        signatures.append((len(functions) - 1, []))
+        calls[index], must_compute[index], fails[index] = len(signatures) - 1, True, True
+    return replace(
+        unit,
+        functions=functions,
+        signatures=signatures,
+        signature_indices=calls,
+        must_compute=must_compute,
+        refs=unit.refs[~np.repeat(fails, unit.widths())],
+    )
+
+
+class IncrementalSplit:
+    """A unit, and what became of its values from the first up to `done`."""
+
+    def __init__(self, unit: WorkUnit) -> None:
+        self.done = 0
+        self._unit = unit
+        self._ends = np.concatenate([[0], unit.widths().cumsum()])
+        self._changed = np.zeros(len(unit), np.bool_)
+        self._statuses = unit.statuses.copy()
+        # Text of value *i*: in the unit, or in what was found, at the row that is not below 0.
+        self._rows = np.full(len(unit), -1, np.int64)
+        self._found: list[pa.LargeStringArray] = []
+        self._found_count = 0
+
+    def next(self, count: int) -> WorkUnit:
+        """The `count` values from `done` on, or as many as there are."""
+        unit, start = self._unit, self.done
+        stop = min(start + count, len(unit))
+        if start == 0 and stop == len(unit):
+            return unit
+        first, last = int(self._ends[start]), int(self._ends[stop])
+        refs, outside = _localise_refs(unit.refs[first:last], start, len(unit.constant_known))
+        ids, known, texts = self._constants(outside)
+        widths = np.diff(self._ends[start : stop + 1])
+        return WorkUnit(
+            unit.functions,
+            unit.signatures,
+            unit.ids[start:stop],
+            unit.signature_indices[start:stop],
+            unit.statuses[start:stop],
+            unit.texts[start:stop],
+            self._must_compute(unit.must_compute[start:stop], unit.refs[first:last], widths),
+            refs,
+            ids,
+            known,
+            texts,
+            unit.limits,
+        )
+
+    def record(self, stop: int, changes: pa.Table) -> None:
+        """Take over what became of the values from `done` up to `stop`: those that changed.
+
+        `changes` has columns as `unit_result.SCHEMA` has them, with positions of the whole unit.
+        """
+        self.done = stop
+        if stop == len(self._unit):
+            return  # nothing is left that could take any of it
+        positions = changes.column("place").to_numpy()
+        statuses = changes.column("status").to_numpy()
+        self._changed[positions] = (statuses == OK) | (self._statuses[positions] == OK)
+        self._statuses[positions] = statuses
+        self._rows[positions] = self._found_count + np.arange(len(positions))
+        self._found.append(strings(changes.column("text")))
+        self._found_count += len(positions)
+
+    def _must_compute(
+        self, must_compute: NDArray[np.bool_], refs: NDArray[np.int32], widths: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Which values are forced, or take one of an earlier piece that changed."""
+        earlier = np.flatnonzero((refs >= 0) & (refs < self.done))
+        if not len(earlier) or must_compute.all():
+            return must_compute
+        hits = earlier[self._changed[refs[earlier]]]
+        due = must_compute.copy()
+        due[np.searchsorted(widths.cumsum(), hits, "right")] = True
+        return due
+
+    def _constants(
+        self, outside: NDArray[np.int32]
+    ) -> tuple[pa.LargeStringArray, NDArray[np.bool_], pa.LargeStringArray]:
+        """Ids, whether known, and texts of what refs of the whole unit refer to."""
+        unit = self._unit
+        settled, given = outside[outside >= 0], ~outside[outside < 0]
+        rows = self._rows[settled]
+        texts: list[pa.LargeStringArray] = [
+            strings(unit.texts.take(pa.array(settled[rows < 0]))),
+            strings(pa.chunked_array(self._found, STRING_TYPE).take(pa.array(rows[rows >= 0]))),
+        ]
+        # In the order of `settled`: those from the unit and those found, sorted back.
+        order = np.concatenate([np.flatnonzero(rows < 0), np.flatnonzero(rows >= 0)])
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        of_settled = pa.concat_arrays(texts).take(pa.array(back))
+        # Constants come first in `outside`, since their refs are negative.
+        return (
+            pa.concat_arrays(
+                [
+                    unit.constant_ids.take(pa.array(given)),
+                    unit.ids.take(pa.array(settled)),
+                ]
+            ),
+            np.concatenate([unit.constant_known[given], self._statuses[settled] == OK]),
+            pa.concat_arrays([unit.constant_texts.take(pa.array(given)), of_settled]),
+        )
+
+
+def _localise_refs(
+    refs: NDArray[np.int32], start: int, constants: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Refs as a piece that begins at `start` has them, and what its constants are, in order."""
+    is_outside = refs < start
+    taken = refs[is_outside] + np.int32(constants)
+    is_taken = np.zeros(constants + start, np.bool_)
+    is_taken[taken] = True
+    outside = np.flatnonzero(is_taken).astype(np.int32)
+    positions = np.empty(len(is_taken), np.int32)
+    positions[outside] = np.arange(len(outside))
+    rebased = refs - np.int32(start)
+    rebased[is_outside] = ~positions[taken]
+    return rebased, outside - np.int32(constants)
+
+
+def offset_positions(changes: pa.Table, by: int) -> pa.Table:
+    """What a piece that begins at `by` came to, with positions of the whole unit."""
+    position = pc.add(changes.column("place"), pa.scalar(by, pa.int32()))
+    return changes.set_column(
+        changes.schema.get_field_index("place"), changes.field("place"), position
+    )
