@@ -26,8 +26,7 @@ from rebaser_server.errors import (
     WorkStopped,
 )
 from rebaser_server.processor.context import Services
-from rebaser_server.processor.pending_work import recheck_after_ack
-from rebaser_server.processor.processor import process
+from rebaser_server.processor.run import process, recheck_after_ack
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.containment import contained, is_transient, printable
 from rebaser_server.runtime.failures import is_panic

@@ -11,8 +11,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.processor.dead_letters import store_dead_letter
-from rebaser_server.processor.request_queue import announced_request
-from rebaser_server.processor.stored_requests import StoredRequests
+from rebaser_server.processor.request_queue import StoredRequests, announced_request
 
 
 async def check_requests(

@@ -16,8 +16,8 @@ from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.graph_application.table_maintenance import TableMaintenance
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from rebaser_server.processor.ownership.ownership import Ownership
+from rebaser_server.processor.outcomes import OutcomeLookup
+from rebaser_server.processor.ownership import Ownership
 
 
 class GraphApplication(GraphStateMachine):

@@ -17,9 +17,9 @@ from rebaser_server.errors import HistoryInconsistent, MissingBatch
 from rebaser_server.graph_application.content import content_of, graph_of, require
 from rebaser_server.graph_application.recomputation import recompute
 from rebaser_server.processor.application import Changes
-from rebaser_server.processor.change_set_commands import close
-from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.processor.rejection import reject
+from rebaser_server.processor.dead_letters import reject
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.requests import close
 from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.edits import DefinitionView
 from rebaser_server.values.merge import MergeResult, changes_between, merge

@@ -7,8 +7,8 @@ from rebaser_core.records import ChangeSetRequestV2
 from rebaser_server.commit_log.state import Batch
 from rebaser_server.graph_application.content import content_of
 from rebaser_server.processor.application import Changes
-from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.processor.rejection import reject
+from rebaser_server.processor.dead_letters import reject
+from rebaser_server.processor.ownership import Ownership
 from rebaser_server.values.columns import ValueStatus
 from rebaser_server.values.edits import value_definition
 from rebaser_server.values.graph import Graph

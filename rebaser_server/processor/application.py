@@ -16,9 +16,9 @@ from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
 from rebaser_core.records import ChangeSetRequestV2
 from rebaser_server.commit_log.state import Batch, Content, StateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership.committed_entry import CommittedEntry
-from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.processor.rejection import reject
+from rebaser_server.processor.dead_letters import reject
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.slot_lease import CommittedEntry
 from rebaser_server.runtime.tasks import Wakeup
 
 Changes = dict[str, Any]

@@ -15,8 +15,8 @@ from rebaser_server.commit_log.state import (
     Snapshot,
 )
 from rebaser_server.errors import RetryLater
-from rebaser_server.processor.ownership.committed_entry import CommittedEntry
-from rebaser_server.processor.ownership.ownership import Ownership
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.slot_lease import CommittedEntry
 from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.runtime.tasks import Wakeup
 from rebaser_server.telemetry import metrics

@@ -1,4 +1,7 @@
-"""Dead letters: a request that can never take effect is copied there before it is settled (L2)."""
+"""Dead letters: a request that can never take effect is copied there before it is settled (L2).
+
+Why a change set rejects a well-formed request: it is closed, or a limit is exceeded.
+"""
 
 import base64
 import json
@@ -8,14 +11,67 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from rebaser_client.requests import retry
+from rebaser_core.commits import ClosedState, RequestOutcome, SettledRequest
 from rebaser_core.jetstream import Delivery, JetStream
+from rebaser_core.messages import ID_USED
+from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.subjects import Subjects
+from rebaser_core.updates import BatchLimits
 from rebaser_core.versioning import MESSAGE_ID
-from rebaser_server.processor.rejection import REASON_LENGTH
 
 if TYPE_CHECKING:
     from rebaser_server.commit_log.batch_store import BatchStore
+    from rebaser_server.commit_log.state import Batch, State
     from rebaser_server.commit_log.state_loader import StateLoader
+
+REASON_LENGTH: Final = 1_000
+"""Most characters of the reason that the log holds of a rejected or dead request."""
+
+
+def batch_rejection(state: "State", batch: "Batch", limits: BatchLimits) -> str | None:
+    """Return why a client's batch is rejected; None if it is not."""
+    if state.control.closing is not None:
+        return _closed_reason(state.control.closing)
+    return limits.violation(batch.updates, len(batch.updates))
+
+
+def command_rejection(state: "State", message: ChangeSetRequestV2) -> str | None:
+    """Return why a command is rejected; None if it is not, or only the application rejects it."""
+    closing = state.control.closing
+    if closing is not None:
+        over = closing.standing in (ChangeSetStatus.APPLIED, ChangeSetStatus.ABANDONED)
+        again = message.action == "delete" and over
+        return None if again else _closed_reason(closing)
+    if state.control.branch is None and message.action in ("apply", "abandon"):
+        return f"only a branch can be told to {message.action}"
+    return None
+
+
+def reject(handled: SettledRequest, reason: str) -> SettledRequest:
+    message = f"refused: {reason}"[:REASON_LENGTH]
+    return handled.model_copy(update={"outcome": RequestOutcome.REFUSED, "message": message})
+
+
+def is_other_request(settled: str, digest: str) -> bool:
+    """Whether a request is another one than was settled under its id, by their digests.
+
+    One that is unknown, and empty, may be the other.
+    """
+    return bool(settled and digest) and settled != digest
+
+
+def used_id(commit: int) -> str:
+    """Return why a request is refused whose id was another one's, which that commit settled."""
+    return (
+        f"{ID_USED}: commit {commit} settled that one. Nothing of this one was applied: send it "
+        "under an id of its own, and only the very same request again under the same id"
+    )
+
+
+def _closed_reason(closing: ClosedState) -> str:
+    because = f", {closing.reason}" if closing.reason else ""
+    return f"change set is {closing.standing}{because}"
+
 
 REASON: Final = "X-DEAD-REASON"
 SEQUENCE: Final = "X-DEAD-SEQUENCE"

@@ -1,19 +1,28 @@
-"""The queue of one change set's requests: read in order, each once, deleted when handled."""
+"""The queue of one change set's requests: read in order, each once, deleted when handled.
+
+One change set's requests, as the leader of their stream has them.
+
+The requests of one run that are handled and not yet known to be deleted (W9).
+"""
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Mapping
 from itertools import chain, repeat
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from nats.aio.msg import Msg
 
+from rebaser_client.requests import retry
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
     Delivery,
     JetStream,
+    JetStreamError,
     NatsUnreachable,
+    PendingReply,
     StoredMessage,
     Unavailable,
     ordered_reader,
@@ -22,8 +31,150 @@ from rebaser_core.jetstream.inbox import Inbox, best_effort
 from rebaser_core.jetstream.ordered import OrderedReader
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
-from rebaser_server.processor.handled_requests import HandledRequests
-from rebaser_server.processor.stored_requests import StoredRequests
+from rebaser_server.errors import HistoryInconsistent
+
+
+class StoredRequests:
+    """Looks at them; it takes none."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
+        self._js = js
+        self._stream = subjects.requests_stream
+        self._subject = subjects.requests(change_set)
+
+    async def lowest_sequence(self, after: int = 0) -> int | None:
+        """Return the lowest request's sequence after `after`, as the leader has it (S-4, W12)."""
+        message = await self.lowest(after)
+        return None if message is None else message.sequence
+
+    async def lowest(self, after: int = 0) -> StoredMessage | None:
+        """Return the lowest request after sequence `after`, as the leader has it."""
+        return await self._js.get_message(
+            self._stream, sequence=after + 1, next_by_subject=self._subject
+        )
+
+    async def require_sequence(self, handled: int) -> None:
+        """Raise `HistoryInconsistent` if the stream ends before the last settled request (S-5).
+
+        New requests would otherwise count as settled, and be deleted.
+        """
+        last = (await self._js.stream_info(self._stream)).state.last_seq
+        if last < handled:
+            raise HistoryInconsistent(
+                f"{self._subject}: {handled} was handled, but {self._stream} ends at {last}; "
+                "was the stream made anew? Recreate it with a first_seq above the former last one"
+            )
+
+
+MAX_TOGETHER: Final = 64
+"""Most requests that one purge deletes."""
+
+MAX_DELAY: Final = 0.25
+"""Seconds after which a handled request is not held back for a purge together with later ones."""
+
+_MAX_UNANSWERED: Final = 64
+"""Most calls that are unanswered at any time."""
+
+_RETRY_FOR: Final = 20.0  # seconds in which the requests of an unanswered call are deleted again
+
+
+class _Call(NamedTuple):
+    sequences: list[int]
+    reply: PendingReply[Any]
+
+
+class HandledRequests:
+    """Deletes them: one by its sequence; several by one purge of their subject up to the last.
+
+    The server has as much to do for one as for the other, above all where it syncs always.
+    A purge takes no request but handled ones, because a change set's requests are handled in
+    the order of the stream.
+    """
+
+    def __init__(self, js: JetStream, stream: str, subject: str) -> None:
+        self._js = js
+        self._stream = stream
+        self._subject = subject
+        self._held_back: list[int] = []
+        """Sequences for which no call was sent; in the order of the stream."""
+        self._held_back_since = 0.0
+        self._calls: deque[_Call] = deque()
+        """Those that may be unanswered, the oldest first."""
+        self._left: deque[int] = deque()
+        """Sequences whose call failed; each is deleted by itself."""
+
+    async def add(self, sequence: int) -> None:
+        """Take a request whose commit is stored; it must follow those added before.
+
+        It is deleted at the next `send`, or once enough follow or enough time has passed.
+
+        Raises:
+            NatsUnreachable: an earlier delete failed, see `wait`.
+        """
+        now = asyncio.get_running_loop().time()
+        if not self._held_back:
+            self._held_back_since = now
+        self._held_back.append(sequence)
+        if len(self._held_back) >= MAX_TOGETHER or now >= self._held_back_since + MAX_DELAY:
+            await self.send()
+
+    async def send(self) -> None:
+        """Ask the server to delete all that were added; `wait` awaits its answer.
+
+        It waits only while too many calls are unanswered. A cancellation forgets none.
+
+        Raises:
+            NatsUnreachable: an earlier delete failed, see `wait`.
+        """
+        if not self._held_back:
+            return
+        last, body = self._held_back[-1], dict[str, Any]()
+        if len(self._held_back) == 1:
+            verb, body = "MSG.DELETE", {"seq": last, "no_erase": True}
+        else:
+            verb, body = "PURGE", {"filter": self._subject, "seq": last + 1}
+        reply = await self._js.request_async(f"STREAM.{verb}.{self._stream}", body)
+        self._calls.append(_Call(self._held_back, reply))
+        self._held_back = []
+        while self._calls and (self._calls[0].reply.done or len(self._calls) > _MAX_UNANSWERED):
+            await self._await_oldest()
+
+    async def wait(self) -> None:
+        """Return once every request that was added is gone.
+
+        Raises:
+            NatsUnreachable: some may be left. They will be delivered again, and skipped.
+        """
+        await self.send()
+        while self._calls:
+            await self._await_oldest()
+        await self._delete_left()
+
+    def cancel(self) -> None:
+        """Wait for no answer any more."""
+        for call in self._calls:
+            call.reply.cancel()
+
+    def __bool__(self) -> bool:
+        return bool(self._held_back or self._calls or self._left)
+
+    async def _await_oldest(self) -> None:
+        call = self._calls[0]
+        try:
+            await call.reply.result(self._js.timeout)
+        except JetStreamError:  # also if one is gone already, which `delete_message` handles
+            self._left += call.sequences
+        self._calls.popleft()
+        await self._delete_left()
+
+    async def _delete_left(self) -> None:
+        while self._left:
+            await retry(self._delete_first_left, _RETRY_FOR)
+            self._left.popleft()
+
+    async def _delete_first_left(self) -> None:
+        await self._js.delete_message(self._stream, self._left[0])
+
 
 _CLOSE_TIMEOUT: Final = 1.0  # seconds for them when a run ends early
 

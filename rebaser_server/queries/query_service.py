@@ -20,8 +20,8 @@ from rebaser_core.queries import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REQUEST_DIGEST, header
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from rebaser_server.processor.ownership.held_states import HeldStates
+from rebaser_server.processor.outcomes import OutcomeLookup
+from rebaser_server.processor.ownership import HeldStates
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.comparison_service import (
     ComparisonService,

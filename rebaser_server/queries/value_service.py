@@ -13,7 +13,7 @@ from rebaser_core.versioning import REPLY_VERSION, accepted_version
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import ReleasedStates
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.processor.ownership.held_states import HeldStates
+from rebaser_server.processor.ownership import HeldStates
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.selection import NamedValues, named_values, select
 from rebaser_server.queries.state_cache import OpenLoader, StateCache

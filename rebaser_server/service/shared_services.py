@@ -16,13 +16,12 @@ from rebaser_server.processor.application import Application
 from rebaser_server.processor.context import (
     MAX_STARTUPS,
     STARTUP_SHARE,
+    FormerOwners,
     ProcessorSettings,
     Services,
     never_stopped,
 )
-from rebaser_server.processor.former_owners import FormerOwners
-from rebaser_server.processor.notifier import Notifier
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.processor.outcomes import Notifier, OutcomeLookup
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.runtime.tasks import Permits

@@ -13,7 +13,7 @@ from typing import Any
 from rebaser_core.commits import CommitV1
 from rebaser_server.commands import cli
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.processor.dvu.committer import DvuCommitter
+from rebaser_server.processor.dvu import DvuCommitter
 
 BEFORE_COMMIT, AFTER_COMMIT, BEFORE_RESULT = STEPS = (
     "before its commit",

@@ -28,7 +28,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine, open_checkpoints
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.queries.query_service import DEFAULT, QueryService

@@ -12,8 +12,7 @@ from rebaser_server.commit_log.state import Retention
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
-from rebaser_server.processor.ownership.ownership import Ownership
+from rebaser_server.processor.ownership import Ownership, acquire_ownership
 from rebaser_server.values.rebase import rebase
 from tests.helpers.deployment import Deployment
 

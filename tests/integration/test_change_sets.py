@@ -15,8 +15,8 @@ from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.branches.branch_runner import BranchRunner
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
-from rebaser_server.processor.pending_work import initial_control
+from rebaser_server.processor.ownership import acquire_ownership
+from rebaser_server.processor.run import initial_control
 from rebaser_server.queries.diff import diff
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, deployed, new_change_sets

@@ -28,7 +28,7 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import Correction, abbreviate
 from rebaser_core.queries import RevertReply, RevertReplyV1
 from rebaser_core.query_protocol import RETRY_AFTER
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership import acquire_ownership
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

@@ -13,7 +13,7 @@ from rebaser_server.doctor.history_checks import check_history
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.processor.outcomes import OutcomeLookup
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

@@ -13,9 +13,9 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.compute import plan
-from rebaser_server.processor.dvu import scheduler
-from rebaser_server.processor.dvu.failures import FIRST_DELAY, MAX_DELAY, retry_delay
-from rebaser_server.processor.processor import process
+from rebaser_server.processor import dvu
+from rebaser_server.processor.dvu import FIRST_DELAY, MAX_DELAY, retry_delay
+from rebaser_server.processor.run import process
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.values.columns import ValueStatus
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
@@ -82,8 +82,8 @@ async def test_a_failed_update_waits_before_it_is_tried_again_unless_it_is_asked
     slots = SlotPool(deployment.js, deployment.subjects.tasks_stream, 1, Fairness())
     slot = slots.acquire(change_set)
     assert slot is not None
-    monkeypatch.setattr(scheduler, "retry_delay", lambda _: 1e6)
-    monkeypatch.setattr(scheduler, "STORE_DELAY", 1e6)
+    monkeypatch.setattr(dvu, "retry_delay", lambda _: 1e6)
+    monkeypatch.setattr(dvu, "STORE_DELAY", 1e6)
 
     async with recording(deployment) as recorder:
 

@@ -25,7 +25,7 @@ from rebaser_core.messages import (
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.dead_letters import ATTEMPTS, REASON
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership import acquire_ownership
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually

@@ -27,7 +27,7 @@ from rebaser_server.commit_log import log as group_commit
 from rebaser_server.commit_log.log import MAX_COMMITS, NEVER, CommitLog, GroupCommit
 from rebaser_server.errors import AppendRefused, Fenced
 from rebaser_server.processor.dead_letters import ATTEMPTS
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership import acquire_ownership
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.chaos.processes import nats_servers

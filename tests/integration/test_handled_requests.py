@@ -10,8 +10,8 @@ from nats.aio.msg import Msg
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, JetStream, StreamConfig, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.processor import handled_requests
-from rebaser_server.processor.handled_requests import MAX_TOGETHER, HandledRequests
+from rebaser_server.processor import request_queue
+from rebaser_server.processor.request_queue import MAX_TOGETHER, HandledRequests
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.helpers.deployment import new_change_sets
@@ -111,7 +111,7 @@ async def test_none_is_held_back_for_long(
     js: JetStream, change_set: ChangeSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large request may take seconds, and what is handled takes room in the stream."""
-    monkeypatch.setattr(handled_requests, "MAX_DELAY", 0)
+    monkeypatch.setattr(request_queue, "MAX_DELAY", 0)
     handled = handled_of(js, change_set)
     for sequence in await store(js, change_set, 3):
         await handled.add(sequence)

@@ -14,9 +14,8 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
 from rebaser_server.errors import AppendRefused
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
-from rebaser_server.processor.ownership.held_states import HeldStates
+from rebaser_server.processor.outcomes import OutcomeLookup
+from rebaser_server.processor.ownership import HeldStates, acquire_ownership
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.value_service import FEW, prepare_find
 from tests.helpers.batches import new_id, put, set_to

@@ -14,12 +14,11 @@ from rebaser_server.graph_application.branches.branch_runner import BranchRunner
 from rebaser_server.graph_application.commands import head_request_id
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.context import RunContext
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
-from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.processor.pending_work import initial_control
-from rebaser_server.processor.request_handler import RequestHandler
+from rebaser_server.processor.outcomes import OutcomeLookup
+from rebaser_server.processor.ownership import Ownership, acquire_ownership
 from rebaser_server.processor.request_queue import RequestQueue
+from rebaser_server.processor.requests import RequestHandler
+from rebaser_server.processor.run import initial_control
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import provisioner_of

@@ -6,7 +6,7 @@ from rebaser_core.messages import OutcomeQueryV1, RequestState
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import GraphContent, graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.store.checkpoints import take_changes
 from tests.helpers.deployment import Deployment, new_change_sets
 

@@ -16,11 +16,10 @@ from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.errors import AppendRefused, Fenced, RetryLater
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
-from rebaser_server.processor.ownership.committed_entry import CommitObserver, CommittedEntry
-from rebaser_server.processor.processor import process
-from rebaser_server.processor.request_handler import RequestHandler
-from rebaser_server.processor.slot_lease import SlotLease
+from rebaser_server.processor.ownership import acquire_ownership
+from rebaser_server.processor.requests import RequestHandler
+from rebaser_server.processor.run import process
+from rebaser_server.processor.slot_lease import CommitObserver, CommittedEntry, SlotLease
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import provisioner_of
 from rebaser_server.service.shared_services import build_services

@@ -9,9 +9,8 @@ from rebaser_core.records import ChangeSetStatus
 from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.commit_log.log import UNSAVED
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
-from rebaser_server.processor.pending_work import find_work, initial_control, recheck_after_ack
-from rebaser_server.processor.processor import process
+from rebaser_server.processor.ownership import acquire_ownership
+from rebaser_server.processor.run import find_work, initial_control, process, recheck_after_ack
 from rebaser_server.runtime.tasks import Shutdown
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets

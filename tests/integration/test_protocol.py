@@ -23,7 +23,7 @@ from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms, ack_and_delete, lease
 from rebaser_server.errors import Fenced, Interrupted, LeaseLost, RetryLater
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership import acquire_ownership
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually

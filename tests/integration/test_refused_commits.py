@@ -12,7 +12,7 @@ from rebaser_core.jetstream import StreamConfig
 from rebaser_server.commit_log import log
 from rebaser_server.errors import RetryLater
 from rebaser_server.processor.context import Services
-from rebaser_server.processor.processor import process
+from rebaser_server.processor.run import process
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.tasks import Shutdown
 from tests.helpers.batches import ExampleGraph, set_to

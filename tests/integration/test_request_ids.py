@@ -23,7 +23,7 @@ from rebaser_core.messages import (
 from rebaser_core.records import PauseScope
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.pauses import PauseStore
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
+from rebaser_server.processor.outcomes import OutcomeLookup
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets, recording

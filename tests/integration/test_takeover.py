@@ -14,7 +14,7 @@ from rebaser_server.cluster import membership, takeover
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.presence import present
 from rebaser_server.cluster.takeover import Takeover
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
+from rebaser_server.processor.ownership import acquire_ownership
 from rebaser_server.runtime.tasks import background
 from rebaser_server.service.task_intake import PULL_EXPIRES
 from tests.helpers.batches import ExampleGraph

@@ -28,10 +28,9 @@ from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.cluster.slots.slot_pool import SlotPool
 from rebaser_server.commit_log.state import Content
 from rebaser_server.processor.application import Job, JobResult
-from rebaser_server.processor.change_set_commands import close
-from rebaser_server.processor.dvu.claim import claim_update
-from rebaser_server.processor.dvu.committer import DvuCommitter, ResultNotCommitted
-from rebaser_server.processor.processor import process
+from rebaser_server.processor.dvu import DvuCommitter, ResultNotCommitted, claim_update
+from rebaser_server.processor.requests import close
+from rebaser_server.processor.run import process
 from rebaser_server.runtime.failures import JobFailed
 from rebaser_server.runtime.tasks import Shutdown
 from tests.helpers.batches import ExampleGraph, new_id, set_to

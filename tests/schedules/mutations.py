@@ -21,12 +21,12 @@ from rebaser_server.commit_log.state import LoadedState, RecentRequests
 from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
 from rebaser_server.graph_application import application, commands
 from rebaser_server.graph_application.branches import branch_closer
-from rebaser_server.processor import apply_request, former_owners, processor
-from rebaser_server.processor.dvu.committer import DvuCommitter
-from rebaser_server.processor.handled_requests import HandledRequests
-from rebaser_server.processor.ownership.acquisition import acquire_ownership
-from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.processor.request_handler import RequestHandler
+from rebaser_server.processor import context, run
+from rebaser_server.processor import requests as apply_request
+from rebaser_server.processor.dvu import DvuCommitter
+from rebaser_server.processor.ownership import Ownership, acquire_ownership
+from rebaser_server.processor.request_queue import HandledRequests
+from rebaser_server.processor.requests import RequestHandler
 from rebaser_server.values.graph import Graph
 
 Mutation = Callable[[], AbstractContextManager[Any]]
@@ -68,7 +68,7 @@ def without_remembering_the_need() -> AbstractContextManager[Any]:
         )
         return ownership
 
-    return mock.patch.object(processor, "acquire_ownership", acquire)
+    return mock.patch.object(run, "acquire_ownership", acquire)
 
 
 def beginning_with_states_that_the_log_left_behind() -> AbstractContextManager[Any]:
@@ -194,14 +194,14 @@ def without_a_release_after_a_failure() -> Iterator[None]:
     """
     with (
         mock.patch.object(Ownership, "leave", _nothing),
-        mock.patch.object(former_owners, "LOST_LEASES_PER_DEATH", 1),
+        mock.patch.object(context, "LOST_LEASES_PER_DEATH", 1),
     ):
         yield
 
 
 def counting_lost_leases_as_deaths() -> AbstractContextManager[Any]:
     """L1: a request is given up although no process died at it."""
-    return mock.patch.object(former_owners, "LOST_LEASES_PER_DEATH", 1)
+    return mock.patch.object(context, "LOST_LEASES_PER_DEATH", 1)
 
 
 def without_reconcilers() -> AbstractContextManager[Any]:

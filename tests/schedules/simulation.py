@@ -22,7 +22,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.files import BatchFiles, SharedFiles
-from rebaser_server.processor.request_handler import RequestHandler
+from rebaser_server.processor.requests import RequestHandler
 from rebaser_server.service import composition
 from tests.chaos.checker import judge
 from tests.chaos.history import Kind

@@ -31,7 +31,7 @@ FORBIDDEN: Final = [
     ("cli", "rebaser_client.client", "pandas"),
     ("cli", "rebaser_server.cluster.pauses", "rebaser_server.store.checkpoints"),
     ("server", "rebaser_server.compute.plan", "rebaser_server.store.checkpoints"),
-    ("server", "rebaser_server.values.rebase", "rebaser_server.processor.processor"),
+    ("server", "rebaser_server.values.rebase", "rebaser_server.processor.run"),
     ("engine", "rebaser_server.processor.run", "rebaser_server.values.graph"),
     ("engine", "rebaser_server.commit_log.state", "rebaser_server.graph_application.content"),
     ("engine", "rebaser_server.cluster.task_runner", "rebaser_server.compute.plan"),

@@ -21,8 +21,8 @@ TERMS = (
 INSIDE = {
     "heartbeat": "rebaser_server/cluster/membership.py",
     "fence": "rebaser_server/commit_log/log.py",
-    "duplicate": "rebaser_server/processor/apply_request.py",
-    "idle": "rebaser_server/processor/processor.py",
+    "duplicate": "rebaser_server/processor/requests.py",
+    "idle": "rebaser_server/processor/run.py",
     "dependents": "rebaser_server/compute/affected.py",
 }
 """Terms that no path has, each with the module that does it and says the word."""

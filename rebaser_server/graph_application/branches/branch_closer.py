@@ -26,9 +26,9 @@ from rebaser_core.versioning import APPLY_REQUEST, AUTHOR
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.commands import head_request_id
 from rebaser_server.graph_application.content import require
-from rebaser_server.processor.change_set_commands import without_dvu
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from rebaser_server.processor.ownership.ownership import Ownership
+from rebaser_server.processor.outcomes import OutcomeLookup
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.requests import without_dvu
 
 log: Final = structlog.get_logger()
 

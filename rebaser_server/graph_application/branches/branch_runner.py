@@ -12,10 +12,10 @@ from rebaser_server.graph_application.branches.head_follower import HeadFollower
 from rebaser_server.graph_application.content import content_of, require
 from rebaser_server.processor.application import Companion
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.outcome_lookup import OutcomeLookup
-from rebaser_server.processor.ownership.committed_entry import CommittedEntry
-from rebaser_server.processor.ownership.ownership import Ownership
-from rebaser_server.processor.rejection import REASON_LENGTH
+from rebaser_server.processor.dead_letters import REASON_LENGTH
+from rebaser_server.processor.outcomes import OutcomeLookup
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.slot_lease import CommittedEntry
 from rebaser_server.runtime.tasks import background
 
 

@@ -8,7 +8,7 @@ from rebaser_core.versioning import APPLY_REQUEST, header
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.commands import head_request_id
 from rebaser_server.graph_application.content import require
-from rebaser_server.processor.ownership.ownership import Ownership
+from rebaser_server.processor.ownership import Ownership
 
 
 async def admit_difference(

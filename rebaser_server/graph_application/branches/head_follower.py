@@ -23,7 +23,7 @@ from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.processor.ownership.ownership import Ownership
+from rebaser_server.processor.ownership import Ownership
 
 log: Final = structlog.get_logger()
 

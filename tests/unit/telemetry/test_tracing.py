@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanContext
 from rebaser_core.commits import CommitV1, ControlState, DvuClaim, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.trace_context import MAX_LINKS, context_of, inject, is_on, span_context_in
-from rebaser_server.processor.ownership.pending_dvu import PendingDvu
+from rebaser_server.processor.request_traces import PendingDvu
 from rebaser_server.telemetry import logs
 from rebaser_server.telemetry.tracing import exported, is_enabled
 from tests.helpers.deployment import new_change_sets

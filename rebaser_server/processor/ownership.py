@@ -1,23 +1,41 @@
-"""One run's right to write a change set's log, and the state that it writes (W2, W7)."""
+"""One run's right to write a change set's log, and the state that it writes (W2, W7).
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Any, Final
+Whether the log still shows a run's own epoch, or a later owner's (W2).
+
+The acquisition of a change set: one commit takes it from every earlier owner (W2).
+
+The states that this process holds, for readers: those of its runs, and those that they left.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeVar
 
 from rebaser_core.commits import CommitV1, ControlState, SettledRequest
-from rebaser_core.ids import RequestId
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
 from rebaser_core.messages import Inline
-from rebaser_server.commit_log.log import UNSAVED
-from rebaser_server.commit_log.state import LoadedState
-from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.errors import AppendRefused, Fenced
-from rebaser_server.processor.ownership.committed_entry import CommitObserver, CommittedEntry
-from rebaser_server.processor.ownership.epoch_check import require_epoch
-from rebaser_server.processor.ownership.pending_dvu import PendingDvu
-from rebaser_server.processor.ownership.request_spans import RequestSpans
-from rebaser_server.runtime.tasks import WatchedLock
+from rebaser_server.commit_log.log import UNSAVED, LogEnd
+from rebaser_server.commit_log.state import LoadedState, State
+from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
+from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
+from rebaser_server.processor.request_traces import PendingDvu, RequestSpans
+from rebaser_server.processor.slot_lease import CommitObserver, CommittedEntry
+from rebaser_server.runtime.tasks import WatchedLock, drop_error
+
+
+async def require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV1 | None]:
+    """Return the last commit and its sequence; raise `Fenced` if it is of another epoch."""
+    try:
+        sequence, last = await loader.log.last()
+    except NeedsNewerVersion as error:  # our own commits never do
+        raise Fenced(f"{loader.change_set} has a new owner: {error}") from error
+    if last is not None and last.control.epoch != epoch:
+        raise Fenced(f"{loader.change_set} has a new owner")
+    return sequence, last
+
 
 _LEAVE_TIMEOUT: Final = 2.0  # seconds
 _MEASURED_EVERY: Final = 8
@@ -236,3 +254,141 @@ class Ownership:
 def _is_small(handled: SettledRequest) -> bool:
     """Whether its batch cannot add much to the state."""
     return isinstance(handled.updates, Inline | None)
+
+
+_RELEASE_TIMEOUT: Final = 2.0  # seconds
+
+
+async def _empty_control() -> ControlState:
+    return ControlState()
+
+
+async def acquire_ownership(
+    loader: StateLoader,
+    instance: str,
+    initial_control: Callable[[], Awaitable[ControlState]] = _empty_control,
+    end: LogEnd | None = None,
+) -> Ownership:
+    """Become the owner: from then on every earlier owner's writes fail (W2).
+
+    Args:
+        loader: of the change set.
+        instance: the process that owns it from then on.
+        initial_control: returns the control record of a change set without commits.
+        end: the log's last commit, if the caller has read it.
+    """
+    while True:
+        end = end or await loader.log.end()
+        previous, last, trace, _ = end
+        if last is None:
+            await loader.log.require_readable()
+        control = await initial_control() if last is None else last.control
+        own_id = RequestId()
+        own_control = control.model_copy(
+            update={"epoch": control.epoch + 1, "owner": f"{instance}/{own_id}"}
+        )
+        try:
+            entry = CommitV1(id=own_id, previous=previous, control=own_control)
+            [sequence] = await loader.log.append([entry], {own_id: trace})
+        except Fenced:
+            end = None
+            continue
+        try:
+            loaded = await loader.load_own(end, (sequence, entry))
+            ownership = Ownership(loader, loaded)
+        except HistoryInconsistent:
+            # To a slow reader, a checkpoint and purge by a successor look the same.
+            await require_epoch(loader, own_control.epoch)
+            raise
+        except Exception:
+            released = own_control.model_copy(update={"owner": ""})
+            await _release_if_possible(
+                loader, CommitV1(id=RequestId(), previous=sequence, control=released)
+            )
+            raise
+        ownership.unreleased_owner = control.owner
+        if ownership.spans.on:
+            ownership.pending_dvu.restore(trace)
+        return ownership
+
+
+async def _release_if_possible(loader: StateLoader, entry: CommitV1) -> None:
+    """End in order if that is possible, so that the next owner counts no death (W14)."""
+    with suppress(Fenced, JetStreamError, TimeoutError):
+        async with within(_RELEASE_TIMEOUT):
+            await loader.log.append([entry])
+
+
+T = TypeVar("T")
+
+
+class HeldStates:
+    """A reader takes from a state what it needs, and nothing changes the state meanwhile."""
+
+    def __init__(self, released: ReleasedStates) -> None:
+        self._released = released
+        self._owned: dict[ChangeSet, Ownership] = {}
+
+    def __contains__(self, change_set: object) -> bool:
+        return change_set in self._owned or change_set in self._released
+
+    @contextmanager
+    def owned(self, ownership: Ownership) -> Iterator[None]:
+        """Let readers have the state while the body runs, and the caller still owns it after.
+
+        Of two runs of this process, the later one has displaced the other.
+        """
+        change_set = ownership.loader.change_set
+        self._owned[change_set] = ownership
+        try:
+            yield
+        finally:
+            if self._owned.get(change_set) is ownership:
+                del self._owned[change_set]
+
+    async def read(
+        self, change_set: ChangeSet, end: LogEnd, look: Callable[[State], T], *, is_quick: bool
+    ) -> T | None:
+        """What `look` finds in a state that includes the commit `end`; None: none is held.
+
+        Args:
+            change_set: whose state.
+            end: the last commit, as the log's leader had it after the question came. So a state
+                of a run that was fenced off before that is not looked at.
+            look: returns soon, since requests wait for it.
+            is_quick: whether it is over within a millisecond or so, and needs no thread. If not,
+                and the caller is cancelled, requests wait until `look` has ended all the same.
+        """
+        ownership, looking = self._owned.get(change_set), None
+        if ownership is None:
+            state = self._released.peek(change_set, end)
+            if state is None or is_quick:
+                return None if state is None else look(state)
+            looking = asyncio.ensure_future(asyncio.to_thread(look, state))
+            looking.add_done_callback(drop_error)
+            self._released.lend(change_set, looking)
+            return await asyncio.shield(looking)
+        lock = ownership.lock
+        await lock.acquire()  # not as a body of it: a reader's error spoils nothing
+        try:
+            if self._owned.get(change_set) is not ownership or not _includes(ownership, end):
+                return None
+            if is_quick:
+                return look(ownership.state)
+            looking = asyncio.ensure_future(asyncio.to_thread(look, ownership.state))
+            looking.add_done_callback(lambda _: lock.release())  # also if cancelled
+            looking.add_done_callback(drop_error)
+            return await asyncio.shield(looking)
+        finally:
+            if looking is None:
+                lock.release()
+
+
+def _includes(ownership: Ownership, end: LogEnd) -> bool:
+    """Whether all that the state holds is in the log, and the commit `end` is in the state."""
+    state = ownership.state
+    if ownership.spoiled or ownership.lock.failed or end.entry is None:
+        return False
+    return state.commit > end.sequence or (
+        state.commit == end.sequence and state.commit_id == end.entry.id
+    )

@@ -1,0 +1,309 @@
+"""The reply to a request, built from the commit that settles it.
+
+Look up the outcome of a request for a caller that missed the reply (W8); any Rebaser can.
+
+Messages that a run publishes once and without waiting: replies to callers, activities.
+"""
+
+import asyncio
+import re
+from typing import Any, Final, NamedTuple
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+
+from rebaser_core import codecs, trace_context
+from rebaser_core.activities import ActivityKind, encode_activity
+from rebaser_core.commits import NO_REQUEST, Commit, RequestOutcome, SettledRequest
+from rebaser_core.errors import NewerVersion
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import JetStream, ordered_reader
+from rebaser_core.jetstream.connection import Connection
+from rebaser_core.messages import (
+    CUT,
+    Correction,
+    EnqueueUpdatesResponse,
+    EnqueueUpdatesResponseV2,
+    ErrorDetail,
+    ErrorStatus,
+    Inline,
+    InlineBatch,
+    OutcomeQueryV1,
+    OutcomeReplyV2,
+    RequestState,
+    SuccessStatusV2,
+    SuccessV2,
+)
+from rebaser_core.subjects import Subjects
+from rebaser_core.versioning import REQUEST_DIGEST, announced_id
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.commit_log.state import (
+    CheckpointRef,
+    RecentRequest,
+    RecentRequests,
+    StateMachine,
+)
+from rebaser_server.processor.dead_letters import is_other_request, used_id
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.telemetry.work_stats import WorkStats
+
+_FALLBACK_MESSAGES: Final = {
+    RequestOutcome.DEAD: "in the dead letters",
+    RequestOutcome.REFUSED: "refused",
+}
+"""The reason in a reply if the commit that holds it was purged."""
+
+
+class CommittedRequest(NamedTuple):
+    """A settled request and the sequence of its commit."""
+
+    handled: SettledRequest
+    commit: int
+
+
+async def final_result(
+    ownership: Ownership, committed: CommittedRequest, digest: str
+) -> CommittedRequest:
+    """Return the result of a request that was settled just now: of a duplicate the first one's.
+
+    The ownership has written everything staged. `digest`: the request's.
+    """
+    if committed.handled.outcome is RequestOutcome.DUPLICATE:
+        return await recent_result(ownership, committed.handled.id, digest) or committed
+    return committed
+
+
+async def recent_result(
+    ownership: Ownership, request_id: RequestId, digest: str
+) -> CommittedRequest | None:
+    """Return the result of a request that was settled before; None if the log lost it.
+
+    If its id was another request's, by the `digest`, it was refused. The ownership has written
+    everything staged.
+    """
+    recent = ownership.state.recent.get(request_id)
+    if recent is None:
+        return None
+    if is_other_request(recent.digest, digest):
+        return refused_as_other(request_id, recent.commit)
+    entry = await ownership.loader.log.entry(recent.commit)
+    if entry is not None and entry.handled is not None:
+        return CommittedRequest(entry.handled, recent.commit)
+    return CommittedRequest(
+        SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
+    )
+
+
+def refused_as_other(request_id: RequestId, commit: int) -> CommittedRequest:
+    """Return the result of a request whose id was another one's, settled by `commit`."""
+    handled = SettledRequest(
+        id=request_id, sequence=0, outcome=RequestOutcome.REFUSED, message=used_id(commit)
+    )
+    return CommittedRequest(handled, commit)
+
+
+def shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
+    """Return the response without details that a message has no room for; it says so."""
+    if isinstance(response.status, ErrorStatus):
+        return response
+    notice = Correction(index=0, code=CUT, detail="too large for a message; the log has all of it")
+    success = SuccessV2(
+        updates_performed=Inline(inline=InlineBatch(updates=[])),
+        commit=response.status.success.commit,
+        corrections=(notice,),
+    )
+    return response.model_copy(update={"status": SuccessStatusV2(success=success)})
+
+
+def build_response(change_set: ChangeSet, result: CommittedRequest) -> EnqueueUpdatesResponseV2:
+    """Build the final response; it is always the same, as long as the commit is not purged."""
+    handled, commit = result
+    status: SuccessStatusV2 | ErrorStatus
+    if handled.outcome in (RequestOutcome.DEAD, RequestOutcome.REFUSED):
+        status = ErrorStatus(
+            error=ErrorDetail(message=handled.message or _FALLBACK_MESSAGES[handled.outcome])
+        )
+    else:
+        status = SuccessStatusV2(
+            success=SuccessV2(
+                updates_performed=handled.updates or Inline(inline=InlineBatch(updates=[])),
+                commit=commit,
+                corrections=handled.corrections,
+            )
+        )
+    return EnqueueUpdatesResponseV2(
+        id=handled.id,
+        workspace_id=change_set.workspace_id,
+        change_set_id=change_set.change_set_id,
+        status=status,
+    )
+
+
+log: Final = structlog.get_logger()
+
+
+class OutcomeLookup:
+    """Looks in the log and in the queue of requests; changes nothing, owns nothing.
+
+    It knows the requests since the last checkpoint and those that are remembered before it, at
+    least the last thousand; of one whose commit was purged it only knows whether it was applied.
+    """
+
+    def __init__(self, js: JetStream, subjects: Subjects, machine: StateMachine) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._machine = machine
+
+    async def find(self, query: OutcomeQueryV1, digest: str = "") -> OutcomeReplyV2:
+        """Return the request's outcome. A request stored or settled meanwhile may be missed.
+
+        `digest`: of the request that is meant; another one may have had its id.
+        """
+        change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        # Waiting first: a request is deleted only after the log has it.
+        waiting = await self._is_waiting(change_set, query.id)
+        result, settled = await self._find_result(change_set, query.id)
+        is_other = is_other_request(settled, digest)
+        if result is not None and is_other:
+            result = refused_as_other(query.id, result.commit)
+        if result is not None and not (is_other and waiting):  # until then it may be forgotten
+            response = build_response(change_set, result)
+            return OutcomeReplyV2(id=query.id, state=RequestState.HANDLED, response=response)
+        state = RequestState.WAITING if waiting else RequestState.UNKNOWN
+        return OutcomeReplyV2(id=query.id, state=state)
+
+    async def _is_waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
+        reader = ordered_reader(
+            self._js,
+            self._subjects.requests_stream,
+            self._subjects.requests(change_set),
+            headers_only=True,
+        )
+        async with reader:
+            while (request := await reader.next(idle_timeout=0)) is not None:
+                if announced_id(request.headers) == str(request_id):
+                    return True
+        return False
+
+    async def _find_result(
+        self, change_set: ChangeSet, request_id: RequestId
+    ) -> tuple[CommittedRequest | None, str]:
+        """Return the result from the last checkpoint, or else from a commit after it.
+
+        Beside it, the digest of the request, if it is known. The log may go back much further,
+        since it keeps the past.
+        """
+        try:
+            recent, checkpoint = await asyncio.to_thread(
+                self._read_checkpoint, change_set, request_id
+            )
+        except (OSError, NewerVersion) as error:
+            log.warning("checkpoint unreadable", change_set=str(change_set), error=str(error))
+            recent, checkpoint = None, 0
+        if recent is not None:
+            return await self._from_recent(change_set, request_id, recent), recent.digest
+        return await self._scan_log(change_set, request_id, checkpoint)
+
+    def _read_checkpoint(
+        self, change_set: ChangeSet, request_id: RequestId
+    ) -> tuple[RecentRequest | None, int]:
+        """What the last checkpoint knows of the request, and the checkpoint's commit. Blocks."""
+        metadata = self._machine.metadata(change_set)
+        if not metadata:
+            return None, 0
+        checkpoints = CheckpointRef.read_all(metadata)
+        recent = RecentRequests.from_metadata(metadata).get(request_id)
+        return recent, checkpoints[-1].commit if checkpoints else 0
+
+    async def _from_recent(
+        self, change_set: ChangeSet, request_id: RequestId, recent: RecentRequest
+    ) -> CommittedRequest:
+        """Return the result from its commit; if that was purged, only the outcome."""
+        entry = await CommitLog(self._js, self._subjects, change_set).entry(recent.commit)
+        if entry is not None and entry.handled is not None:
+            return CommittedRequest(entry.handled, recent.commit)
+        return CommittedRequest(
+            SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
+        )
+
+    async def _scan_log(
+        self, change_set: ChangeSet, request_id: RequestId, after: int
+    ) -> tuple[CommittedRequest | None, str]:
+        """Return the result from the commit that settles it; a duplicate's commit is skipped."""
+        reader = ordered_reader(
+            self._js,
+            self._subjects.commits_stream,
+            self._subjects.commits(change_set),
+            opt_start_seq=after + 1,
+        )
+        async with reader:
+            while (message := await reader.next(idle_timeout=0)) is not None:
+                handled = Commit.decode(message.headers, message.payload).handled
+                if handled is None or handled.id != request_id or handled.sequence == NO_REQUEST:
+                    continue
+                if handled.outcome is not RequestOutcome.DUPLICATE:
+                    digest = message.headers.get(REQUEST_DIGEST, "")
+                    return CommittedRequest(handled, message.stream_sequence), digest
+        return None, ""
+
+
+INBOX_LENGTH: Final = 200
+"""Most characters of a reply inbox: a longer one gets no reply."""
+
+DETAIL_LENGTH: Final = 1_000
+"""Most characters of a text among the details of an activity."""
+
+_SUBJECT: Final = re.compile(r"[!-)+\-/-=?-~]+(\.[!-)+\-/-=?-~]+)*")
+
+
+class Notifier:
+    """Publishes without waiting for an answer. A lost message harms nothing: the log has it all."""
+
+    def __init__(self, nc: Client, subjects: Subjects) -> None:
+        self.stats = WorkStats()
+        """The statistics that the status page shows."""
+        self._nc = nc
+        self._subjects = subjects
+
+    async def reply(
+        self, inbox: str, response: EnqueueUpdatesResponseV2, content_type: str | None
+    ) -> None:
+        """Answer to `inbox` in the encoding of the caller's request.
+
+        A subject that is no inbox gets no answer: a caller cannot make us write into streams.
+        """
+        ours = self._subjects.join("rebaser.")
+        fits = len(inbox) <= INBOX_LENGTH and _SUBJECT.fullmatch(inbox)
+        if not fits or inbox.startswith(("$", ours)):
+            log.warning("reply inbox rejected", inbox=inbox[:200])
+            return
+        content_type = codecs.content_type_or_default(content_type)
+        headers, payload = EnqueueUpdatesResponse.encode(response, content_type)
+        headers = dict(trace_context.inject(headers))
+        if len(payload) > Connection.of(self._nc).message_limits.max_payload_for(inbox, headers):
+            _, payload = EnqueueUpdatesResponse.encode(shorten(response), content_type)
+        await self._publish(inbox, payload, headers)
+
+    async def activity(
+        self,
+        change_set: ChangeSet,
+        kind: ActivityKind,
+        request_id: RequestId | None = None,
+        **details: Any,
+    ) -> None:
+        """Publish an activity of the change set, and count it; long texts are cut."""
+        details = {
+            name: detail[:DETAIL_LENGTH] if isinstance(detail, str) else detail
+            for name, detail in details.items()
+        }
+        if kind is not ActivityKind.REQUEST_APPLIED:  # the most frequent, of which it keeps nothing
+            self.stats.activity(change_set, kind, request_id, details)
+        headers, payload = encode_activity(change_set, kind, request_id, details)
+        await self._publish(self._subjects.activities(change_set), payload, headers)
+
+    async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
+        try:
+            await self._nc.publish(subject, payload, headers=headers)
+        except (nats.errors.Error, OSError) as error:
+            log.warning("publish failed", subject=subject, error=str(error))

@@ -1,0 +1,560 @@
+"""Handle requests: apply, answer again or dead-letter each; then delete and reply (W4 to W9).
+
+Actions on a change set as a whole, such as checkpoint and delete, in line with its requests.
+
+Every batch stored before such a request is applied before it, and every batch after it meets the
+change set as the command left it: there is no race.
+
+Apply one request to the owned state: negotiate, fetch its batch, rebase, stage (W7).
+
+What went wrong with a request, counted, and its way to the dead letters (L1, L2).
+
+What follows a request's commit: its activity, its reply, and its place in the statistics.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from rebaser_client.requests import INLINE_BYTES, request_digest
+from rebaser_core.activities import ActivityKind
+from rebaser_core.commits import (
+    AUTHOR_LENGTH,
+    ClosedState,
+    FailedAttempts,
+    RequestOutcome,
+    SettledRequest,
+)
+from rebaser_core.errors import MessageError, NewerVersion, RebaserError
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import Delivery, JetStreamError
+from rebaser_core.messages import (
+    EnqueueUpdatesRequest,
+    EnqueueUpdatesRequestV1,
+    Inline,
+    UpdatesAddress,
+    total_count,
+)
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_TYPE, REPLY_INBOX, header
+from rebaser_server.commit_log.batch_store import OversizedBatch
+from rebaser_server.commit_log.state import SMALL_BATCH, State
+from rebaser_server.errors import AppendRefused, NeedsNewerVersion, RetryLater, RunEnded
+from rebaser_server.processor.application import Changes
+from rebaser_server.processor.context import RunContext
+from rebaser_server.processor.dead_letters import (
+    REASON_LENGTH,
+    batch_rejection,
+    command_rejection,
+    is_other_request,
+    reject,
+    store_dead_letter,
+    used_id,
+)
+from rebaser_server.processor.outcomes import (
+    CommittedRequest,
+    build_response,
+    final_result,
+    recent_result,
+)
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.request_queue import RequestQueue, announced_request, request_id_of
+from rebaser_server.processor.slot_lease import CommittedEntry
+from rebaser_server.runtime.containment import backoff, is_transient
+
+_CLOSES: Final = {"abandon": ChangeSetStatus.ABANDONED, "delete": ChangeSetStatus.DELETED}
+
+
+async def execute(
+    run: RunContext, message: ChangeSetRequestV2, sequence: int
+) -> tuple[SettledRequest, Changes]:
+    """Execute or reject the command; return the settled request and the new control fields."""
+    ownership = run.ownership
+    author = (message.by or "")[:AUTHOR_LENGTH] or None
+    handled = SettledRequest(
+        id=message.id, sequence=sequence, outcome=RequestOutcome.APPLIED, author=author
+    )
+    rejection = command_rejection(ownership.state, message)
+    if rejection is not None:
+        return reject(handled, rejection), {}
+    match message.action:
+        case "checkpoint":
+            return handled, {}
+        case "abandon" | "delete":
+            return handled, close(ownership.state, message.id, _CLOSES[message.action])
+        case _:
+            return await run.services.application.execute(ownership, message, handled)
+
+
+def close(state: State, request: RequestId, standing: ChangeSetStatus) -> Changes:
+    """Return the control fields that close the change set and drop its due DVU."""
+    return {"closing": ClosedState(standing=standing, request=request), **without_dvu(state)}
+
+
+def without_dvu(state: State) -> dict[str, Any]:
+    """Return the control fields after which no DVU is due."""
+    return {"claim": None, "clean_sequence": state.control.dirty_sequence, "dvu_failures": 0}
+
+
+class Unprocessable(RebaserError):
+    """The request can never take effect."""
+
+
+ClientRequest = EnqueueUpdatesRequestV1 | ChangeSetRequestV2
+
+
+def read_request(change_set: ChangeSet, request: Delivery) -> ClientRequest:
+    """Read a request to that change set.
+
+    Raises:
+        MalformedMessage, UnsupportedMessage, Unprocessable: it can never take effect.
+        NewerVersion: this build cannot read it.
+    """
+    message: ClientRequest
+    if header(request.headers, MESSAGE_TYPE) == ChangeSetRequest.name:
+        message = ChangeSetRequest.decode(request.headers, request.payload)
+    else:
+        message = EnqueueUpdatesRequest.decode(request.headers, request.payload)
+    addressed = ChangeSet(message.workspace_id, message.change_set_id)
+    if addressed != change_set:
+        raise Unprocessable(f"published for {change_set}, but is for {addressed}")
+    return message
+
+
+def is_batchable(message: ClientRequest) -> bool:
+    """Whether the request is small, and needs no batch or other change set to be looked at.
+
+    Such requests may be committed together.
+    """
+    if isinstance(message, ChangeSetRequestV2):
+        return False
+    address = message.updates_address
+    return (
+        isinstance(address, Inline)
+        and message.from_change_set_id is None
+        and address.inline.computed is None
+        and len(address.inline.updates) < SMALL_BATCH
+    )
+
+
+async def apply_request(
+    run: RunContext, request: Delivery, message: ClientRequest
+) -> UpdatesAddress | None:
+    """Apply `request` and stage its commit, whatever its outcome.
+
+    The caller holds the ownership's lock, has nothing staged unless `message` is batchable,
+    and writes the commit with `ownership.flush`. Returns where the batch lies as the client sent
+    it, if nothing refers to it once the commit is written.
+
+    Raises:
+        MissingBatch, Unprocessable: nothing was staged, and the content is as before.
+        Exception: the content may hold half a batch; the state is worthless.
+    """
+    ownership = run.ownership
+    if message.id in ownership.state.recent:
+        stage_duplicate(ownership, request, message.id)
+        return None
+    if isinstance(message, ChangeSetRequestV2):
+        handled, changes = await execute(run, message, request.stream_sequence)
+        stage_request(ownership, request, handled, action=message.action, **changes)
+        return None
+    if message.from_change_set_id is not None:
+        admission = await run.services.application.admit(ownership, request, message)
+        if admission is not RequestOutcome.APPLIED:  # an earlier commit may refer to the batch
+            _stage_unapplied(ownership, request, message.id, admission)
+            return None
+    handled, changes = await _apply_batch(run, message, request)
+    stage_request(ownership, request, handled, **changes)
+    return None if handled.updates is message.updates_address else message.updates_address
+
+
+def _stage_unapplied(
+    ownership: Ownership, request: Delivery, request_id: RequestId, admission: RequestOutcome | str
+) -> None:
+    """Stage the commit of a request that the application did not admit; see its `admit`."""
+    if isinstance(admission, RequestOutcome):
+        stage_duplicate(ownership, request, request_id)
+        return
+    handled = SettledRequest(
+        id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.REFUSED
+    )
+    stage_request(ownership, request, reject(handled, admission))
+
+
+def stage_duplicate(ownership: Ownership, request: Delivery, request_id: RequestId) -> None:
+    """Stage the commit of a request whose id was settled before: nothing is applied.
+
+    The request was stored twice, because the server had forgotten its id; or it is another one,
+    as its commit says then.
+    """
+    recent = ownership.state.recent.get(request_id)
+    is_other = recent is not None and is_other_request(
+        recent.digest, request_digest(request.payload)
+    )
+    handled = SettledRequest(
+        id=request_id,
+        sequence=request.stream_sequence,
+        outcome=RequestOutcome.DUPLICATE,
+        message=used_id(recent.commit) if recent is not None and is_other else None,
+    )
+    stage_request(ownership, request, handled)
+
+
+def stage_request(
+    ownership: Ownership,
+    request: Delivery,
+    handled: SettledRequest,
+    *,
+    action: str | None = None,
+    **changes: Any,
+) -> None:
+    """Stage the commit that settles a request, and carries out `action`."""
+    author = header(request.headers, AUTHOR)
+    if author:
+        author = author[:AUTHOR_LENGTH].encode(errors="replace").decode()
+        handled = handled.model_copy(update={"author": author})
+    if handled.outcome is not RequestOutcome.APPLIED:
+        action = None
+    ownership.stage(
+        handled,
+        stored=request.stored,
+        digest=request_digest(request.payload),
+        action=action,
+        last_sequence=handled.sequence,
+        attempts=None,
+        **changes,
+    )
+
+
+async def _apply_batch(
+    run: RunContext, message: EnqueueUpdatesRequestV1, request: Delivery
+) -> tuple[SettledRequest, Changes]:
+    """Apply the batch; return the settled request and the new control fields."""
+    batches, state, sequence = run.services.batches, run.ownership.state, request.stream_sequence
+    changes: Changes = {}
+    try:
+        batch = await batches.fetch(message.updates_address, message.id, from_client=True)
+    except OversizedBatch as error:
+        handled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
+        return reject(handled, f"the batch is too large: {error}"), {}
+    if batch.computed is not None:  # D5: of an older Rebaser, whose update is due, or forged
+        return SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.STALE), {}
+    if batch.head_side is not None:
+        raise Unprocessable("only a branch's own log says what head has under it")
+    if batch.results is not None:
+        raise Unprocessable("only an update's own result lies in files")
+    rejection = batch_rejection(state, batch, run.services.settings.batch_limits)
+    if rejection is not None:
+        handled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
+        return reject(handled, rejection), {}
+    applied = await state.content.apply(sequence, batch)
+    address = message.updates_address
+    inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
+    as_sent = not applied.corrections and len(applied.updates) == len(batch.updates)
+    if inline or not as_sent:  # a commit has room for small ones alone
+        address = await batches.put(message.id, applied.updates)
+    else:
+        address = await batches.adopt(address, batch)
+    if applied.dirty:
+        changes = {"dirty_sequence": sequence}
+    handled = SettledRequest(
+        id=message.id,
+        sequence=sequence,
+        outcome=RequestOutcome.APPLIED,
+        updates=address,
+        corrections=await batches.put_corrections(message.id, applied.corrections),
+    )
+    return handled, changes
+
+
+log: Final = structlog.get_logger()
+
+DEATHS_PER_ATTEMPT: Final = 2
+"""A request becomes a dead letter, untried, after this many times `attempts` runs died at it: a
+process is killed for reasons of its own more often than an attempt fails for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAttempts:
+    """The failures of, and deaths at, the request at the head of the queue (control record).
+
+    The caller of each method but `count_death` holds the ownership's lock.
+    """
+
+    run: RunContext
+
+    @property
+    def _ownership(self) -> Ownership:
+        return self.run.ownership
+
+    @property
+    def _limit(self) -> int:
+        return self.run.services.settings.attempts
+
+    def _before(self, sequence: int) -> FailedAttempts:
+        before = self._ownership.control.attempts
+        if before is not None and before.sequence == sequence:
+            return before
+        return FailedAttempts(sequence=sequence)
+
+    async def count_death(self, owner: str, sequence: int) -> None:
+        """Count a death at the request of that sequence: `owner` may have died at it (L1).
+
+        So a request that kills its process becomes a dead letter, too.
+        """
+        async with self._ownership.lock:
+            before = self._before(sequence)
+            attempts = before.model_copy(update={"deaths": before.deaths + 1})
+            await self._ownership.write(attempts=attempts)
+        log.warning("owner died", former=owner, deaths=attempts.deaths)
+
+    async def count_failure(self, request: Delivery, error: BaseException) -> RetryLater:
+        """Count a failed attempt; after too many, dead-letter the request (L1).
+
+        Return why the run must end: the graph may hold half a batch.
+        """
+        sequence, reason = request.stream_sequence, describe(error)
+        log.error(
+            "request failed", request=str(request_id_of(request)), sequence=sequence, exc_info=error
+        )
+        before = self._before(sequence)
+        failed = before.model_copy(update={"count": before.count + 1})
+        if failed.count >= self._limit:
+            await self._dead_letter(request, reason, failed.count)
+            return RetryLater(reason, 0)
+        await self._ownership.write(attempts=failed)
+        return RetryLater(reason, backoff(failed.count))
+
+    async def end_deadly(self, request: Delivery) -> bool:
+        """Dead-letter the request, untried, if too many runs died at it; return whether (L1)."""
+        if self._ownership.control.attempts is None:  # as nearly always
+            return False
+        deaths = self._before(request.stream_sequence).deaths
+        if deaths < DEATHS_PER_ATTEMPT * self._limit:
+            return False
+        await self._dead_letter(request, "too many runs died, or lost their lease, at it", deaths)
+        return True
+
+    async def end_unprocessable(self, request: Delivery, error: Exception) -> None:
+        """Dead-letter the request after an error that no repetition can mend."""
+        failures = self._before(request.stream_sequence).count
+        await self._dead_letter(request, describe(error), failures + 1)
+
+    async def _dead_letter(self, request: Delivery, reason: str, attempts: int) -> None:
+        """Copy the request to the dead letters, and only then commit that it is dead (L2)."""
+        if request_id_of(request) in self._ownership.state.recent:
+            stage_duplicate(self._ownership, request, request_id_of(request))
+            await self._ownership.flush()
+            return
+        try:
+            await store_dead_letter(
+                self.run.services.js,
+                self.run.services.subjects,
+                self._ownership.loader,
+                request,
+                reason=reason,
+                attempts=attempts,
+            )
+        except (JetStreamError, OSError) as error:
+            raise RetryLater(f"dead letter not stored: {error}") from error
+        handled = SettledRequest(
+            id=request_id_of(request),
+            sequence=request.stream_sequence,
+            outcome=RequestOutcome.DEAD,
+            message=reason[:REASON_LENGTH].encode(errors="replace").decode(),
+        )
+        stage_request(self._ownership, request, handled)
+        await self._ownership.flush()
+        log.error(
+            "request dead-lettered", request=str(handled.id), reason=reason, attempts=attempts
+        )
+
+
+def describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+_ACTIVITIES: Final = {
+    RequestOutcome.DEAD: ActivityKind.REQUEST_DEAD,
+    RequestOutcome.REFUSED: ActivityKind.REQUEST_REFUSED,
+}
+
+
+async def publish_result(run: RunContext, request: Delivery, result: CommittedRequest) -> None:
+    """Count the result of a committed request, publish its activity and send its reply."""
+    spans, sequence = run.ownership.spans, request.stream_sequence
+    with spans.use(sequence):
+        outcome = result.handled.outcome
+        said = outcome.value
+        corrected = total_count(result.handled.corrections)
+        change_set, notifier = run.change_set, run.services.notifier
+        notifier.stats.request(change_set, outcome, request.stored, corrected)
+        await notifier.activity(
+            change_set,
+            _ACTIVITIES.get(outcome, ActivityKind.REQUEST_APPLIED),
+            result.handled.id,
+            commit=result.commit,
+            outcome=said,
+            corrections=corrected,
+        )
+        inbox = header(request.headers, REPLY_INBOX)
+        if inbox:
+            content_type = header(request.headers, CONTENT_TYPE)
+            with spans.reply_span(sequence):
+                await notifier.reply(inbox, build_response(change_set, result), content_type)
+        spans.end(sequence, outcome=said, commit=result.commit)
+
+
+class RequestHandler:
+    """Handles the requests of one run."""
+
+    def __init__(self, run: RunContext, queue: RequestQueue) -> None:
+        self.run = run
+        self.queue = queue
+        self.ownership = run.ownership
+        self.attempts = RequestAttempts(run)
+        self._committed: dict[int, CommittedRequest] = {}
+        """Of the requests in hand those that are committed, by stream sequence."""
+
+    @property
+    def batch_size(self) -> int:
+        """How many requests one call of `handle` should be given."""
+        # If a run's death counts against the first request, all before it must be committed.
+        if self.ownership.unreleased_owner:
+            return 1
+        return self.ownership.loader.log.append_limit(self.queue.backlog)
+
+    async def handle(self, requests: Sequence[Delivery]) -> None:
+        """Apply, answer again or dead-letter `requests` in order: commit each, then delete it.
+
+        Each has a commit of its own; if one fails, those before it are handled.
+
+        Raises:
+            RetryLater: one could not be handled now; it is at the head of the queue.
+            Fenced: the change set has another owner; the first few may be handled.
+        """
+        try:
+            await self._handle(requests)
+        finally:
+            self.ownership.spans.abandon("not settled")
+            self._committed.clear()
+
+    def on_commit(self, committed: CommittedEntry) -> None:
+        """Note the result of a request that was committed."""
+        request = committed.request
+        if request is not None:
+            self._committed[request.sequence] = CommittedRequest(request, committed.sequence)
+
+    async def _handle(self, requests: Sequence[Delivery]) -> None:
+        done: list[Delivery] = []
+        failed: RetryLater | None = None
+        async with self.ownership.lock:
+            for request in requests:
+                try:
+                    with self.ownership.spans.begin(request, request_id_of):
+                        await self._handle_one(request)
+                    done.append(request)
+                except RetryLater as error:
+                    failed = error
+                except AppendRefused as error:
+                    failed = await self._on_append_refused([*done, request], error)
+                if failed is not None:
+                    break
+            try:
+                await self.ownership.flush()
+            except AppendRefused as error:
+                failed = await self._on_append_refused(done, error)
+        settled = [request for request in done if self._is_committed(request)]
+        results = [await self._result(request) for request in settled]
+        for request, result in zip(settled, results, strict=True):
+            if result is not None:
+                await publish_result(self.run, request, result)
+        for request in settled:
+            await self.queue.handled.add(request.stream_sequence)
+        if failed is not None:
+            raise failed
+
+    async def _handle_one(self, request: Delivery) -> None:
+        if request.stream_sequence > self.ownership.control.last_sequence:
+            await self._attempt(request)
+        else:  # settled before (W5), or of another stream (S-5)
+            self.ownership.loader.require_settled(
+                self.ownership.state,
+                request.stream_sequence,
+                announced_request(request.headers),
+                request.timestamp,
+            )
+
+    async def _result(self, request: Delivery) -> CommittedRequest | None:
+        committed = self._committed.get(request.stream_sequence)
+        digest = request_digest(request.payload)
+        if committed is None:  # settled before (W5)
+            return await recent_result(self.ownership, request_id_of(request), digest)
+        return await final_result(self.ownership, committed, digest)
+
+    def _is_committed(self, request: Delivery) -> bool:
+        """Whether the log is known to hold the request's commit."""
+        return request.stream_sequence <= self.ownership.state.control.last_sequence
+
+    async def _on_append_refused(
+        self, requests: Sequence[Delivery], error: AppendRefused
+    ) -> RetryLater:
+        """Count a failure of the request whose commit was refused; return why the run must end.
+
+        The commits before it are written (L1), so it is the first unsettled one of `requests`.
+        """
+        cause = error.reason
+        refused = next((each for each in requests if not self._is_committed(each)), None)
+        if refused is None or is_transient(cause):
+            return RetryLater(str(error))
+        if stopped := await self.run.services.why_stopped():  # the next one would be refused, too
+            return RetryLater(stopped)
+        try:
+            return await self.attempts.count_failure(refused, cause)
+        except AppendRefused as again:
+            return RetryLater(str(again))
+
+    async def count_death(self, owner: str) -> None:
+        """Count a death at the first request in the queue: `owner` may have died at it (L1)."""
+        first = await self.queue.lowest_sequence(after=self.ownership.state.control.last_sequence)
+        if first is not None:
+            await self.attempts.count_death(owner, first)
+
+    async def _attempt(self, request: Delivery) -> None:
+        """Apply the request; dead-letter it if it fails and a repetition cannot help."""
+        if await self.attempts.end_deadly(request):
+            return
+        try:
+            await self._apply(request)
+        except (RunEnded, AppendRefused):
+            raise
+        except asyncio.CancelledError:
+            self.ownership.spoil()
+            raise
+        except NewerVersion as error:
+            raise NeedsNewerVersion(error) from error
+        except (MessageError, Unprocessable) as error:
+            await self.attempts.end_unprocessable(request, error)
+        except Exception as error:
+            self.ownership.spoil()
+            if is_transient(error):
+                raise RetryLater(describe(error)) from error
+            raise await self.attempts.count_failure(request, error) from error
+
+    async def _apply(self, request: Delivery) -> None:
+        """Apply the request; commit it, too, unless it may be committed with those after it."""
+        ownership = self.ownership
+        message = read_request(self.run.change_set, request)
+        is_alone = not is_batchable(message) or ownership.has_staged(message.id)
+        if is_alone:
+            await ownership.flush()
+        unused = await apply_request(self.run, request, message)
+        if is_alone:
+            await ownership.flush()
+        if unused is not None:
+            with suppress(JetStreamError, OSError):
+                await ownership.loader.batches.delete(unused)
