@@ -1,15 +1,21 @@
 """The pauses that operators set: each Rebaser knows them, and works on nothing that is paused.
 
 Rules P1 to P5 of the protocol.
+
+Cancel updates for operators: the Rebaser that works on the change set hears of it by NATS.
 """
 
 import asyncio
+import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, Never
 
+import nats.errors
 import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from rebaser_client.requests import ensure_task
 from rebaser_core.codecs import JSON
@@ -22,6 +28,7 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     ordered_reader,
 )
+from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.jetstream.inbox import Inbox
 from rebaser_core.records import (
     PauseRecord,
@@ -243,3 +250,27 @@ def pauses_to_json(records: Iterable[PauseRecordV1]) -> list[dict[str, Any]]:
 def paused_since(paused: Paused, change_set: ChangeSet) -> str | None:
     """Return since when the change set is paused, by the narrowest pause that covers it."""
     return next((paused[s].since for s in enclosing_scopes(change_set) if s in paused), None)
+
+
+@asynccontextmanager
+async def serve_cancellations(
+    nc: Client, subjects: Subjects, pauses: PauseMonitor
+) -> AsyncIterator[None]:
+    """Serve cancellations while the body runs; only the change set's Rebaser replies."""
+
+    async def on_message(message: Msg) -> None:
+        with suppress(UnknownSubject):
+            slots = pauses.slots_of(subjects.parse_change_set(message.subject))
+            if not slots:
+                return
+            in_hand = [slot for slot in slots if slot.cancel_dvu.has_waiters]
+            for slot in in_hand:
+                slot.cancel_dvu.set()
+            if message.reply:
+                with suppress(nats.errors.Error, OSError):
+                    answer = json.dumps({"cancelled": bool(in_hand)}).encode()
+                    await nc.publish(message.reply, answer)
+
+    subject = subjects.join("rebaser.cancellations.*.*")
+    async with subscribed(nc, subject, on_message):
+        yield

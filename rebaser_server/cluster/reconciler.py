@@ -1,25 +1,173 @@
-"""Make a task for each change set that has work and no task (X1, X2). Deletes nothing (X4)."""
+"""Make a task for each change set that has work and no task (X1, X2). Deletes nothing (X4).
+
+Find the change sets whose DVU is due: read the commit logs, a few commits at a time (X2).
+
+The subjects of a stream: all of them while they are few, else of one slice after the other.
+
+Make up for the checkpoints that runs of this process left out to make room (X2b).
+
+Move requests whose subject names no change set to the dead letters, where operators look.
+
+No Rebaser ever reads them, and they count against the limit of all requests together.
+"""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+import random
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from math import ceil
 from typing import Final, Never
 
 import structlog
 
 from rebaser_client.requests import ensure_task
-from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.errors import UnknownSubject
+from rebaser_core.ids import CANONICAL, ChangeSet
+from rebaser_core.jetstream import (
+    JetStream,
+    JetStreamError,
+    NatsUnreachable,
+    StoredMessage,
+    Unavailable,
+    ordered_reader,
+)
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.dvu_scanner import UnfinishedScanner
-from rebaser_server.cluster.subject_slices import FEW, SubjectSlices
-from rebaser_server.runtime.containment import contained
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.commit_log.log import UNFINISHED, UNSAVED
+from rebaser_server.commit_log.state_loader import ReleasedStates
+from rebaser_server.processor.dead_letters import (
+    DIED_AT,
+    REASON,
+    SEQUENCE,
+    STORED_AT,
+    sendable_headers,
+)
+from rebaser_server.runtime.containment import contained, printable
 from rebaser_server.runtime.tasks import for_each_concurrently, repeat_every
 from rebaser_server.telemetry import metrics
 
-log: Final = structlog.get_logger()
+MAX_ENTRIES: Final = 10_000
+"""Commits read in one scan: about a quarter of a second of processor time."""
+
+
+class UnfinishedScanner:
+    """Goes round through the logs of all change sets; each scan begins where the last one ended.
+
+    So a scan costs the same for any number of change sets; only the time of a whole round grows
+    with them. Each Rebaser begins at random, so several find more than one does.
+    """
+
+    def __init__(
+        self, js: JetStream, stream: str, has_room: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`has_room`: whether those that only lack a checkpoint count as unfinished, too."""
+        self._js = js
+        self._stream = stream
+        self._has_room = has_room
+        self._next = 0
+
+    async def scan(self, limit: int = MAX_ENTRIES) -> set[str]:
+        """Return the subjects whose last commit among up to `limit` next ones is unfinished.
+
+        Later commits may say otherwise: see `is_unfinished`.
+        """
+        state = (await self._js.stream_info(self._stream)).state
+        if not state.messages:
+            return set()
+        first, last = state.first_seq, state.last_seq
+        if not first <= self._next <= last:
+            self._next = random.randint(first, last)
+        start = self._next
+        unfinished, left = await self._read(last, limit)
+        if self._next > last:  # a round is over; older commits do not overrule later ones
+            self._next = first
+            unfinished |= (await self._read(start - 1, left))[0]
+        return unfinished
+
+    async def _read(self, last: int, limit: int) -> tuple[set[str], int]:
+        """Read on up to commit `last`; return the unfinished subjects and the rest of `limit`."""
+        unfinished = set[str]()
+        if self._next > last:
+            return unfinished, limit
+        reader = ordered_reader(self._js, self._stream, opt_start_seq=self._next, headers_only=True)
+        async with reader:
+            while limit and self._next <= last:
+                message = await reader.next(idle_timeout=0)
+                if message is None:
+                    self._next = last + 1
+                    break
+                limit -= 1
+                self._next = message.stream_sequence + 1
+                if self._tells_of_work(message.headers):
+                    unfinished.add(message.subject)
+                else:
+                    unfinished.discard(message.subject)
+        return unfinished, limit
+
+    async def is_unfinished(self, subject: str) -> bool:
+        """Whether the last commit on `subject` is unfinished, as the stream's leader has it."""
+        message = await self._js.get_message(self._stream, last_by_subject=subject)
+        return message is not None and self._tells_of_work(message.headers)
+
+    def _tells_of_work(self, headers: Mapping[str, str]) -> bool:
+        return UNFINISHED in headers or (UNSAVED in headers and self._has_room())
+
+
+FEW: Final = 20_000
+"""Subjects that NATS lists in a few hundredths of a second. A list of more costs it as much again
+for each 100,000, and this process's loop the time to decode it."""
+
+SLICE: Final = 20_000
+"""Messages that are read at a time, without their payloads: half a second of processor time."""
 
 _TURN: Final = 200
-"""Subjects that are parsed until others have a turn on the loop."""
+"""Messages after which others have a turn on the loop."""
+
+
+class SubjectSlices:
+    """Goes round through a stream whose subjects are many; each slice begins where one ended.
+
+    So a look costs the same however many messages there are; only the time of a whole round grows
+    with them. Each Rebaser begins at random, so several find more than one does.
+    """
+
+    def __init__(self, js: JetStream, stream: str, *, few: int = FEW, size: int = SLICE) -> None:
+        """`few`: subjects that are listed at once; `size`: messages of a slice."""
+        self._js = js
+        self._stream = stream
+        self._few = few
+        self._size = size
+        self._next = 0
+
+    async def next(self) -> Collection[str]:
+        """The subjects of all messages, or of the next slice of them."""
+        state = (await self._js.stream_info(self._stream)).state
+        if state.num_subjects <= self._few:
+            return await self._js.stream_subjects(self._stream)
+        if not state.first_seq <= self._next <= state.last_seq:
+            self._next = random.randint(state.first_seq, state.last_seq)
+        return await self._read(state.first_seq)
+
+    async def _read(self, first: int) -> set[str]:
+        subjects = set[str]()
+        reader = ordered_reader(self._js, self._stream, opt_start_seq=self._next, headers_only=True)
+        async with reader:
+            for number in range(self._size):
+                if number % _TURN == 0:
+                    await asyncio.sleep(0)
+                message = await reader.next(idle_timeout=0)
+                if message is None:
+                    self._next = first
+                    break
+                subjects.add(message.subject)
+                self._next = message.stream_sequence + 1
+        return subjects
+
+
+log: Final = structlog.get_logger()
+
 _AT_ONCE: Final = 16
 """Tasks that are looked up at a time."""
 
@@ -145,3 +293,123 @@ class Reconciler:
             if (tasks is None or subjects.task(change_set) not in tasks)
             and await self._scanner.is_unfinished(subjects.commits(change_set))
         }
+
+
+CHECK_EVERY: Final = 1.0
+"""Seconds between two checks whether slots are free."""
+
+SHARE: Final = 4
+"""One free slot of so many is used: requests that come meanwhile need some."""
+
+
+class UnsavedChangeSets:
+    """The change sets that this process released without a checkpoint of their last requests.
+
+    Those whose states it does not keep any more are found by the reconciler.
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        subjects: Subjects,
+        released: ReleasedStates,
+        age: float,
+        free: Callable[[], int],
+    ) -> None:
+        """`age`: seconds since the release; `free` counts the slots that no task waits for."""
+        self._js = js
+        self._subjects = subjects
+        self._released = released
+        self._age = age
+        self._free = free
+
+    async def run(self) -> Never:
+        """Make tasks for them while slots are free, until cancelled."""
+        await repeat_every(CHECK_EVERY, self._check, "unsaved")
+
+    async def _check(self) -> None:
+        due = list(islice(self._released.unsaved(self._age), ceil(self._free() / SHARE)))
+        for change_set in due:
+            await ensure_task(self._js, self._subjects, change_set)
+            self._released.on_task(change_set)
+
+
+_ID: Final = CANONICAL[1:-1]
+_is_plain: Final = re.compile("[0-9A-Za-z_-]+").fullmatch
+
+
+def stray_letters_subject(subjects: Subjects) -> str:
+    """Return the subject of their dead letters, which name no change set either."""
+    return subjects.join("rebaser", "dead-letters", "stray", "requests")
+
+
+class StrayRequests:
+    """Moves stray requests; two Rebasers may do it at once."""
+
+    def __init__(
+        self, js: JetStream, subjects: Subjects, members: Membership, few: int = FEW
+    ) -> None:
+        """`few`: subjects that are listed at once."""
+        self._js = js
+        self._subjects = subjects
+        self._stream = subjects.requests_stream
+        self._members = members
+        self._slices = SubjectSlices(js, self._stream, few=few)
+        ids = re.escape(subjects.join("rebaser.requests.")) + rf"{_ID}\.{_ID}"
+        self._is_sound: Final = re.compile(ids).fullmatch  # much faster than to parse it
+
+    async def run(self, period: float) -> Never:
+        """Move them once in about `period` seconds, until cancelled."""
+        await repeat_every(period, self._round, "strays", first_delay=0)
+
+    async def _round(self) -> None:
+        if self._members.rank() == 0:
+            await self.move()
+
+    async def move(self) -> None:
+        """Move all of them, or those that this round looks at. May be cancelled and repeated."""
+        names = await self._slices.next()
+        strays = {name for name in names if not self._is_sound(name)}
+        for pattern in sorted({_pattern(name) for name in strays if self._is_stray(name)}):
+            sequence = 0
+            while message := await self._js.get_message(
+                self._stream, sequence=sequence + 1, next_by_subject=pattern
+            ):
+                sequence = message.sequence
+                if self._is_stray(message.subject):
+                    with contained(
+                        "request", passing=(NatsUnreachable, Unavailable), sequence=sequence
+                    ):
+                        await self._move(message)
+
+    def _is_stray(self, subject: str) -> bool:
+        try:
+            self._subjects.parse_change_set(subject)
+        except UnknownSubject:
+            return True
+        return False
+
+    async def _move(self, message: StoredMessage) -> None:
+        """Copy the request, cut to the size of a letter, and delete it once the copy is stored."""
+        subject, letter_id = stray_letters_subject(self._subjects), f"stray-{message.sequence}"
+        headers = sendable_headers(message.headers) | {
+            REASON: f"its subject {ascii(message.subject)[:200]} names no change set",
+            SEQUENCE: str(message.sequence),
+            DIED_AT: datetime.now(UTC).isoformat(),
+            STORED_AT: message.time.isoformat(),
+        }
+        room = self._js.message_limits.max_payload_for(
+            subject, {**headers, "Nats-Msg-Id": letter_id}
+        )
+        payload = message.payload[: max(0, room)]
+        await self._js.publish(subject, payload, headers=headers, message_id=letter_id)
+        await self._js.delete_message(self._stream, message.sequence)
+        log.error(
+            "request dead-lettered", subject=printable(message.subject), sequence=message.sequence
+        )
+
+
+def _pattern(subject: str) -> str:
+    """Return a filter that matches the subject: a server reports some octets differently."""
+    tokens = subject.split(".")
+    return ".".join(token if _is_plain(token) else "*" for token in tokens)

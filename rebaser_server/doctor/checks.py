@@ -8,8 +8,8 @@ from rebaser_core.errors import RebaserError, UnknownSubject, many
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, StreamNotFound
 from rebaser_server.cluster.deployment_id import DeploymentId
+from rebaser_server.cluster.nats_watch import StreamEnds
 from rebaser_server.cluster.provisioning import Provisioner
-from rebaser_server.cluster.stream_ends import StreamEnds
 from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
 from rebaser_server.doctor import nats_checks, queue_checks, stream_checks

@@ -10,8 +10,13 @@ from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import ApiError, KeyValue, NatsUnreachable
 from rebaser_core.jetstream.connection import request_all
-from rebaser_server.cluster.nats_durability import ALWAYS, UNKNOWN, read_durability
-from rebaser_server.cluster.nats_monitoring import read_monitoring, urls_of
+from rebaser_server.cluster.nats_watch import (
+    ALWAYS,
+    UNKNOWN,
+    read_durability,
+    read_monitoring,
+    urls_of,
+)
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.runtime.containment import contained

@@ -11,7 +11,7 @@ from rebaser_core.jetstream import NatsUnreachable, ordered_reader
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge
 from rebaser_server.cluster.pauses import PauseStore, paused_since
 from rebaser_server.cluster.provisioning import Provisioner
-from rebaser_server.cluster.stray_requests import stray_letters_subject
+from rebaser_server.cluster.reconciler import stray_letters_subject
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.doctor.findings import Finding, Severity
 

@@ -7,7 +7,7 @@ from nats.aio.client import Client
 from rebaser_client.registry import Registry
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
-from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.ops.actions.action_service import ActionService
 from rebaser_server.ops.auth import Guard
 from rebaser_server.ops.change_set_page import ChangeSetPage

@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.ops.queues import Queues
 from rebaser_server.telemetry.work_stats import WorkStats
 

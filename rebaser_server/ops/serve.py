@@ -9,7 +9,7 @@ import structlog
 from rebaser_client.registry import Registry
 from rebaser_client.requests import receiving_replies
 from rebaser_server.cluster.membership import Membership
-from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.ops.actions.action_service import ActionService
 from rebaser_server.ops.auth import Guard

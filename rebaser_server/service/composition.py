@@ -22,28 +22,17 @@ from rebaser_core.jetstream.connection import await_subscriptions
 from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_core.streams import StreamOptions
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.capacity_check import CapacityCheck
-from rebaser_server.cluster.deleted_data_job import DeletedDataJob
 from rebaser_server.cluster.deployment_id import DeploymentId
-from rebaser_server.cluster.dvu_cancellation import serve_cancellations
-from rebaser_server.cluster.garbage_job import GarbageJob
-from rebaser_server.cluster.loss_watch import LossWatch
-from rebaser_server.cluster.membership import Membership
-from rebaser_server.cluster.monitor import Monitor
-from rebaser_server.cluster.nats_durability import DurabilityWatch
+from rebaser_server.cluster.membership import Membership, present
+from rebaser_server.cluster.nats_watch import DurabilityWatch, LossWatch, StreamEnds
 from rebaser_server.cluster.nats_writes import WriteWatch
-from rebaser_server.cluster.pauses import PauseMonitor
-from rebaser_server.cluster.presence import present
+from rebaser_server.cluster.pauses import PauseMonitor, serve_cancellations
 from rebaser_server.cluster.provisioning import Provisioner, report
-from rebaser_server.cluster.reconciler import Reconciler
-from rebaser_server.cluster.slots.fairness import Fairness
-from rebaser_server.cluster.slots.slot_pool import SlotPool
-from rebaser_server.cluster.stray_requests import StrayRequests
-from rebaser_server.cluster.stream_ends import StreamEnds
+from rebaser_server.cluster.reconciler import Reconciler, StrayRequests, UnsavedChangeSets
+from rebaser_server.cluster.slots import Fairness, SlotPool
 from rebaser_server.cluster.takeover import Takeover
-from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
-from rebaser_server.cluster.task_runner import TaskRunner
-from rebaser_server.cluster.unsaved import UnsavedChangeSets
+from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, TaskRunner
+from rebaser_server.cluster.upkeep import CapacityCheck, DeletedDataJob, GarbageJob, Monitor
 from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.errors import Interrupted
 from rebaser_server.ops.endpoint import starting_endpoint

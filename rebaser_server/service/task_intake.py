@@ -9,7 +9,7 @@ import structlog
 from rebaser_core.jetstream import ConsumerGone, Delivery, PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.provisioning import Provisioner
-from rebaser_server.cluster.task_runner import TaskRunner
+from rebaser_server.cluster.tasks import TaskRunner
 from rebaser_server.errors import GraceExceeded, Interrupted, WorkStopped
 from rebaser_server.runtime.tasks import Shutdown, background
 

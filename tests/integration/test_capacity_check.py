@@ -4,8 +4,8 @@ import pytest
 
 from rebaser_core.jetstream import ConsumerConfig
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.cluster.capacity_check import CapacityCheck
 from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.upkeep import CapacityCheck
 from tests.helpers.deployment import Deployment
 
 

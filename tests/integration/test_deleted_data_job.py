@@ -4,8 +4,8 @@ import pytest
 
 from rebaser_client.errors import NoSuchChangeSet, RequestRefused
 from rebaser_client.registry import Registry
-from rebaser_server.cluster.deleted_data_job import DeletedDataJob
 from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.upkeep import DeletedDataJob
 from rebaser_server.files import SharedFiles
 from tests.helpers.batches import set_to
 from tests.helpers.deployment import Deployment

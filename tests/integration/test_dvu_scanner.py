@@ -6,8 +6,7 @@ import pytest
 
 from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_server.cluster.dvu_scanner import UnfinishedScanner
-from rebaser_server.cluster.reconciler import Reconciler
+from rebaser_server.cluster.reconciler import Reconciler, UnfinishedScanner
 from rebaser_server.commit_log.log import UNSAVED, CommitLog
 from tests.helpers.deployment import Deployment, new_change_sets
 

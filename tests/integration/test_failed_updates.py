@@ -10,8 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_server.cluster.slots.fairness import Fairness
-from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.cluster.slots import Fairness, SlotPool
 from rebaser_server.compute import plan
 from rebaser_server.processor import dvu
 from rebaser_server.processor.dvu import FIRST_DELAY, MAX_DELAY, retry_delay

@@ -12,13 +12,11 @@ from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.cluster import slots as slot_pool
 from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor
-from rebaser_server.cluster.slots import slot_pool
-from rebaser_server.cluster.slots.fairness import Fairness
-from rebaser_server.cluster.slots.slot_pool import SlotPool
-from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
-from rebaser_server.cluster.task_runner import TaskRunner
+from rebaser_server.cluster.slots import Fairness, SlotPool
+from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, TaskRunner
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to

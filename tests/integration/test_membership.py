@@ -11,9 +11,8 @@ from nats.aio.msg import Msg
 from rebaser_core.jetstream import ConnectOptions, connected
 from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster import membership, presence
-from rebaser_server.cluster.membership import Membership
-from rebaser_server.cluster.presence import present
+from rebaser_server.cluster import membership
+from rebaser_server.cluster.membership import Membership, present
 from rebaser_server.runtime.tasks import background
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
@@ -122,7 +121,7 @@ async def test_a_check_that_a_member_died_at_delays_no_other(
 ) -> None:
     """It is neither answered nor refused, and the next one is sent all the same."""
     monkeypatch.setattr(membership, "PRESUMED_DEAD", 1e6)
-    monkeypatch.setattr(presence, "CHECK_TIMEOUT", 1e6)
+    monkeypatch.setattr(membership, "CHECK_TIMEOUT", 1e6)
     asked = asyncio.Event()
 
     async def hear(_: Msg) -> None:

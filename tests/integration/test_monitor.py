@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from rebaser_core.jetstream import StreamNotFound
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_VERSION
-from rebaser_server.cluster.monitor import Monitor
+from rebaser_server.cluster.upkeep import Monitor
 from rebaser_server.service.composition import provisioner_of
 from tests.chaos.processes import three_servers
 from tests.helpers.batches import ExampleGraph, new_id, put

@@ -9,7 +9,7 @@ import pytest
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster.nats_durability import Durability, read_durability
+from rebaser_server.cluster.nats_watch import Durability, read_durability
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.service.composition import provisioner_of
 from rebaser_server.settings.settings import Settings

@@ -13,10 +13,8 @@ from rebaser_core.records import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor, PauseStore
-from rebaser_server.cluster.slots.fairness import Fairness
-from rebaser_server.cluster.slots.slot_pool import SlotPool
-from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms
-from rebaser_server.cluster.task_runner import TaskRunner
+from rebaser_server.cluster.slots import Fairness, SlotPool
+from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, TaskRunner
 from rebaser_server.runtime.tasks import Shutdown, background
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to

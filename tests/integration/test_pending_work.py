@@ -6,8 +6,7 @@ from rebaser_client.registry import Registry
 from rebaser_core.commits import ClosedState, CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.records import ChangeSetStatus
-from rebaser_server.cluster.slots.fairness import Fairness
-from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.cluster.slots import Fairness, SlotPool
 from rebaser_server.commit_log.log import UNSAVED
 from rebaser_server.processor.ownership import acquire_ownership
 from rebaser_server.processor.run import find_work, initial_control, process, recheck_after_ack

@@ -11,8 +11,8 @@ from nats.aio.client import Client
 from rebaser_core.jetstream import ConnectOptions, connected
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.subjects import Subjects
-from rebaser_server.cluster import presence
-from rebaser_server.cluster.presence import ANSWERS, PresenceChecks, present
+from rebaser_server.cluster import membership
+from rebaser_server.cluster.membership import ANSWERS, PresenceChecks, present
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
 
@@ -69,7 +69,7 @@ async def test_two_refusals_at_one_moment_count_as_one(nc: Client) -> None:
 
 async def test_a_frozen_member_is_in_no_doubt(nc: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection is there, so it is not refused, and only its silence speaks."""
-    monkeypatch.setattr(presence, "CHECK_TIMEOUT", 0.02)
+    monkeypatch.setattr(membership, "CHECK_TIMEOUT", 0.02)
     checks = PresenceChecks(nc, SUBJECTS)
 
     async with subscribed(nc, SUBJECTS.join("rebaser", "presence", MEMBER)):
@@ -118,7 +118,7 @@ async def test_a_rebaser_that_checks_do_not_reach_does_not_say_that_it_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denied: str
 ) -> None:
     """Its permissions are those of an older release; the others would take it for dead."""
-    monkeypatch.setattr(presence, "CHECK_TIMEOUT", 0.05)
+    monkeypatch.setattr(membership, "CHECK_TIMEOUT", 0.05)
     permissions = f'{denied}: {{ deny: "rebaser.presence.*" }}'
     user = f"{{ user: u, password: p, permissions: {{ {permissions} }} }}"
     config = f"authorization {{ users: [{user}] }}\n"

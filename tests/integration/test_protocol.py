@@ -18,10 +18,10 @@ from rebaser_core.jetstream import Delivery, JetStream, PullConsumer
 from rebaser_core.records import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX
-from rebaser_server.cluster import task_lease
+from rebaser_server.cluster import tasks as task_lease
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.cluster.reconciler import Reconciler
-from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms, ack_and_delete, lease
+from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, ack_and_delete, lease
 from rebaser_server.errors import Fenced, Interrupted, LeaseLost, RetryLater
 from rebaser_server.processor.ownership import acquire_ownership
 from tests.helpers.batches import ExampleGraph, set_to

@@ -7,8 +7,7 @@ import pytest
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.cluster.dvu_scanner import UnfinishedScanner
-from rebaser_server.cluster.reconciler import Reconciler
+from rebaser_server.cluster.reconciler import Reconciler, UnfinishedScanner
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually

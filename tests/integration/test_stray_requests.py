@@ -2,7 +2,7 @@
 
 from rebaser_core.ids import RequestId
 from rebaser_server.cluster.membership import Membership
-from rebaser_server.cluster.stray_requests import StrayRequests, stray_letters_subject
+from rebaser_server.cluster.reconciler import StrayRequests, stray_letters_subject
 from rebaser_server.processor.dead_letters import REASON
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets

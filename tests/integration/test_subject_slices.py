@@ -8,9 +8,7 @@ from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import JetStream, NotListed, api
 from rebaser_server.cluster.membership import Membership
-from rebaser_server.cluster.reconciler import Reconciler
-from rebaser_server.cluster.stray_requests import StrayRequests
-from rebaser_server.cluster.subject_slices import SubjectSlices
+from rebaser_server.cluster.reconciler import Reconciler, StrayRequests, SubjectSlices
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.poison_data import publish_raw
 

@@ -11,8 +11,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, NatsUnreachable, PubAck, PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster import membership, takeover
-from rebaser_server.cluster.membership import Membership
-from rebaser_server.cluster.presence import present
+from rebaser_server.cluster.membership import Membership, present
 from rebaser_server.cluster.takeover import Takeover
 from rebaser_server.processor.ownership import acquire_ownership
 from rebaser_server.runtime.tasks import background

@@ -24,8 +24,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.records import ChangeSetStatus
 from rebaser_core.updates import SetComputed
-from rebaser_server.cluster.slots.fairness import Fairness
-from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.cluster.slots import Fairness, SlotPool
 from rebaser_server.commit_log.state import Content
 from rebaser_server.processor.application import Job, JobResult
 from rebaser_server.processor.dvu import DvuCommitter, ResultNotCommitted, claim_update

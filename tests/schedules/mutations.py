@@ -12,7 +12,7 @@ from rebaser_core.jetstream import AckSubject, JetStream
 from rebaser_core.jetstream.api import JetStreamRequests
 from rebaser_core.jetstream.messages import is_delivery
 from rebaser_core.jetstream.ordered import OrderedReader
-from rebaser_server.cluster import task_lease, task_runner
+from rebaser_server.cluster import tasks
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.reconciler import Reconciler
@@ -34,7 +34,7 @@ Mutation = Callable[[], AbstractContextManager[Any]]
 
 def without_looking_again() -> AbstractContextManager[Any]:
     """W12: nobody looks whether a request came while the task was being removed."""
-    return mock.patch.object(task_runner, "recheck_after_ack", _nothing)
+    return mock.patch.object(tasks, "recheck_after_ack", _nothing)
 
 
 def without_compare_and_swap() -> AbstractContextManager[Any]:
@@ -178,7 +178,7 @@ def with_results_that_cover_all() -> AbstractContextManager[Any]:
 
 def settling_what_is_not_its_own() -> AbstractContextManager[Any]:
     """W15: a run that was overtaken gives its task back, under whoever works on it now."""
-    return mock.patch.object(task_lease, "Fenced", _Other)
+    return mock.patch.object(tasks, "Fenced", _Other)
 
 
 def without_looking_whether_it_was_overtaken() -> AbstractContextManager[Any]:

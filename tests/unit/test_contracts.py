@@ -34,7 +34,7 @@ FORBIDDEN: Final = [
     ("server", "rebaser_server.values.rebase", "rebaser_server.processor.run"),
     ("engine", "rebaser_server.processor.run", "rebaser_server.values.graph"),
     ("engine", "rebaser_server.commit_log.state", "rebaser_server.graph_application.content"),
-    ("engine", "rebaser_server.cluster.task_runner", "rebaser_server.compute.plan"),
+    ("engine", "rebaser_server.cluster.tasks", "rebaser_server.compute.plan"),
     ("engine", "rebaser_server.commit_log.state_loader", "rebaser_server.store.checkpoints"),
     ("values-alone", "rebaser_server.values.rebase", "rebaser_core.jetstream"),
     ("packages", "rebaser_core.ids", "rebaser_server.errors"),

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from rebaser_core.jetstream import Delivery, Drift
-from rebaser_server.cluster.task_lease import LeaseSettings, LeaseTerms, TaskLease
+from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, TaskLease
 
 OURS = LeaseSettings(120.0, 30.0)
 

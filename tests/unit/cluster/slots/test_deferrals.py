@@ -3,7 +3,7 @@
 import pytest
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_server.cluster.slots.deferrals import DEFERRED_PER_SECOND, MAX_DEFERRAL, Deferrals
+from rebaser_server.cluster.slots import DEFERRED_PER_SECOND, MAX_DEFERRAL, Deferrals
 
 BUSY, OTHER = WorkspaceId(), WorkspaceId()
 

@@ -6,8 +6,7 @@ from contextlib import suppress
 import pytest
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_server.cluster.slots.fairness import Fairness
-from rebaser_server.cluster.slots.slot_pool import SlotPool
+from rebaser_server.cluster.slots import Fairness, SlotPool
 from rebaser_server.errors import Preempted
 from rebaser_server.runtime.tasks import background
 from tests.helpers.eventually import eventually

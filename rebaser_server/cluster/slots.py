@@ -1,8 +1,14 @@
-"""The slots of a process: a bounded number of change sets at once, shared fairly."""
+"""The slots of a process: a bounded number of change sets at once, shared fairly.
+
+Tasks that got no slot: when each is redelivered.
+
+How many slots a workspace may have while others wait.
+"""
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final, Never
 
@@ -11,10 +17,98 @@ import structlog
 from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import ConsumerInfo, JetStream
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.cluster.slots.deferrals import Deferrals
-from rebaser_server.cluster.slots.fairness import Fairness
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.tasks import repeat_every
+
+SOONEST: Final = 0.25  # seconds
+
+DEFERRED_PER_SECOND: Final = 50
+"""Deferred tasks that are redelivered per second: bounds what a crowd costs this process. Of a
+process that takes tasks faster, more are: else slots would wait for tasks."""
+
+PER_TAKEN: Final = 1.5
+"""Deferred tasks that are redelivered for each that is taken, if they are more than that."""
+
+_LATELY: Final = 5.0  # seconds in which tasks were taken that count
+
+MAX_DEFERRAL: Final = 120.0  # seconds
+
+PREEMPT_AHEAD: Final = 1.0  # seconds before a deferred task's redelivery that a slot is requested
+
+
+class Deferrals:
+    """The tasks that a process deferred. They return one after the other, workspaces in turns.
+
+    So they are no flood, the other tasks in the stream are reached quickly, and no workspace
+    waits for another's crowd.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[ChangeSet, float] = {}
+        """When the tasks of deferred change sets are redelivered."""
+        self._last: dict[WorkspaceId, float] = {}
+        """When the last deferred task of each workspace is redelivered, if that is not past."""
+        self._taken: deque[float] = deque()
+        """When tasks were taken lately."""
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def defer(self, change_set: ChangeSet) -> float:
+        """Return for how many seconds to nak the change set's task, since it got no slot."""
+        now = asyncio.get_running_loop().time()
+        workspace = change_set.workspace_id
+        last = max(self._last.setdefault(workspace, now), now)
+        soonest = max(last + len(self._last) / self._per_second(now), now + SOONEST)
+        redelivery = min(soonest, now + MAX_DEFERRAL)
+        self._last[workspace] = self._due[change_set] = redelivery
+        return redelivery - now
+
+    def _per_second(self, now: float) -> float:
+        self._forget(now)
+        return max(DEFERRED_PER_SECOND, PER_TAKEN * len(self._taken) / _LATELY)
+
+    def _forget(self, now: float) -> None:
+        while self._taken and self._taken[0] < now - _LATELY:
+            self._taken.popleft()
+
+    def on_taken(self, change_set: ChangeSet) -> None:
+        """Forget the change set's task, which has a slot."""
+        now = asyncio.get_running_loop().time()
+        self._taken.append(now)
+        self._forget(now)
+        self._due.pop(change_set, None)
+
+    def due(self) -> Counter[WorkspaceId]:
+        """Count the deferred tasks of each workspace that are redelivered about now."""
+        now = asyncio.get_running_loop().time()
+        self._last = {whose: at for whose, at in self._last.items() if at > now}
+        late = now - PREEMPT_AHEAD  # another Rebaser took those
+        self._due = {which: due for which, due in self._due.items() if due > late}
+        return Counter(c.workspace_id for c, due in self._due.items() if due < now + PREEMPT_AHEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """How many slots a workspace may have, and for how long a change set, while others wait."""
+
+    share: float = 4.0
+    """Slots a workspace may have for each one that is free afterwards. A single busy workspace
+    leaves 1 / (share + 1) of the slots free, k of them 1 / (k * share + 1), so a workspace with
+    little work finds one: dynamic thresholds, after Choudhury and Hahne (1998)."""
+    weights: Mapping[WorkspaceId, float] = field(default_factory=dict)
+    """Factors of single workspaces' shares; 1 for the others."""
+    max_hold: float = 30.0
+    """Seconds of work after which a change set leaves its slot if another one needs it."""
+
+    def admits(self, workspace: WorkspaceId, held: int, free: int) -> bool:
+        """Whether a workspace with `held` slots may have one of `free` ones, if any is free.
+
+        A workspace may always have its first slot.
+        """
+        share = self.share * self.weights.get(workspace, 1.0)
+        return free > 0 and (held == 0 or held + 1 <= share * (free - 1))
+
 
 log: Final = structlog.get_logger()
 

@@ -1,0 +1,415 @@
+"""Which durability is in force: when NATS has on its disks what it confirms, and on how many.
+
+A server says when it syncs on its monitoring port alone. Neither its greeting nor what the API of
+JetStream tells an account has it.
+
+What NATS servers say of themselves on their monitoring ports.
+
+How far the streams had come, as the store has it: NATS does not say what a power cut took.
+
+A NATS that syncs periodically starts again with an earlier end of its streams, and goes on from
+there. The store syncs what it is given, so it has the ends that were seen last (S-8).
+
+Notes how far the streams have come, and says at a start what NATS has lost since (S-8).
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final, Never
+
+import aiohttp
+import structlog
+
+from rebaser_core.jetstream import ClusterInfo, JetStream, StreamInfo, StreamNotFound
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.files import LOSSES, STREAM_ENDS, SharedFiles, loss_file
+from rebaser_server.runtime.containment import contained
+from rebaser_server.runtime.tasks import repeat_every
+from rebaser_server.settings.settings import redact_url
+
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=2.0)
+_NANOSECONDS: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """What one server says of its JetStream."""
+
+    server: str
+    """Its name."""
+    started: datetime
+    """When its process was."""
+    sync_interval: float
+    """Seconds within which it has on its disk what it confirms; 0: before it confirms."""
+    stored: int
+    """Octets in its files."""
+    capacity: int
+    """Octets that it lets its files have. Its disk may have less."""
+
+
+def urls_of(monitoring: str) -> list[str]:
+    """The URLs of `REBASER_NATS__MONITORING`."""
+    return [url.strip() for url in monitoring.split(",")]
+
+
+async def read_monitoring(urls: Sequence[str]) -> tuple[list[ServerReport], list[str]]:
+    """The servers' reports, and what is wrong with the URLs that gave none."""
+    async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
+        answers = await asyncio.gather(*(_ask(session, url) for url in urls))
+    reports = [answer for answer in answers if isinstance(answer, ServerReport)]
+    return reports, [answer for answer in answers if isinstance(answer, str)]
+
+
+async def _ask(session: aiohttp.ClientSession, url: str) -> ServerReport | str:
+    shown = redact_url(url)
+    try:
+        async with session.get(f"{url.rstrip('/')}/varz") as answer:
+            status = await answer.json(content_type=None)
+        jetstream = status["jetstream"]
+        config = jetstream["config"]
+        always = config.get("sync_always", False)
+        return ServerReport(
+            server=str(status["server_name"]),
+            started=datetime.fromisoformat(status["start"]),
+            sync_interval=0.0 if always else config["sync_interval"] / _NANOSECONDS,
+            stored=int(jetstream["stats"]["storage"]),
+            capacity=int(config["max_storage"]),
+        )
+    except TimeoutError:
+        return f"{shown} does not answer in time"
+    except (aiohttp.ClientError, OSError) as error:
+        return f"{shown}: {error}"
+    except (ValueError, KeyError, TypeError):
+        return f"{shown} is no monitoring port of a NATS server with JetStream"
+
+
+log: Final = structlog.get_logger()
+
+ALWAYS: Final = "always"
+UNKNOWN: Final = "unknown: "
+NO_MONITORING: Final = (
+    f"{UNKNOWN}set REBASER_NATS__MONITORING to the URLs of the monitoring ports of all NATS servers"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """What loss of power what NATS has confirmed survives."""
+
+    sync: str
+    """When servers sync: `always`, before they confirm; `every 120 s`; or `unknown: ` and why."""
+    replicas: int
+    """Of the stream that has the fewest; 0 if there is no stream."""
+
+
+async def read_durability(js: JetStream, subjects: Subjects, monitoring: str | None) -> Durability:
+    """Ask the servers that hold the streams. `monitoring`: URLs of their ports, with commas.
+
+    Raises:
+        NatsUnreachable, ApiError: NATS does not say where the streams are.
+    """
+    infos = []
+    for stream in kept_streams(subjects):
+        try:
+            infos.append(await js.stream_info(stream))
+        except StreamNotFound:
+            continue
+    replicas = min((info.config.num_replicas or 1 for info in infos), default=0)
+    servers = {server for info in infos for server in _servers(info)}
+    if monitoring is None:
+        return Durability(NO_MONITORING, replicas)
+    return Durability(await _sync(servers, urls_of(monitoring)), replicas)
+
+
+def kept_streams(subjects: Subjects) -> tuple[str, ...]:
+    """Names of the streams that hold what cannot be made again. Tasks can."""
+    return (
+        subjects.requests_stream,
+        subjects.commits_stream,
+        subjects.dead_letters_stream,
+        f"OBJ_{subjects.batches_bucket}",
+        f"KV_{subjects.change_sets_bucket}",
+        f"KV_{subjects.pauses_bucket}",
+    )
+
+
+def _servers(info: StreamInfo) -> set[str]:
+    """Names of the servers that have the stream."""
+    cluster = info.cluster or ClusterInfo()
+    return {cluster.leader or "without a leader", *(peer.name for peer in cluster.replicas)}
+
+
+async def _sync(servers: set[str], urls: Sequence[str]) -> str:
+    reports, problems = await read_monitoring(urls)
+    intervals = {report.server: report.sync_interval for report in reports}
+    missing = servers - intervals.keys()
+    if missing:
+        problems.append(f"no monitoring port of server {', '.join(sorted(missing))}")
+    if problems or not servers:
+        return f"{UNKNOWN}{'; '.join(problems) or 'there is no stream'}"
+    longest = max(intervals[server] for server in servers)
+    return f"every {longest:g} s" if longest else ALWAYS
+
+
+class DurabilityWatch:
+    """The durability in force, looked up again and again; each change of it is logged."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, monitoring: str | None) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._monitoring = monitoring
+        self._known: Durability | None = None
+
+    def to_json(self) -> dict[str, Any] | None:
+        """What was found last, for the status; None before the first time."""
+        return None if self._known is None else asdict(self._known)
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether NATS is known to confirm what it has not synced."""
+        sync = UNKNOWN if self._known is None else self._known.sync
+        return sync != ALWAYS and not sync.startswith(UNKNOWN)
+
+    async def refresh(self) -> None:
+        """Look it up now."""
+        found = await read_durability(self._js, self._subjects, self._monitoring)
+        if found != self._known:
+            log.info("durability", sync=found.sync, replicas=found.replicas)
+        self._known = found
+
+    async def run(self, period: float) -> Never:
+        """Look it up once a period, somewhat early or late, until cancelled."""
+        await repeat_every(period, self.refresh, "durability")
+
+
+_LOOK_AGAIN_AFTER: Final = 1.0
+"""Seconds after which what seems lost is looked for once more: a new leader may be late."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """The end of a stream at a moment."""
+
+    sequence: int
+    """The last one that the stream gave; 0 for none."""
+    time: str
+    """When the message with it was stored, in RFC 3339."""
+    seen: str
+    """The moment, by the clock of NATS."""
+
+    def is_same(self, other: "StreamEnd") -> bool:
+        """Whether both tell of the same last message, whenever each was seen."""
+        return self.sequence == other.sequence and self.stored_at == other.stored_at
+
+    @property
+    def stored_at(self) -> datetime:
+        """`time`, to the microsecond."""
+        return datetime.fromisoformat(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Messages that a stream had, all of them confirmed, and has no more."""
+
+    stream: str
+    noted: StreamEnd
+    found: StreamEnd
+
+    @property
+    def name(self) -> str:
+        """Of its file; the same for all that find it."""
+        return f"{self.stream}-{self.noted.sequence}-{self.found.sequence}"
+
+    def __str__(self) -> str:
+        noted, found = self.noted, self.found
+        had = f"{self.stream} ended at {noted.sequence} at {_seconds(noted.seen)}"
+        if found.sequence >= noted.sequence:
+            has = f"gave {noted.sequence} again before {_seconds(found.seen)}"
+        elif found.sequence:
+            has = f"was seen to end at {found.sequence}, stored at {_seconds(found.time)}"
+        else:
+            has = "was seen empty"
+        return f"{had}, and {has}: what NATS had confirmed in between is lost"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnds:
+    """The ends as the store has them, beside those of NATS."""
+
+    js: JetStream
+    subjects: Subjects
+    files: SharedFiles
+
+    async def noted(self) -> Mapping[str, StreamEnd]:
+        """Those that the store has, by stream."""
+        return await asyncio.to_thread(self._noted)
+
+    async def present(self) -> Mapping[str, StreamEnd]:
+        """Those that NATS has, by stream; none of a stream that is missing."""
+        ends = {}
+        for stream in kept_streams(self.subjects):
+            try:
+                info = await self.js.stream_info(stream)
+            except StreamNotFound:
+                continue
+            time, seen = info.state.last_ts.isoformat(), info.ts.isoformat()
+            ends[stream] = StreamEnd(info.state.last_seq, time, seen)
+        return ends
+
+    async def losses(self, noted: Mapping[str, StreamEnd]) -> list[Loss]:
+        """What NATS has lost of that."""
+        losses = await self._losses(noted)
+        if losses:
+            await asyncio.sleep(_LOOK_AGAIN_AFTER)
+            losses = await self._losses(noted)
+        return losses
+
+    async def _losses(self, noted: Mapping[str, StreamEnd]) -> list[Loss]:
+        present = await self.present()
+        return [
+            Loss(stream, end, present[stream])
+            for stream, end in noted.items()
+            if stream in present and await self._is_lost(stream, end, present[stream])
+        ]
+
+    async def _is_lost(self, stream: str, noted: StreamEnd, present: StreamEnd) -> bool:
+        if present.sequence < noted.sequence:
+            return True
+        if present.is_same(noted) or not noted.sequence:
+            return False
+        message = await self.js.get_message(stream, sequence=noted.sequence)
+        return message is not None and message.time != noted.stored_at
+
+    async def note(self, present: Mapping[str, StreamEnd]) -> None:
+        """Have the store know them."""
+        payload = json.dumps({stream: asdict(end) for stream, end in present.items()})
+        await asyncio.to_thread(self.files.put, STREAM_ENDS, payload.encode())
+
+    async def keep(self, loss: Loss) -> None:
+        """Have the store know of the loss, until a person has read of it."""
+        payload = json.dumps(asdict(loss)).encode()
+        await asyncio.to_thread(self.files.put, loss_file(loss.name), payload)
+
+    async def kept(self) -> list[Loss]:
+        """The losses that the store knows of."""
+        return await asyncio.to_thread(self._kept)
+
+    async def forget(self, loss: Loss) -> None:
+        """Have the store forget the loss, and take what NATS had then for all that there is."""
+        noted = await self.noted()
+        if noted.get(loss.stream) == loss.noted:
+            await self.note({**noted, loss.stream: loss.found})
+        await asyncio.to_thread(self.files.delete, loss_file(loss.name))
+
+    def _noted(self) -> Mapping[str, StreamEnd]:
+        with contained("record"):
+            try:
+                ends = json.loads(bytes(self.files.get(STREAM_ENDS)))
+            except FileNotFoundError:
+                return {}
+            return {stream: StreamEnd(**end) for stream, end in ends.items()}
+        return {}
+
+    def _kept(self) -> list[Loss]:
+        losses = []
+        for name in self.files.list_names(LOSSES):
+            with contained("record"):
+                losses.append(_loss(json.loads(bytes(self.files.get(f"{LOSSES}/{name}")))))
+        return losses
+
+
+def _loss(plain: Mapping[str, Any]) -> Loss:
+    return Loss(plain["stream"], StreamEnd(**plain["noted"]), StreamEnd(**plain["found"]))
+
+
+def _seconds(time: str) -> str:
+    return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M:%S}Z"
+
+
+NOTED_EVERY: Final = 1.0
+"""Seconds between two looks while NATS syncs periodically: a loss of less may go unnoticed."""
+
+
+class LossWatch:
+    """One Rebaser of a deployment notes the ends, and each says at its start what is lost."""
+
+    def __init__(
+        self,
+        ends: StreamEnds,
+        members: Membership,
+        durability: DurabilityWatch,
+        monitoring: str | None,
+    ) -> None:
+        """`monitoring`: URLs of the monitoring ports of all servers, with commas."""
+        self._ends = ends
+        self._monitoring = monitoring
+        self._members = members
+        self._durability = durability
+        self._reconnects = 0
+        self._noted: Mapping[str, StreamEnd] | None = None
+        """What the store has; None while another Rebaser may write it."""
+
+    async def look(self) -> None:
+        """Log and keep what NATS has lost, and note how far it has come."""
+        noted = await self._ends.noted() if self._noted is None else self._noted
+        for loss in await self._ends.losses(noted):
+            log.error(
+                "confirmed messages lost",
+                stream=loss.stream,
+                what=str(loss),
+                remedy="docs/reliability.md#what-a-loss-leaves; `rebaser doctor` has it, too",
+            )
+            await self._ends.keep(loss)
+        reconnects = self._ends.js.connection.reconnects
+        is_first = self._noted is None or reconnects != self._reconnects
+        self._reconnects = reconnects
+        started = await self._started_since(noted) if is_first else None
+        if started is not None:
+            log.warning(
+                "confirmed messages may be lost",
+                since=_last_seen(noted).isoformat(timespec="seconds"),
+                until=started.isoformat(timespec="seconds"),
+                reason="NATS was started again, and syncs periodically: a power cut takes the end",
+            )
+        present = {**noted, **await self._ends.present()}
+        if started is not None or any(
+            stream not in noted or not e.is_same(noted[stream]) for stream, e in present.items()
+        ):
+            await self._ends.note(present)
+            noted = present
+        self._noted = noted
+
+    async def _started_since(self, noted: Mapping[str, StreamEnd]) -> datetime | None:
+        """When all servers were started again since, if what they confirm is not synced at once."""
+        if self._monitoring is None or not self._durability.is_periodic or not noted:
+            return None
+        reports, problems = await read_monitoring(urls_of(self._monitoring))
+        started = min((report.started for report in reports), default=None)
+        if problems or started is None or started <= _last_seen(noted):
+            return None
+        return started
+
+    async def run(self, period: float) -> Never:
+        """Look again and again while this Rebaser comes first of those that are alive.
+
+        `period`: seconds between two looks, unless NATS syncs periodically.
+        """
+
+        async def pause(_: float) -> None:
+            await asyncio.sleep(NOTED_EVERY if self._durability.is_periodic else period)
+
+        await repeat_every(period, self._look_if_first, "losses", pause=pause)
+
+    async def _look_if_first(self) -> None:
+        if self._members.rank() > 0:
+            self._noted = None
+        else:
+            await self.look()
+
+
+def _last_seen(ends: Mapping[str, StreamEnd]) -> datetime:
+    return max(datetime.fromisoformat(end.seen) for end in ends.values())
