@@ -8,12 +8,10 @@ from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequestV2
 from rebaser_core.subjects import Subjects
-from rebaser_server.graph_application.branches.branch_runner import BranchRunner
-from rebaser_server.graph_application.branches.difference_admission import admit_difference
-from rebaser_server.graph_application.commands import execute
-from rebaser_server.graph_application.dvu.planner import DvuPlanner, DvuServices
-from rebaser_server.graph_application.state_machine import GraphStateMachine
-from rebaser_server.graph_application.table_maintenance import TableMaintenance
+from rebaser_server.graph_application.branches import BranchRunner
+from rebaser_server.graph_application.commands import admit_difference, execute
+from rebaser_server.graph_application.dvu import DvuPlanner, DvuServices
+from rebaser_server.graph_application.state_machine import GraphStateMachine, TableMaintenance
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.outcomes import OutcomeLookup

@@ -1,4 +1,9 @@
-"""Actions of the value graph: refresh a branch, apply it to head, recompute values."""
+"""Actions of the value graph: refresh a branch, apply it to head, recompute values.
+
+Recompute values on request: their definitions are set again, as they are.
+
+What head does with a branch's difference: it applies it once, however often it is sent (B1).
+"""
 
 import asyncio
 from typing import Any, NamedTuple
@@ -6,23 +11,71 @@ from typing import Any, NamedTuple
 from blake3 import blake3
 from pydantic_core import to_json
 
-from rebaser_core.commits import BranchState, ClosedState, SettledRequest
+from rebaser_core.commits import (
+    BranchState,
+    ClosedState,
+    ControlState,
+    RequestOutcome,
+    SettledRequest,
+)
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import UpdatesAddress
+from rebaser_core.jetstream import Delivery
+from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
 from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
+from rebaser_core.versioning import APPLY_REQUEST, header
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, LoadedState, State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
 from rebaser_server.graph_application.content import content_of, graph_of, require
-from rebaser_server.graph_application.recomputation import recompute
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.dead_letters import reject
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.requests import close
 from rebaser_server.values.canonical_json import dumps
-from rebaser_server.values.edits import DefinitionView
+from rebaser_server.values.columns import ValueStatus
+from rebaser_server.values.edits import DefinitionView, value_definition
+from rebaser_server.values.graph import Graph
 from rebaser_server.values.merge import MergeResult, changes_between, merge
+
+
+async def recompute(
+    ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
+) -> tuple[SettledRequest, Changes]:
+    """Make the values that `message` names, or all failed ones, roots of the next update.
+
+    The commit expresses it in updates that every version reads. For a branch they are no
+    edit: its difference to head stays the same.
+    """
+    content = content_of(ownership.state)
+    graph = content.graph
+    value_ids = await asyncio.to_thread(_requested_values, graph, message.values)
+    if isinstance(value_ids, str):
+        return reject(handled, value_ids), {}
+    if not value_ids:
+        return handled, {}
+    puts = [put for value_id in value_ids if (put := value_definition(graph, value_id)) is not None]
+    batch = Batch(puts, head_side=None if content.edits is None else [])
+    rebased = await asyncio.to_thread(content.apply_now, handled.sequence, batch)
+    address = await ownership.loader.batches.put(
+        message.id, rebased.updates, head_side=batch.head_side
+    )
+    return handled.model_copy(update={"updates": address}), {"dirty_sequence": handled.sequence}
+
+
+def _requested_values(graph: Graph, names: list[str] | None) -> list[str] | str:
+    """Return the ids of the values, or why they cannot be computed."""
+    if names is None:
+        return [value.id for value in graph.values.values() if value.status is ValueStatus.FAILED]
+    value_ids = []
+    for name in names:
+        value = graph.values.get(name) or graph.values.get(graph.names.get(name) or "")
+        if value is None:
+            return f"there is no value {name!r}"
+        if value.func_id is None:
+            return f"{name!r} is not computed; set it instead"
+        value_ids.append(value.id)
+    return list(dict.fromkeys(value_ids))
 
 
 class HeadChanges(NamedTuple):
@@ -178,3 +231,38 @@ def _plain(update: AnyUpdate | None) -> Any:
         value = None if update.func_id else dumps(update.value)
         return update.value_id, update.name, update.func_id, [*(update.inputs or {}).items()], value
     return update and update.to_wire()
+
+
+async def admit_difference(
+    ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
+) -> RequestOutcome | str:
+    """See `Application.admit`. A batch that a client took from a change set is always applied.
+
+    A branch sends its difference again as long as it knows no outcome. A run of it that slept
+    sends it at any time, when head may have forgotten its id. So the branch's control record says
+    whether it is being applied, and head's own log, from the branch's cursor on, whether the
+    difference took effect. Where that log is purged, the branch is opened again, with the reason.
+    """
+    origin = message.from_change_set_id
+    if origin is None or header(request.headers, APPLY_REQUEST) is None:
+        return RequestOutcome.APPLIED
+    log = ownership.loader.log
+    try:
+        _, last = await ownership.loader.sibling(origin).log.last()
+        branch = ControlState() if last is None else last.control
+        closing = branch.closing
+        if closing is None or head_request_id(closing.request) != message.id:
+            return f"branch {origin} is not being applied by this request"
+        if closing.standing == ChangeSetStatus.APPLYING:
+            cursor = require(branch.branch, "a base").cursor or 0
+            async for _, commit in log.entries(cursor, ownership.state.commit):
+                handled = commit.handled
+                if handled is not None and handled.id == message.id:
+                    return RequestOutcome.DUPLICATE
+            return RequestOutcome.APPLIED
+    except HistoryInconsistent as error:
+        return (
+            f"head's log does not go back to what the branch was compared with ({error}); "
+            "refresh the branch, look at its difference, and apply it again"
+        )
+    return RequestOutcome.DUPLICATE

@@ -1,9 +1,21 @@
-"""Contents of change sets, loaded from where a branch was forked and from Delta tables."""
+"""Contents of change sets, loaded from where a branch was forked and from Delta tables.
 
-from typing import Any, Final
+How much memory a change set takes that is held as a state, more or less.
+
+Compact the tables of change sets in the background, one at a time in each process.
+"""
+
+import asyncio
+import sys
+from array import array
+from collections.abc import Iterable
+from typing import Any, Final, Never
+
+import structlog
 
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet
+from rebaser_core.updates import PutValue
 from rebaser_server.commit_log.state import Checkpoint, CheckpointRef, LoadState, Snapshot, State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent, NotRetained
@@ -13,8 +25,7 @@ from rebaser_server.graph_application.content import (
     content_of,
     graph_of,
 )
-from rebaser_server.graph_application.memory_footprint import footprint
-from rebaser_server.graph_application.table_maintenance import TableMaintenance
+from rebaser_server.runtime.containment import contained
 from rebaser_server.settings.settings import StoreSettings
 from rebaser_server.store.checkpoints import (
     CheckpointChanges,
@@ -22,7 +33,110 @@ from rebaser_server.store.checkpoints import (
     restore_touched,
     take_changes,
 )
+from rebaser_server.store.compaction import compact
 from rebaser_server.values.edits import Edits
+from rebaser_server.values.graph import Graph
+
+_ITEM: Final = 100
+"""Bytes of a thing in a list or a dictionary, more or less."""
+_REQUEST: Final = 175
+"""Bytes of a request that is remembered."""
+_EDIT: Final = 2_000
+"""Bytes of a branch's edit beside its values: three definitions, of branch, base and head."""
+_LEVELS: Final = 3
+"""From a graph to its arrays."""
+
+
+def footprint(state: State) -> int:
+    """Bytes: exact for what is large, arrays and texts, and a guess for the rest."""
+    size = _graph(graph_of(state))
+    size += _REQUEST * len(state.recent) + _ITEM * len(state.external_batches)
+    edits = content_of(state).edits
+    if edits is not None:
+        size += _EDIT * (len(edits.values) + len(edits.funcs))
+        size += sum(map(_value, edits.theirs.values()))
+        size += sum(_value(edit.base) for edit in edits.values.values())
+    return size
+
+
+def _graph(graph: Graph) -> int:
+    return _of(graph, _LEVELS, {id(graph)})
+
+
+def _of(thing: Any, levels: int, seen: set[int]) -> int:
+    """Of an array, of texts, or of all that an object of ours is made of."""
+    if isinstance(thing, memoryview):
+        return 0  # of an array that is counted
+    if isinstance(thing, array):
+        return thing.itemsize * len(thing)
+    if isinstance(thing, dict | list | set):
+        return sys.getsizeof(thing) + _ITEM * len(thing)
+    nbytes = getattr(thing, "nbytes", None)
+    if nbytes is not None:
+        return int(nbytes)
+    if not levels or not type(thing).__module__.startswith(Graph.__module__.rpartition(".")[0]):
+        return 0
+    parts = [part for part in _parts(thing) if id(part) not in seen]
+    seen.update(map(id, parts))
+    return sum(_of(part, levels - 1, seen) for part in parts)
+
+
+def _parts(thing: Any) -> Iterable[Any]:
+    yield from getattr(thing, "__dict__", {}).values()
+    for kind in type(thing).__mro__:
+        for name in getattr(kind, "__slots__", ()):
+            yield getattr(thing, name, None)
+
+
+def _value(put: PutValue | None) -> int:
+    """Bytes of what a definition says that the value is, if it is text; else a guess."""
+    value = None if put is None else put.value
+    return sys.getsizeof(value) if isinstance(value, str | list | dict) else 0
+
+
+log: Final = structlog.get_logger()
+
+
+class TableMaintenance:
+    """The queue of change sets whose table may need compaction. It needs no ownership of them.
+
+    A table that is still queued when the process ends is scheduled again by the next checkpoint.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, keep_replaced: float) -> None:
+        """`keep_replaced`: seconds for which replaced files stay, for readers that use them."""
+        self.checkpoints = checkpoints
+        self._keep_replaced = keep_replaced
+        self._scheduled: dict[ChangeSet, int] = {}
+        self._wakeup = asyncio.Event()
+
+    def schedule(self, change_set: ChangeSet, start: int) -> None:
+        """Queue the table for compaction, which may drop states before commit `start`."""
+        self._scheduled[change_set] = start
+        self._wakeup.set()
+
+    async def run(self) -> Never:
+        """Compact the queued tables until cancelled; log each failure of the store."""
+        while True:
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            while self._scheduled:
+                change_set = next(iter(self._scheduled))
+                start = self._scheduled.pop(change_set)
+                with contained("table", change_set=change_set):
+                    await self._compact(change_set, start)
+
+    async def _compact(self, change_set: ChangeSet, start: int) -> None:
+        try:
+            done = await asyncio.to_thread(
+                compact, self.checkpoints, change_set, start, self._keep_replaced
+            )
+        except OSError as error:
+            log.warning("table compaction failed", change_set=str(change_set), error=str(error))
+        else:
+            if done:
+                log.info("table compacted", change_set=str(change_set), what=done)
+
 
 MIN_CHANGED_VALUES: Final = 50_000
 """A checkpoint is due after so many values changed, if they are also `CHANGED_PART` of all: to

@@ -9,7 +9,7 @@ from typing import Final
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.graph_application.memory_footprint import footprint
+from rebaser_server.graph_application.state_machine import footprint
 from rebaser_server.queries.cached_state import CachedState
 from rebaser_server.runtime.tasks import compute_in_turn
 

@@ -11,9 +11,8 @@ from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.plan import UnitLimits
 from rebaser_server.compute.work_unit import CallLimits
 from rebaser_server.graph_application.application import GraphApplication
-from rebaser_server.graph_application.dvu.planner import DvuServices
-from rebaser_server.graph_application.state_machine import open_checkpoints
-from rebaser_server.graph_application.table_maintenance import TableMaintenance
+from rebaser_server.graph_application.dvu import DvuServices
+from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
 from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry.work_stats import SparkAbsence, WorkStats
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rebaser_server.commands import cli
 from rebaser_server.compute import plan
-from rebaser_server.graph_application.dvu import planner
+from rebaser_server.graph_application import dvu
 
 PLANNING, DYING, GATHERING = STEPS = ("planning", "dying", "gathering")
 
@@ -43,7 +43,7 @@ def arm(step: str) -> None:
     elif step == DYING:
         plan.plan = _die
     elif step == GATHERING:
-        planner.collect = raising(pa.ArrowInvalid("too large"))
+        dvu.collect = raising(pa.ArrowInvalid("too large"))
 
 
 if __name__ == "__main__":

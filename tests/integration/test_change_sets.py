@@ -12,7 +12,7 @@ from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId
 from rebaser_core.updates import BatchLimits
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.graph_application.branches.branch_runner import BranchRunner
+from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership import acquire_ownership

@@ -9,8 +9,7 @@ from rebaser_core.messages import OutcomeQueryV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.graph_application.branches.branch_closer import BranchCloser
-from rebaser_server.graph_application.branches.branch_runner import BranchRunner
+from rebaser_server.graph_application.branches import BranchCloser, BranchRunner
 from rebaser_server.graph_application.commands import head_request_id
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.context import RunContext

@@ -19,8 +19,7 @@ from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog, LogEnd
 from rebaser_server.commit_log.state import LoadedState, RecentRequests
 from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
-from rebaser_server.graph_application import application, commands
-from rebaser_server.graph_application.branches import branch_closer
+from rebaser_server.graph_application import application, branches, commands
 from rebaser_server.processor import context, run
 from rebaser_server.processor import requests as apply_request
 from rebaser_server.processor.dvu import DvuCommitter
@@ -231,7 +230,7 @@ def passing_over_what_head_did() -> AbstractContextManager[Any]:
 @contextmanager
 def going_to_head_under_a_new_id() -> Iterator[None]:
     """B1: head does not recognise a difference that is sent again."""
-    new_ids = mock.patch.object(branch_closer, "head_request_id", side_effect=lambda _: RequestId())
+    new_ids = mock.patch.object(branches, "head_request_id", side_effect=lambda _: RequestId())
     with new_ids, mock.patch.object(application, "admit_difference", _admitted):
         yield
 

@@ -6,7 +6,7 @@ import pytest
 
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import GraphContent, graph_of
-from rebaser_server.graph_application.memory_footprint import footprint
+from rebaser_server.graph_application.state_machine import footprint
 
 
 def filled(count, text):
