@@ -18,7 +18,7 @@ from rebaser_server.doctor.history_checks import check_histories
 from rebaser_server.doctor.request_checks import check_requests
 from rebaser_server.files import OrphanFiles
 from rebaser_server.ops.store_location import settings_with_store
-from rebaser_server.queries.cached_state import open_state_loader
+from rebaser_server.queries.state_cache import open_state_loader
 from rebaser_server.settings.settings import Settings
 
 

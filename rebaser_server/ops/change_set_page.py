@@ -25,7 +25,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.difference_text import MAX_TEXT, cut, effects_csv, plain_difference
 from rebaser_server.ops.effects_graph import effects_graph
-from rebaser_server.queries.diff import NotABranch
+from rebaser_server.queries.comparisons import NotABranch
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.values.graph import Graph, Value
 

@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 
 from rebaser_core.queries import ChangedDefinition, ComputedDifference
-from rebaser_server.queries.diff import Diff
+from rebaser_server.queries.comparisons import Diff
 
 MAX_TEXT: Final = 200
 """Characters of a value in a list."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from rebaser_server.ops.difference_text import by_name, cut, result_text
-from rebaser_server.queries.diff import Diff
+from rebaser_server.queries.comparisons import Diff
 
 MAX_NODES: Final = 200
 """Edits and effects that are drawn; at most half of them are edits."""

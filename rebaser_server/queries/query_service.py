@@ -1,12 +1,29 @@
-"""Answer what is asked over plain NATS: any Rebaser does, from the log and the store."""
+"""Answer what is asked over plain NATS: any Rebaser does, from the log and the store.
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Final
+Send what a question is answered with, in pieces where it does not fit into a message.
 
+Receive queries of one kind, check them, and reply: a few at a time, with a bounded queue.
+
+Workspaces take turns, and one leaves room in the queue, and an answerer, to others.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Never, Protocol, TypeVar
+
+import structlog
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
-from rebaser_core.ids import RequestId
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage, MessageError, RebaserError, UnknownSubject
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
+from rebaser_core.jetstream.connection import subscribed
+from rebaser_core.jetstream.fast_client import MessageLimits
 from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
 from rebaser_core.queries import (
     DifferenceQuery,
@@ -18,20 +35,321 @@ from rebaser_core.queries import (
     ValuesQuery,
     ValuesReply,
 )
+from rebaser_core.query_protocol import (
+    ACCEPTS_PIECES,
+    DEFAULT_REPLY_TIMEOUT,
+    PIECE,
+    REPLY_TIMEOUT,
+    RETRY_AFTER,
+    parse_seconds,
+    split_reply,
+)
 from rebaser_core.subjects import Subjects
-from rebaser_core.versioning import REQUEST_DIGEST, header
+from rebaser_core.versioning import (
+    CONTENT_TYPE,
+    MESSAGE_ID,
+    REQUEST_DIGEST,
+    MessageType,
+    Versioned,
+    header,
+)
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.processor.ownership import HeldStates
-from rebaser_server.queries.bounds import QueryBounds
-from rebaser_server.queries.comparison_service import (
-    ComparisonService,
-    no_difference,
-    no_revert,
-)
-from rebaser_server.queries.intake import Intake, QueryKind
-from rebaser_server.queries.provenance.provenance_service import ProvenanceService, no_provenance
+from rebaser_server.queries.comparisons import ComparisonService, no_difference, no_revert
+from rebaser_server.queries.provenance import ProvenanceService, no_provenance
 from rebaser_server.queries.state_cache import OpenLoader
-from rebaser_server.queries.value_service import ValueService, refusal
+from rebaser_server.queries.values import QueryBounds, ValueService, refusal
+from rebaser_server.runtime.containment import contained
+from rebaser_server.runtime.tasks import background, compute_in_turn
+from rebaser_server.telemetry import metrics
+
+RETRY_SECONDS: Final = "1"
+"""Seconds after which a busy Rebaser is to be asked again; clients wait longer each time."""
+
+_LONGEST_PIECE_NUMBER: Final = "999999/999999"
+
+ReplyT = TypeVar("ReplyT", bound=Versioned)
+
+
+class ReplySender(Generic[ReplyT]):
+    """The answer to one question."""
+
+    def __init__(
+        self,
+        nc: Client,
+        subjects: Subjects,
+        question: Msg,
+        kind: MessageType[ReplyT],
+        refusal: Callable[[RequestId, str], ReplyT],
+    ) -> None:
+        headers = question.headers or {}
+        self._nc = nc
+        self._room = MessageLimits(nc)
+        self._kind = kind
+        self._workspace = question.subject.split(".")[-2]
+        self._refusal = refusal
+        self._content_type = codecs.content_type_or_default(header(headers, CONTENT_TYPE))
+        self._reads_pieces = header(headers, ACCEPTS_PIECES) == "1"
+        # A question cannot have us write into streams: NATS sends to whatever inbox it names.
+        ours = subjects.join("rebaser.")
+        self._inbox = "" if question.reply.startswith(("$", ours)) else question.reply
+
+    async def send(self, reply: ReplyT) -> None:
+        """Send the reply or, where it cannot be sent to this asker, why not.
+
+        Raises:
+            MalformedMessage: it cannot be encoded; nothing was sent.
+            nats.errors.Error: the connection is closed.
+        """
+        if not self._inbox:
+            return
+        headers, payload = await compute_in_turn(
+            self._workspace, self._kind.encode, reply, self._content_type
+        )
+        if len(payload) <= self._room.max_payload_for(self._inbox, headers):
+            await self._nc.publish(self._inbox, payload, headers=headers)
+        elif self._reads_pieces:
+            await self._send_pieces(headers, payload)
+        else:
+            why = (
+                f"the answer has {len(payload)} octets, more than fit into a message: ask for "
+                f"less, or with the header {ACCEPTS_PIECES}, as newer clients do"
+            )
+            await self._send_small(self._refusal(reply.id, why))
+
+    async def busy(self, refusal: ReplyT) -> None:
+        """Have the asker ask again later."""
+        await self._send_small(refusal, {RETRY_AFTER: RETRY_SECONDS})
+
+    async def _send_small(self, reply: ReplyT, more: dict[str, str] | None = None) -> None:
+        if self._inbox:
+            headers, payload = self._kind.encode(reply, self._content_type)
+            await self._nc.publish(self._inbox, payload, headers=headers | (more or {}))
+
+    async def _send_pieces(self, headers: dict[str, str], payload: bytes) -> None:
+        room = self._room.max_payload_for(self._inbox, headers | {PIECE: _LONGEST_PIECE_NUMBER})
+        piece_headers = headers
+        for number, piece in split_reply(payload, room):
+            await self._nc.publish(self._inbox, piece, headers=piece_headers | {PIECE: number})
+            piece_headers = {MESSAGE_ID: headers[MESSAGE_ID]}
+
+
+log: Final = structlog.get_logger()
+
+QUEUE: Final = "rebaser"
+"""The queue group: one Rebaser answers each question."""
+
+CONCURRENCY: Final = 4
+"""Questions of one kind that are answered at once; others wait."""
+
+_SHARE: Final = CONCURRENCY - 1
+"""Questions of one workspace and kind that are answered at once, at most."""
+
+_LARGE_QUERY: Final = 64 * 1024
+"""Octets of a question from which it is decoded in a thread."""
+
+_BUSY: Final = "too many questions are waiting here: ask again later"
+_NO_ID: Final = RequestId.from_bytes(bytes(16))
+
+
+class Query(Protocol):
+    """What every question says: the change set that it is about."""
+
+    @property
+    def id(self) -> RequestId: ...
+    @property
+    def workspace_id(self) -> WorkspaceId: ...
+    @property
+    def change_set_id(self) -> ChangeSetId: ...
+
+
+QueryT = TypeVar("QueryT", bound=Any)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryKind(Generic[QueryT, ReplyT]):
+    """A kind of question, and how it is answered."""
+
+    name: str
+    """As in its subjects: `values` for `rebaser.values.<ws>.<cs>`."""
+    query: MessageType[QueryT]
+    reply: MessageType[ReplyT]
+    replies: Callable[[QueryT, Mapping[str, str]], AsyncGenerator[ReplyT, None]]
+    """The answer, in one message or more, to a question with these headers."""
+    refusal: Callable[[RequestId, str], ReplyT]
+    """The reply that says why there is no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _QueuedQuery:
+    message: Msg
+    size: int
+    until: float
+    """When the asker stops waiting, by the loop's clock."""
+
+
+class _Queue:
+    """Queries that wait: by workspace, in turns."""
+
+    def __init__(self, bounds: QueryBounds) -> None:
+        self._bounds = bounds
+        self._waiting: dict[str, deque[_QueuedQuery]] = {}
+        """The next workspace first; each has one query at least."""
+        self._in_hand = Counter[str]()
+        self._count, self.bytes = 0, 0
+        """Number and bytes of all queries that wait."""
+        self._bytes_of = Counter[str]()
+        self._changed = asyncio.Event()
+
+    def put(self, workspace: str, query: _QueuedQuery) -> bool:
+        """Add a query and return True, or return False if there is no room.
+
+        A workspace has room for as many as are free then, and for one if any is free.
+        """
+        own, free = len(self._waiting.get(workspace, ())), self._bounds.waiting - self._count
+        own_bytes, free_bytes = self._bytes_of[workspace], self._bounds.waiting_bytes - self.bytes
+        if own >= free or (own and own_bytes >= free_bytes) or query.size > free_bytes:
+            return False
+        self._waiting.setdefault(workspace, deque()).append(query)
+        self._add(workspace, 1, query.size)
+        self._changed.set()
+        return True
+
+    def _add(self, workspace: str, count: int, size: int) -> None:
+        self._count += count
+        self.bytes += size
+        self._bytes_of[workspace] += size
+        if not self._bytes_of[workspace]:
+            del self._bytes_of[workspace]
+
+    @asynccontextmanager
+    async def next(self) -> AsyncIterator[_QueuedQuery]:
+        """The next query, which is in hand while the body runs."""
+        while (workspace := self._next_workspace()) is None:
+            self._changed.clear()
+            await self._changed.wait()
+        queries = self._waiting.pop(workspace)
+        query = queries.popleft()
+        if queries:
+            self._waiting[workspace] = queries
+        self._add(workspace, -1, -query.size)
+        self._in_hand[workspace] += 1
+        try:
+            yield query
+        finally:
+            self._in_hand[workspace] -= 1
+            if not self._in_hand[workspace]:
+                del self._in_hand[workspace]
+            self._changed.set()
+
+    def _next_workspace(self) -> str | None:
+        return next((each for each in self._waiting if self._in_hand[each] < _SHARE), None)
+
+
+class Intake(Generic[QueryT, ReplyT]):
+    """Replies to each query, if only with an error; drops a query whose client gave up."""
+
+    def __init__(
+        self, nc: Client, subjects: Subjects, kind: QueryKind[QueryT, ReplyT], bounds: QueryBounds
+    ) -> None:
+        self._nc = nc
+        self._subjects = subjects
+        self._kind = kind
+        self._bounds = bounds
+        self._queue = _Queue(bounds)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Answer questions for as long as the body runs; those that wait then are dropped."""
+        subject = self._subjects.join("rebaser", self._kind.name, "*", "*")
+        limit = self._bounds.waiting_bytes
+        async with (
+            subscribed(self._nc, subject, self._on_message, queue=QUEUE, pending_bytes=limit),
+            AsyncExitStack() as stack,
+        ):
+            for _ in range(CONCURRENCY):
+                await stack.enter_async_context(background(self._work()))
+            yield
+
+    async def _on_message(self, message: Msg) -> None:
+        with contained("question", subject=message.subject):
+            headers = message.headers or {}
+            size = len(message.data) + sum(len(n) + len(v) for n, v in headers.items())
+            patience = parse_seconds(headers, REPLY_TIMEOUT, DEFAULT_REPLY_TIMEOUT)
+            until = asyncio.get_running_loop().time() + patience
+            workspace = message.subject.split(".")[-2]
+            if not self._queue.put(workspace, _QueuedQuery(message, size, until)):
+                metrics.QUESTIONS.labels("busy").inc()
+                await self._reply_sender(message).busy(self._refusal(message, _BUSY))
+
+    async def _work(self) -> Never:
+        loop = asyncio.get_running_loop()
+        while True:
+            async with self._queue.next() as queued:
+                if queued.until < loop.time():
+                    metrics.QUESTIONS.labels("stale").inc()
+                    continue
+                with contained("question", subject=queued.message.subject):
+                    await self._answer(queued.message)
+
+    async def _answer(self, message: Msg) -> None:
+        reply_sender, result = self._reply_sender(message), "refused"
+        try:
+            query = await self._read(message)
+            async with aclosing(self._kind.replies(query, message.headers or {})) as replies:
+                async for reply in replies:
+                    await reply_sender.send(reply)
+            result = "answered"
+        except (MessageError, UnknownSubject) as error:  # the client's mistake: not logged
+            await reply_sender.send(self._refusal(message, str(error)))
+        except (NatsUnreachable, Unavailable) as error:  # it passes, as an election does
+            log.warning("query put off", subject=message.subject[:200], error=str(error)[:500])
+            result = "busy"
+            await reply_sender.busy(self._refusal(message, str(error)))
+        except (RebaserError, JetStreamError, OSError) as error:
+            log.warning("query rejected", subject=message.subject[:200], error=str(error)[:500])
+            await reply_sender.send(self._refusal(message, str(error)))
+        except Exception as error:
+            what = f"the Rebaser failed to answer: {type(error).__name__}"
+            await reply_sender.send(self._refusal(message, what))
+            raise
+        finally:
+            metrics.QUESTIONS.labels(result).inc()
+
+    async def _read(self, message: Msg) -> QueryT:
+        """The question, which is about the change set that its subject names.
+
+        NATS permits a user the subject; no one has checked the body before.
+
+        Raises:
+            MessageError: it is none.
+            UnknownSubject: the subject names no change set.
+        """
+        change_set = self._subjects.parse_change_set(message.subject)
+        headers, decode = message.headers or {}, self._kind.query.decode
+        if len(message.data) < _LARGE_QUERY:
+            query = decode(headers, message.data)
+        else:
+            query = await compute_in_turn(
+                str(change_set.workspace_id), decode, headers, message.data
+            )
+        addressed: Query = query
+        about = ChangeSet(addressed.workspace_id, addressed.change_set_id)
+        if about != change_set:
+            raise MalformedMessage(f"the question is about {about}, its subject about {change_set}")
+        return query
+
+    def _reply_sender(self, message: Msg) -> ReplySender[ReplyT]:
+        return ReplySender(self._nc, self._subjects, message, self._kind.reply, self._kind.refusal)
+
+    def _refusal(self, message: Msg, why: str) -> ReplyT:
+        """Without a look at the body; the asker knows the question by the inbox."""
+        try:
+            query_id = RequestId.from_str(header(message.headers or {}, MESSAGE_ID) or "")
+        except ValueError:
+            query_id = _NO_ID
+        return self._kind.refusal(query_id, why[:1_000])
+
 
 DEFAULT: Final = QueryBounds()
 

@@ -22,8 +22,8 @@ from rebaser_server.processor.context import (
     never_stopped,
 )
 from rebaser_server.processor.outcomes import Notifier, OutcomeLookup
-from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.query_service import QueryService
+from rebaser_server.queries.values import QueryBounds
 from rebaser_server.runtime.tasks import Permits
 from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry.work_stats import WorkStats

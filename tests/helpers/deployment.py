@@ -29,9 +29,9 @@ from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine, open_checkpoints
 from rebaser_server.processor.outcomes import OutcomeLookup
-from rebaser_server.queries.bounds import QueryBounds
-from rebaser_server.queries.cached_state import open_state_loader
 from rebaser_server.queries.query_service import DEFAULT, QueryService
+from rebaser_server.queries.state_cache import open_state_loader
+from rebaser_server.queries.values import QueryBounds
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from rebaser_server.values.graph import Graph

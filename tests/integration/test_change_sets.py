@@ -17,7 +17,7 @@ from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership import acquire_ownership
 from rebaser_server.processor.run import initial_control
-from rebaser_server.queries.diff import diff
+from rebaser_server.queries.comparisons import diff
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, deployed, new_change_sets
 from tests.helpers.eventually import eventually

@@ -13,8 +13,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import DifferenceQuery, DifferenceQueryV1, DifferenceReplyV1
 from rebaser_core.versioning import MessageType
 from rebaser_server.commands import change_sets
-from rebaser_server.queries.diff import diff
-from rebaser_server.queries.revert import plan_revert
+from rebaser_server.queries.comparisons import diff, plan_revert
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment

@@ -7,7 +7,7 @@ import sys
 
 from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.queries.diff import diff
+from rebaser_server.queries.comparisons import diff
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 from tests.helpers.paths import ROOT

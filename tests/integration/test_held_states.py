@@ -17,7 +17,7 @@ from rebaser_server.graph_application.content import graph_of
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.processor.ownership import HeldStates, acquire_ownership
 from rebaser_server.queries.query_service import QueryService
-from rebaser_server.queries.value_service import FEW, prepare_find
+from rebaser_server.queries.values import FEW, prepare_find
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

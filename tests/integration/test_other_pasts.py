@@ -6,7 +6,7 @@ from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.streams import stream_configs
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.queries.cached_state import CachedState
+from rebaser_server.queries.state_cache import CachedState
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets

@@ -21,7 +21,7 @@ from rebaser_core.queries import ValuesQuery, ValuesQueryV2, ValuesReply
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.queries.bounds import QueryBounds
+from rebaser_server.queries.values import QueryBounds
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

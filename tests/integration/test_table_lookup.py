@@ -10,9 +10,8 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import ValuesQueryV2, ValuesReplyV3
 from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.graph_application.state_machine import checkpoints_of
-from rebaser_server.queries.bounds import QueryBounds
 from rebaser_server.queries.query_service import QueryService
-from rebaser_server.queries.selection import TooManyValues
+from rebaser_server.queries.values import QueryBounds, TooManyValues
 from tests.helpers.batches import Batch, new_id, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 

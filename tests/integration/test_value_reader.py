@@ -23,9 +23,9 @@ from rebaser_core.queries import (
     ValuesReplyV2,
 )
 from rebaser_core.versioning import MESSAGE_VERSION, REPLY_VERSION, MessageType, downgrade_to
-from rebaser_server.queries import selection
-from rebaser_server.queries.bounds import QueryBounds
-from rebaser_server.queries.intake import QUEUE, Intake, QueryKind
+from rebaser_server.queries import values as selection
+from rebaser_server.queries.query_service import QUEUE, Intake, QueryKind
+from rebaser_server.queries.values import QueryBounds
 from tests.helpers.batches import Batch, ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.command_line import Commands

@@ -24,7 +24,7 @@ FORBIDDEN: Final = [
     ("spark", "rebaser_server.commit_log.state", "pyspark"),
     ("spark", "rebaser_server.values.graph", "pyspark"),
     ("spark", "rebaser_server.compute.plan", "py4j"),
-    ("delta", "rebaser_server.queries.selection", "deltalake"),
+    ("delta", "rebaser_server.queries.values", "deltalake"),
     ("delta", "rebaser_server.compute.executors", "deltalake"),
     ("cli", "rebaser_server.commands.queue", "pyarrow"),
     ("cli", "rebaser_server.commands.support.deployment", "rebaser_server.files"),

@@ -14,7 +14,7 @@ from rebaser_core.jetstream import connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.queries.cached_state import CachedState, open_state_loader
+from rebaser_server.queries.state_cache import CachedState, open_state_loader
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings

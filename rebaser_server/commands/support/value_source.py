@@ -103,7 +103,7 @@ async def read_difference(
     """
 
     async def from_store(loader: "StateLoader") -> "BranchDifference":
-        from rebaser_server.queries.diff import diff
+        from rebaser_server.queries.comparisons import diff
 
         return await diff(loader, computed=computed)
 
@@ -124,7 +124,7 @@ async def read_revert_plan(
     """
 
     async def from_store(loader: "StateLoader") -> "RevertPlan":
-        from rebaser_server.queries.revert import plan_revert
+        from rebaser_server.queries.comparisons import plan_revert
 
         return await plan_revert(loader, commit, force=force)
 

@@ -5,7 +5,7 @@ import io
 
 from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_server.ops.difference_text import MAX_TEXT, effects_csv, plain_difference, result_text
-from rebaser_server.queries.diff import Diff
+from rebaser_server.queries.comparisons import Diff
 from rebaser_server.values.graph import Graph
 
 ONE, TWO, THREE = (str(number).rjust(26, "0") for number in (1, 2, 3))

@@ -13,7 +13,7 @@ from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import decode_result
 from rebaser_server.graph_application.commands import digest, head_request_id
-from rebaser_server.queries.diff import Effects, changes_in, effects
+from rebaser_server.queries.comparisons import Effects, changes_in, effects
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid

@@ -7,7 +7,7 @@ import pytest
 from pyarrow.parquet import ParquetFile
 
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveValue, SetValue
-from rebaser_server.queries.value_rows import row_of, row_of_stored
+from rebaser_server.queries.values import row_of, row_of_stored
 from rebaser_server.store.checkpoints import Checkpoints, take_changes, vacuum
 from rebaser_server.store.compaction import drop_superseded
 from rebaser_server.store.stored_values import OpenTables, StoredValues, find_values

@@ -11,7 +11,7 @@ from rebaser_client.plan import build_plan, new_value_id
 from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
 from rebaser_core.table_updates import TableUpdates
 from rebaser_core.updates import PutValue
-from rebaser_server.queries.value_rows import function_rows, row_of
+from rebaser_server.queries.values import function_rows, row_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 

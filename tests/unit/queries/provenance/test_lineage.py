@@ -1,8 +1,8 @@
 """What a value is computed from: the shortest ways, and the failures behind it."""
 
 from rebaser_core.updates import PutFunc, PutValue, SetComputed
-from rebaser_server.queries.provenance import lineage
-from rebaser_server.queries.provenance.lineage import Lineage
+from rebaser_server.queries import provenance
+from rebaser_server.queries.provenance import Lineage
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import ulid
@@ -42,7 +42,7 @@ def test_ways_are_the_shortest_and_go_by_names_or_ids() -> None:
 
 
 def test_what_is_beyond_a_bound_is_left_out(monkeypatch) -> None:
-    monkeypatch.setattr(lineage, "MAX_VALUES", 3)
+    monkeypatch.setattr(provenance, "MAX_VALUES", 3)
 
     known = Lineage(example(), END)
 

@@ -8,7 +8,7 @@ import pytest
 from rebaser_core.commits import ControlState, DvuClaim
 from rebaser_core.ids import RequestId
 from rebaser_core.queries import DueUpdate
-from rebaser_server.queries.provenance.pending_update import due_update, failed_inputs, time_of
+from rebaser_server.queries.provenance import due_update, failed_inputs, time_of
 
 COMMIT_ID = RequestId.from_timestamp(1_800_000_000.0)
 CLAIM = DvuClaim(id=RequestId(), covers=8)

@@ -1,0 +1,485 @@
+"""Answer what applying a branch, or undoing a commit, would change; nothing is changed.
+
+The difference of a branch to head: what applying the branch would change.
+
+Revert a commit: the batch that undoes its changes, except those that a later commit changed.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebaser_client.reader import BranchDifference, RevertPlan
+from rebaser_core.codecs import json_equal
+from rebaser_core.commits import CommitV1, RequestOutcome
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.queries import (
+    ChangedDefinition,
+    ComputedDifference,
+    DifferenceQueryV1,
+    DifferenceReplyV2,
+    RevertQueryV1,
+    RevertReplyV1,
+)
+from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
+from rebaser_core.versioning import WireModel, accepted_version
+from rebaser_server.commit_log.state import Batch
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.compute.affected import closure
+from rebaser_server.graph_application.commands import digest, head_changes_since
+from rebaser_server.graph_application.content import content_of, graph_of
+from rebaser_server.queries.state_cache import OpenLoader
+from rebaser_server.queries.values import TooManyValues
+from rebaser_server.runtime.tasks import compute_in_turn
+from rebaser_server.values.edits import (
+    Definition,
+    DefinitionView,
+    Edits,
+    difference,
+    func_definition,
+    same_value,
+    value_definition,
+)
+from rebaser_server.values.graph import Graph, Value
+from rebaser_server.values.merge import merge
+
+
+class NotABranch(RebaserError):
+    """The change set has no head to differ from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff(BranchDifference):
+    """What applying the branch would do."""
+
+    graph: Graph
+    """The branch's, after the merge: results that follow from it are not computed yet."""
+
+
+class Effects(NamedTuple):
+    """Effects of applying a branch on computed values."""
+
+    differing: list[ComputedDifference]
+    """Values that come out otherwise than they are in head."""
+    unknown: list[str]
+    """Ids of values of which that is not known yet."""
+
+
+async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
+    """Compare the branch, after a merge of all of head's changes, with head. Changes neither.
+
+    With `computed`, also compare what comes out, as of one commit of each: that reads both whole.
+
+    Raises:
+        NotABranch: it is no branch, or no Rebaser has taken it up yet.
+        NotRetained, HistoryInconsistent: as `StateLoader.load`.
+    """
+    workspace = str(loader.change_set.workspace_id)
+    loaded = await loader.load()
+    state = loaded.state
+    branch, content = state.control.branch, content_of(state)
+    graph, edits = content.graph, content.edits
+    if branch is None or edits is None:
+        raise NotABranch(f"{loader.change_set} is no branch, or not taken up yet")
+    head = await loader.sibling(branch.head).load() if computed else None
+    placed_branch = branch.model_copy(update={"cursor": content.cursor(state.control)})
+    changes, _, behind = await head_changes_since(loader, state, placed_branch, head)
+    merge_result = await compute_in_turn(workspace, merge, graph, edits, changes)
+    merged = Batch(merge_result.updates, head_side=merge_result.theirs)
+    await compute_in_turn(workspace, content.apply_now, state.control.last_sequence + 1, merged)
+    difference = await compute_in_turn(workspace, edits.difference, graph)
+    changed = await compute_in_turn(workspace, changes_in, graph, edits)
+    its_digest = await compute_in_turn(workspace, digest, difference, edits.head_view(graph))
+    found = None
+    if head is not None:
+        found = await compute_in_turn(workspace, effects, graph, graph_of(head.state), difference)
+    return Diff(
+        commit=state.commit,
+        digest=its_digest,
+        updates=difference,
+        changes=changed,
+        computed=found and found.differing,
+        behind=behind,
+        uncomputed=None if found is None else len(found.unknown),
+        graph=graph,
+    )
+
+
+def changes_in(graph: Graph, edits: Edits) -> list[ChangedDefinition]:
+    """List the values and functions that the branch edited and that differ from head."""
+    changes = []
+    for func_id, func_edit in edits.funcs.items():
+        branch_func, head_func = func_definition(graph, func_id), edits.their_funcs[func_id]
+        if branch_func != head_func:
+            name = next(f.name for f in (branch_func, head_func, func_edit.base) if f)
+            both = func_edit.base != head_func
+            changes.append(
+                ChangedDefinition.model_construct(
+                    id=func_id,
+                    name=name,
+                    what="function",
+                    head=_func(head_func),
+                    branch=_func(branch_func),
+                    base=_func(func_edit.base),
+                    both=both,
+                )
+            )
+    for value_id, edit in edits.values.items():
+        branch_value, head_value = value_definition(graph, value_id), edits.theirs[value_id]
+        both = not same_value(edit.base, head_value)
+        if same_value(branch_value, head_value):
+            continue
+        what = _what(head_value, branch_value)
+        known = branch_value or head_value
+        changes.append(
+            ChangedDefinition.model_construct(
+                id=value_id,
+                name=known.name if known else None,
+                what=what,
+                head=_side(head_value, what),
+                branch=_side(branch_value, what),
+                base=_side(edit.base, what),
+                both=both,
+            )
+        )
+    return changes
+
+
+def _what(head: PutValue | None, branch: PutValue | None) -> str:
+    if head is None or branch is None:
+        return "added" if head is None else "removed"
+    if head.func_id != branch.func_id:
+        return "definition"
+    if (head.inputs or {}) != (branch.inputs or {}):
+        return "inputs" if head.name == branch.name else "definition"
+    if head.name != branch.name:
+        return "name" if json_equal(head.value, branch.value) else "definition"
+    return "value"
+
+
+def _side(put: PutValue | None, what: str) -> Any:
+    """As much of a definition as tells the difference."""
+    if put is None:
+        return None
+    if what == "value" or (what in ("added", "removed") and put.func_id is None):
+        return put.value
+    if what == "inputs":
+        return put.inputs or {}
+    return put.name if what == "name" else put.to_wire()["putValue"]
+
+
+def _func(put: PutFunc | None) -> Any:
+    return None if put is None else {"runtime": put.runtime, "code": put.code}
+
+
+def effects(branch: Graph, head: Graph, difference: Iterable[AnyUpdate]) -> Effects:
+    """Compare the results of a branch, which has merged all of head, with those of head.
+
+    Only values that the difference reaches can differ once both are computed; what head alone
+    has changed comes out the same in both. Of a value that either has still to compute, nothing is
+    known. The roots of the branch's graph are others afterwards.
+    """
+    branch_waits, head_waits = _to_compute(branch), _to_compute(head)
+    found = Effects([], [])
+    for value_id in _reached(branch, head, difference):
+        before, after = head.values.get(value_id), branch.values.get(value_id)
+        waiting, known = False, []
+        for value, waits in ((before, head_waits), (after, branch_waits)):
+            if value is not None and value.func_id is not None:
+                waiting |= bool(waits[value.index])
+                known.append(value)
+        if not known:
+            continue
+        if waiting:
+            found.unknown.append(value_id)
+        elif _result(before) != _result(after):
+            found.differing.append(
+                ComputedDifference.model_construct(
+                    id=value_id,
+                    name=known[-1].name,
+                    head=None if before is None else before.value,
+                    branch=None if after is None else after.value,
+                    head_status=None if before is None else before.status.value,
+                    branch_status=None if after is None else after.status.value,
+                )
+            )
+    return found
+
+
+def _result(value: Value | None) -> tuple[str, str] | None:
+    return None if value is None else (value.status.value, value.text)
+
+
+def _to_compute(graph: Graph) -> NDArray[np.bool_]:
+    """Flags by index: whether the next update may compute the value."""
+    waiting = np.zeros(len(graph.columns), np.bool_)
+    waiting[_affected(graph)] = True
+    return waiting
+
+
+def _affected(graph: Graph) -> NDArray[np.int32]:
+    affected = closure(graph)
+    affected.release(graph)
+    return affected.indices
+
+
+def _reached(branch: Graph, head: Graph, difference: Iterable[AnyUpdate]) -> Iterable[str]:
+    """Ids of what the updates name, and of what is computed from it in the branch."""
+    named: dict[str, None] = {}
+    for update in difference:
+        if isinstance(update, PutFunc | RemoveFunc):
+            named.update(dict.fromkeys(sorted(branch.users_of(update.func_id))))
+            continue
+        named[update.value_id] = None
+        if isinstance(update, RemoveValue) and update.value_id in head.values:
+            named.update(dict.fromkeys(sorted(head.values[update.value_id].dependents)))
+    last = max(branch.roots.values(), default=0)
+    branch.clear_roots(last)
+    for value_id in named:
+        if value_id in branch.values:
+            branch.mark_root(branch.values[value_id], last + 1)
+    reached = [branch.id_at(index) for index in np.sort(_affected(branch)).tolist()]
+    return dict.fromkeys([*reached, *named])
+
+
+class NotRevertible(RebaserError):
+    """The commit changed no definition: there is nothing to revert."""
+
+
+class DefinitionSnapshot(NamedTuple):
+    """Definitions of some values and functions at one moment."""
+
+    values: dict[str, Definition]
+    funcs: dict[str, PutFunc | None]
+
+    @classmethod
+    def of(cls, graph: Graph, values: set[str], funcs: set[str]) -> "DefinitionSnapshot":
+        return cls(
+            {value_id: value_definition(graph, value_id) for value_id in values},
+            {func_id: func_definition(graph, func_id) for func_id in funcs},
+        )
+
+    def view(self) -> DefinitionView:
+        return DefinitionView(self.values.get, self.funcs.get)
+
+
+async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) -> RevertPlan:
+    """Return the inverse of `commit`, from the states before and after it.
+
+    A field that a later commit changed again stays: a value that was renamed since gets its
+    old inputs, not its old name. With `force` such a field is reverted, too. This call
+    changes nothing: enqueue the batch like any other.
+
+    Raises:
+        NotRetained: the log does not go back so far.
+        NotRevertible: there is no such commit, or it changed no definition.
+    """
+    entry = await loader.log.entry(commit)
+    if entry is not None:
+        loaded = await loader.load(entry.previous)
+    else:
+        await loader.load(commit)  # raises if the log does not go back so far
+        raise NotRevertible(f"{loader.change_set}: {commit} is no commit of this change set")
+    performed = await _updates_of(loader, entry, commit)
+    graph, workspace = graph_of(loaded.state), str(loader.change_set.workspace_id)
+    ids = await compute_in_turn(workspace, touched_ids, graph, performed)
+    before = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
+    await loader.catch_up(loaded, commit)
+    after = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
+    last, _ = await loader.log.last()
+    await loader.catch_up(loaded, last)
+    now = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
+    updates, skipped = await compute_in_turn(workspace, invert, before, after, now, force=force)
+    return RevertPlan(commit, last, updates, skipped)
+
+
+def invert(
+    before: DefinitionSnapshot,
+    after: DefinitionSnapshot,
+    now: DefinitionSnapshot,
+    *,
+    force: bool = False,
+) -> tuple[list[AnyUpdate], list[str]]:
+    """Return the batch that turns `now` into `before`; `skipped` names what stays."""
+    skipped: list[str] = []
+    wanted = DefinitionSnapshot(
+        {i: _revert_value(i, before, after, now, skipped, force=force) for i in sorted(now.values)},
+        {
+            i: _revert_function(i, before, after, now, skipped, force=force)
+            for i in sorted(now.funcs)
+        },
+    )
+    return difference(now.view(), wanted.view(), now.values.keys(), now.funcs.keys()), skipped
+
+
+async def _updates_of(loader: StateLoader, entry: CommitV1, commit: int) -> Sequence[AnyUpdate]:
+    handled = entry.handled
+    if handled is None or handled.outcome is not RequestOutcome.APPLIED or handled.updates is None:
+        raise NotRevertible(f"{loader.change_set}: commit {commit} applied no batch")
+    if handled.covers is not None:
+        raise NotRevertible(
+            f"{loader.change_set}: commit {commit} holds what was computed; "
+            "revert what it was computed from"
+        )
+    return (await loader.batches.fetch(handled.updates, handled.id)).updates
+
+
+def touched_ids(graph: Graph, updates: Sequence[AnyUpdate]) -> tuple[set[str], set[str]]:
+    """The values and functions that the batch may have changed in `graph`."""
+    values, funcs = set(), set()
+    for update in updates:
+        if isinstance(update, PutFunc | RemoveFunc):
+            funcs.add(update.func_id)
+            continue
+        values.add(update.value_id)
+        if isinstance(update, RemoveValue) and update.value_id in graph.values:
+            values |= graph.values[update.value_id].dependents
+    return values, funcs
+
+
+def _revert_value(
+    value_id: str,
+    before: DefinitionSnapshot,
+    after: DefinitionSnapshot,
+    now: DefinitionSnapshot,
+    skipped: list[str],
+    *,
+    force: bool,
+) -> Definition:
+    """What the value shall be."""
+    old, new, is_now = (known.values[value_id] for known in (before, after, now))
+    if same_value(old, new) or same_value(old, is_now):
+        return is_now
+    if force or same_value(new, is_now):
+        return old
+    if old is not None and new is not None and is_now is not None:
+        fields = _FIELDS if old.func_id == new.func_id == is_now.func_id else ("name",)
+        changed = [
+            name
+            for name in fields
+            if not _same_field(name, old, new) and not _same_field(name, old, is_now)
+        ]
+        reverted = {n: getattr(old, n) for n in changed if _same_field(n, new, is_now)}
+        if len(reverted) < len(changed) or fields is not _FIELDS:
+            skipped.append(value_id)
+        return is_now.model_copy(update=reverted)
+    skipped.append(value_id)
+    return is_now
+
+
+_FIELDS = ("name", "value", "inputs")
+
+
+def _same_field(name: str, one: PutValue, other: PutValue) -> bool:
+    if name == "inputs":
+        return (one.inputs or {}) == (other.inputs or {})
+    return json_equal(getattr(one, name), getattr(other, name))
+
+
+def _revert_function(
+    func_id: str,
+    before: DefinitionSnapshot,
+    after: DefinitionSnapshot,
+    now: DefinitionSnapshot,
+    skipped: list[str],
+    *,
+    force: bool,
+) -> PutFunc | None:
+    old, new, is_now = (known.funcs[func_id] for known in (before, after, now))
+    if old in (new, is_now):
+        return is_now
+    if force or new == is_now:
+        return old
+    skipped.append(func_id)
+    return is_now
+
+
+class ComparisonService:
+    """Loads whole change sets to compare them: for one question at a time."""
+
+    def __init__(self, open_loader: OpenLoader, max_bytes: int) -> None:
+        """`max_bytes`: octets of an answer, more or less."""
+        self._open_loader = open_loader
+        self._max_bytes = max_bytes
+        self._comparing = asyncio.Lock()
+
+    async def diff(self, change_set: ChangeSet, *, computed: bool) -> Diff:
+        """As `diff.diff`."""
+        async with self._comparing:
+            return await diff(self._open_loader(change_set), computed=computed)
+
+    async def difference(
+        self, query: DifferenceQueryV1, headers: Mapping[str, str]
+    ) -> AsyncGenerator[DifferenceReplyV2, None]:
+        """The one reply to a query; an asker of version 1 learns only what is known.
+
+        Raises:
+            NotABranch: there is no head to compare with.
+            NotRetained, HistoryInconsistent: as `StateLoader.load`.
+            TooManyValues: the difference is too large for a reply.
+        """
+        change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        found = await self.diff(change_set, computed=query.computed)
+        parts = chain(found.updates, found.changes, found.computed or ())
+        await compute_in_turn(str(query.workspace_id), self._require_few_octets, parts)
+        computed, is_old = found.computed, accepted_version(headers) < DifferenceReplyV2.VERSION
+        if computed is not None and is_old:
+            no_status = {"head_status": None, "branch_status": None}
+            computed = [each.model_copy(update=no_status) for each in computed]
+        yield DifferenceReplyV2.model_construct(
+            id=query.id,
+            commit=found.commit,
+            digest=found.digest,
+            updates=found.updates,
+            changes=found.changes,
+            computed=computed,
+            error=None,
+            behind=None if is_old else found.behind,
+            uncomputed=None if is_old else found.uncomputed,
+        )
+
+    async def revert(
+        self, query: RevertQueryV1, _: Mapping[str, str]
+    ) -> AsyncGenerator[RevertReplyV1, None]:
+        """The one reply to a query.
+
+        Raises:
+            NotRetained: the log does not go back so far.
+            NotRevertible: there is no such commit, or it changed no definition.
+            TooManyValues: the batch is too large for a reply.
+        """
+        change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        async with self._comparing:
+            loader = self._open_loader(change_set)
+            plan = await plan_revert(loader, query.commit, force=query.force)
+        await compute_in_turn(str(query.workspace_id), self._require_few_octets, plan.updates)
+        yield RevertReplyV1.model_construct(
+            id=query.id, now=plan.now, updates=plan.updates, skipped=plan.skipped, error=None
+        )
+
+    def _require_few_octets(self, parts: Iterable[WireModel]) -> None:
+        octets = 0
+        for part in parts:
+            octets += len(json.dumps(part.to_wire()))
+            if octets > self._max_bytes:
+                raise TooManyValues(
+                    f"more than {self._max_bytes:,} octets, too many for one answer: read the "
+                    "change set where its store is seen"
+                )
+
+
+def no_difference(query_id: RequestId, why: str) -> DifferenceReplyV2:
+    """The reply that says why there is no answer."""
+    return DifferenceReplyV2(id=query_id, commit=0, error=why)
+
+
+def no_revert(query_id: RequestId, why: str) -> RevertReplyV1:
+    """The reply that says why there is no answer."""
+    return RevertReplyV1(id=query_id, now=0, error=why)

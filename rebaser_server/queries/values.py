@@ -1,0 +1,462 @@
+"""Answer which values or functions a change set has, as of one commit, from log and store.
+
+Which values a question means: those it names, and so many levels around them.
+
+Rows of the answer to a question about values, copied from where the values are.
+
+Look a few values of a large change set up in its table, where that says what they are now.
+
+How much memory and how many places queries may take of a process.
+"""
+
+import asyncio
+import json
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from rebaser_core.commits import CommitV1
+from rebaser_core.errors import MalformedMessage, NewerVersion, RebaserError
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.queries import FunctionSnapshot, ValueSnapshot, ValuesQueryV2, ValuesReplyV3
+from rebaser_core.updates import Inputs
+from rebaser_core.versioning import REPLY_VERSION, accepted_version
+from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
+from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.state_machine import checkpoints_of
+from rebaser_server.processor.ownership import HeldStates
+from rebaser_server.queries.state_cache import OpenLoader, StateCache
+from rebaser_server.runtime.tasks import compute_in_turn
+from rebaser_server.store.stored_values import OpenTables, StoredValue, StoredValues, find_values
+from rebaser_server.values.canonical_json import loads
+from rebaser_server.values.columns import Func, ids_in
+from rebaser_server.values.graph import Graph, GraphSnapshot, ReadableGraph, ValuesById
+
+MAX_VALUES: Final = 100_000
+"""Values in one answer: more than that are read from the store."""
+
+
+class TooManyValues(RebaserError):
+    """The question means more values than an answer takes."""
+
+
+class NamedValues(NamedTuple):
+    """Ids of values that a question names, and names that there are not."""
+
+    ids: list[str]
+    missing: list[str]
+
+
+def named_values(graph: Graph, which: Sequence[str]) -> NamedValues:
+    """The values of these names or ids, each once."""
+    ids: dict[str, None] = {}
+    missing = []
+    for name in which:
+        value_id = name if name in graph.values else graph.names.get(name)
+        if value_id is None:
+            missing.append(name)
+        else:
+            ids[value_id] = None
+    return NamedValues(list(ids), missing)
+
+
+def select(graph: ReadableGraph, query: ValuesQueryV2, named: Sequence[str]) -> list[str]:
+    """Ids of the values that `query`, which names some, means: these first, then by levels.
+
+    Raises:
+        TooManyValues: more than `MAX_VALUES`.
+    """
+    values = ValuesById(graph)
+    if not query.which:
+        return _require_few(list(islice(values, MAX_VALUES + 1)))
+    around = _levels(named, query.inputs, lambda i: values[i].input_ids())
+    around += _levels(named, query.dependents, lambda i: sorted(values[i].dependents))
+    return _require_few(list(dict.fromkeys([*named, *around])))
+
+
+def _levels(
+    start: Sequence[str], levels: int, next_ids: Callable[[str], Iterable[str]]
+) -> list[str]:
+    seen = dict.fromkeys(start)
+    level: Collection[str] = start
+    for _ in range(levels):
+        level = {i: None for value_id in level for i in next_ids(value_id) if i not in seen}
+        if not level:
+            break
+        seen |= dict.fromkeys(level)
+        _require_few(list(seen))
+    return list(seen)
+
+
+def _require_few(ids: list[str]) -> list[str]:
+    if len(ids) > MAX_VALUES:
+        raise TooManyValues(
+            f"more than {MAX_VALUES:,} values, too many for messages: read the change set's table"
+        )
+    return ids
+
+
+_ROW: Final = 100
+"""Octets of a row beside its texts and inputs, more or less."""
+_ID: Final = 30
+
+
+class ValueRow(NamedTuple):
+    """A value's row of a reply."""
+
+    id: str
+    text: str
+    status: str
+    name: str | None
+    message: str | None
+    func_id: str | None
+    inputs: Inputs | None
+    octets: int
+
+    def read(self) -> ValueSnapshot:
+        return ValueSnapshot.model_construct(
+            id=self.id,
+            value=loads(self.text),
+            status=self.status,
+            name=self.name,
+            message=self.message,
+            func_id=self.func_id,
+            inputs=self.inputs,
+        )
+
+
+class FunctionRow(NamedTuple):
+    """A function's row of a reply."""
+
+    function: FunctionSnapshot
+    octets: int
+
+    def read(self) -> FunctionSnapshot:
+        return self.function
+
+
+Row: TypeAlias = ValueRow | FunctionRow
+RowT = TypeVar("RowT", ValueRow, FunctionRow)
+
+
+class ValuesFound(NamedTuple):
+    """All that answers a question, as of one commit."""
+
+    commit: int
+    due: bool | None
+    rows: Sequence[Row]
+    missing: list[str]
+
+
+def row_of(graph: ReadableGraph, value_id: str) -> ValueRow:
+    """The row of a value of a graph, which may change afterwards."""
+    value = ValuesById(graph)[value_id]
+    text, name, message = value.text, value.name, value.message
+    return ValueRow(
+        value.id,
+        text,
+        value.status.value,
+        name,
+        message,
+        value.func_id,
+        value.inputs or None,
+        _octets(len(value.input_ids()), text, name, message),
+    )
+
+
+def row_of_stored(value: StoredValue) -> ValueRow:
+    """The row of a value of a table."""
+    inputs = json.loads(value.inputs or "{}") or None
+    return ValueRow(
+        value.id,
+        value.value,
+        value.status,
+        value.name,
+        value.message,
+        value.func_id,
+        inputs,
+        _octets(len(ids_in(inputs or {})), value.value, value.name, value.message),
+    )
+
+
+def function_rows(graph: Graph, which: Sequence[str]) -> tuple[Iterator[FunctionRow], list[str]]:
+    """The functions of these names or ids, or all; and what of `which` there is none of."""
+    wanted = set(which)
+    found = [
+        func
+        for func in graph.funcs.values()
+        if not wanted or func.id in wanted or func.name in wanted
+    ]
+    known = {func.id for func in found} | {func.name for func in found}
+    rows = (_function_row(func, graph.user_count(func.id)) for func in found)
+    return rows, [name for name in which if name not in known]
+
+
+def _function_row(func: Func, users: int) -> FunctionRow:
+    return FunctionRow(
+        FunctionSnapshot(
+            id=func.id, name=func.name, runtime=func.runtime, code=func.code, users=users
+        ),
+        _octets(0, func.name, func.code),
+    )
+
+
+def within(rows: Iterable[RowT], max_bytes: int) -> Iterator[RowT]:
+    """Yield the rows; raise `TooManyValues` once they have more octets."""
+    octets = 0
+    for row in rows:
+        octets += row.octets
+        if octets > max_bytes:
+            raise TooManyValues(
+                f"more than {max_bytes:,} octets of values, too many for one answer: ask for fewer "
+                "values at a time, or read the change set's table"
+            )
+        yield row
+
+
+def _octets(inputs: int, *texts: str | None) -> int:
+    return _ROW + _ID * inputs + sum(_size(text) for text in texts if text)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+class TableLookup:
+    """Answers as of the last commit, or not at all: then the change set has to be loaded."""
+
+    def __init__(self, open_loader: Callable[[ChangeSet], StateLoader], min_rows: int) -> None:
+        """`min_rows`: of tables that are worth it."""
+        self._open_loader = open_loader
+        self._min_rows = min_rows
+        self._tables = OpenTables()
+        self._turn = asyncio.Lock()
+        """One question at a time: each takes memory, and open tables are not shared by threads."""
+
+    async def find(
+        self, change_set: ChangeSet, which: Sequence[str], max_bytes: int
+    ) -> ValuesFound | None:
+        """The values of these ids or names; None: the table does not say.
+
+        None, too, if log or table cannot be read: the caller loads them, which raises the error.
+
+        Raises:
+            TooManyValues: the rows have more than `max_bytes` octets.
+        """
+        loader = self._open_loader(change_set)
+        checkpoints = checkpoints_of(loader)
+        try:
+            async with self._turn:
+                stored = await asyncio.to_thread(
+                    find_values, self._tables, checkpoints, change_set, which, self._min_rows
+                )
+            if stored is None:
+                return None
+            sequence, last = await loader.log.last()  # afterwards: it is not behind the table then
+            if last is None or not await _is_latest(loader, stored, sequence, last):
+                return None
+        except (HistoryInconsistent, NeedsNewerVersion, NewerVersion, LookupError, OSError):
+            return None
+        values = {
+            stored.values[name].id: stored.values[name] for name in which if name in stored.values
+        }
+        return ValuesFound(
+            sequence,
+            last.control.dvu_due,
+            list(within(map(row_of_stored, values.values()), max_bytes)),
+            [name for name in which if name not in stored.values],
+        )
+
+
+async def _is_latest(
+    loader: StateLoader, stored: StoredValues, sequence: int, last: CommitV1
+) -> bool:
+    """Whether the table is of the log's past (S-6), and no commit since has changed a value."""
+    if stored.commit > sequence or last.control.deleted:
+        return False
+    entry = last if stored.commit == sequence else await loader.log.entry(stored.commit)
+    if entry is not None and stored.commit_id not in (None, str(entry.id)):
+        return False
+    if stored.commit == sequence:
+        return True
+    async for _, commit in loader.log.entries(stored.commit, sequence):
+        if commit.handled is not None and commit.handled.updates is not None:
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBounds:
+    """Of each process; `REBASER_QUERIES__…`."""
+
+    waiting: int = 1_000
+    """Queries of one kind that wait; clients of further ones get the reply to ask again."""
+    waiting_bytes: int = 16 * 1024 * 1024
+    """Their octets, headers included."""
+    answer_bytes: int = 64 * 1024 * 1024
+    """Octets of values in one reply; a reply with more is an error."""
+    kept_bytes: int = 512 * 1024 * 1024
+    """Memory of the change sets that are cached for the next query."""
+    loaded_rows: int = 500_000
+    """Rows of a table from which on a few values are read from it, not the change set loaded."""
+
+
+PART_BYTES: Final = 256 * 1024
+"""Octets of values in one reply, more or less; a value that is larger has one of its own."""
+
+FEW: Final = 1_000
+"""Values that are read without a snapshot of the graph."""
+
+_TELLS_FUNCTIONS: Final = 3
+"""The first version of the answer that has functions."""
+
+
+class ValueService:
+    """Answers from the state that this process holds for a run, if it holds one.
+
+    A few values of a large change set it reads from the table, if that says all. Otherwise it
+    keeps what was asked for lately, and brings it up to date for each question. The first
+    question about a change set costs its loading then, each later one what was committed since;
+    nothing is owned or changed.
+    """
+
+    def __init__(
+        self, open_loader: OpenLoader, bounds: QueryBounds, held: HeldStates | None = None
+    ) -> None:
+        self._open_loader = open_loader
+        self._tables = TableLookup(open_loader, bounds.loaded_rows)
+        self._held = held or HeldStates(ReleasedStates(0))
+        self._max_bytes = bounds.answer_bytes
+        self.cache = StateCache(open_loader, bounds.kept_bytes)
+        self._large = asyncio.Lock()
+        """A large value takes many times its octets while it is made: one at a time."""
+
+    async def replies(
+        self, query: ValuesQueryV2, headers: Mapping[str, str]
+    ) -> AsyncGenerator[ValuesReplyV3, None]:
+        """The answer in one reply or more; none holds much but that of one large value."""
+        version = accepted_version(headers)
+        if query.functions and version < _TELLS_FUNCTIONS:
+            raise MalformedMessage(
+                f"functions are in version {_TELLS_FUNCTIONS} of the answer: ask with the header "
+                f"{REPLY_VERSION}: {_TELLS_FUNCTIONS}"
+            )
+        found = await self._find(query)
+        due = found.due if version > 1 else None
+        workspace = str(query.workspace_id)
+        parts = await compute_in_turn(workspace, list, _parts(found.rows)) or [[]]
+        for number, part in enumerate(parts, 1):
+            large = sum(row.octets for row in part) > PART_BYTES
+            async with self._large if large else nullcontext():
+                read = await compute_in_turn(workspace, _read, part)
+                yield ValuesReplyV3(
+                    id=query.id,
+                    commit=found.commit,
+                    due=due,
+                    values=[each for each in read if isinstance(each, ValueSnapshot)],
+                    missing=found.missing if number == len(parts) else [],
+                    more=number < len(parts),
+                    functions=[each for each in read if isinstance(each, FunctionSnapshot)]
+                    if query.functions
+                    else None,
+                )
+
+    async def _find(self, query: ValuesQueryV2) -> ValuesFound:
+        change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        workspace = str(query.workspace_id)
+        look = partial(prepare_find, query, self._max_bytes)
+        find: Callable[[], ValuesFound] | None = None
+        if query.at is not None:
+            state = (await self._open_loader(change_set).load(query.at)).state
+            find = await compute_in_turn(workspace, look, state)
+        elif change_set in self._held:
+            end = await self._open_loader(change_set).log.end()
+            find = await self._held.read(change_set, end, look, is_quick=_names_few(query))
+        elif _names_few(query) and change_set not in self.cache:
+            found = await self._tables.find(change_set, query.which, self._max_bytes)
+            if found is not None:
+                return found
+        if find is None:
+            async with self.cache.state_of(change_set) as state:
+                find = await compute_in_turn(workspace, look, state)
+        return find() if _names_few(query) else await compute_in_turn(workspace, find)
+
+
+def refusal(query_id: RequestId, why: str) -> ValuesReplyV3:
+    """The reply that says why there is no answer."""
+    return ValuesReplyV3(id=query_id, commit=0, values=[], error=why)
+
+
+def _names_few(query: ValuesQueryV2) -> bool:
+    """Whether it means a few values, as is known without a look at the graph."""
+    around = query.inputs or query.dependents
+    return 0 < len(query.which) <= FEW and not around and not query.functions
+
+
+def prepare_find(query: ValuesQueryV2, max_bytes: int, state: State) -> Callable[[], ValuesFound]:
+    """Take from a state, for which others wait, what finding the values needs.
+
+    What it returns finds them; it raises `TooManyValues`.
+    """
+    graph = graph_of(state)
+    if query.functions:
+        rows, missing = function_rows(graph, query.which)
+        functions = list(within(rows, max_bytes))
+        return partial(_same, ValuesFound(state.commit, state.control.dvu_due, functions, missing))
+    named = named_values(graph, query.which)
+    is_small = _names_few(query) or len(graph.values) <= FEW
+    find = partial(
+        _find_values,
+        query,
+        max_bytes,
+        named,
+        graph if is_small else GraphSnapshot(graph),
+        ValuesFound(state.commit, state.control.dvu_due, [], named.missing),
+    )
+    return partial(_same, find()) if is_small else find
+
+
+def _same(found: ValuesFound) -> ValuesFound:
+    return found
+
+
+def _find_values(
+    query: ValuesQueryV2,
+    max_bytes: int,
+    named: NamedValues,
+    graph: ReadableGraph,
+    found: ValuesFound,
+) -> ValuesFound:
+    """Raise `TooManyValues` if the rows have more octets than a reply may have."""
+    rows = (row_of(graph, value_id) for value_id in select(graph, query, named.ids))
+    return found._replace(rows=list(within(rows, max_bytes)))
+
+
+def _read(rows: list[Row]) -> list[ValueSnapshot | FunctionSnapshot]:
+    return [row.read() for row in rows]
+
+
+def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    part: list[Row] = []
+    size = 0
+    for row in rows:
+        if part and size + row.octets > PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += row.octets
+    if part:
+        yield part
