@@ -66,7 +66,7 @@ def _add_number(parser: Parser, **options: Any) -> None:
 async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.output import show
     from rebaser_server.commands.support.addresses import add_addresses, address_headings
-    from rebaser_server.ops.actions.dead_letters import latest
+    from rebaser_server.ops.dead_letters import latest
 
     headings = {"sequence": "number", "at": "died at", **address_headings(ids=arguments.ids)}
     headings |= {"attempts": "attempts", "reason": "reason"}
@@ -78,7 +78,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
 
 @with_deployment
 async def _show(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.ops.actions.dead_letters import load
+    from rebaser_server.ops.dead_letters import load
 
     letter = await load(deployment.js, deployment.subjects, deployment.batches, arguments.sequence)
     content = {"headers": letter.headers, "asked": letter.content()}
@@ -87,7 +87,7 @@ async def _show(deployment: "Deployment", arguments: argparse.Namespace) -> None
 
 @with_deployment
 async def _replay(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.ops.actions.dead_letters import replay
+    from rebaser_server.ops.dead_letters import replay
 
     replayed = []
     for sequence in arguments.sequence:
@@ -103,7 +103,7 @@ async def _replay(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 @with_deployment
 async def _purge(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.ops.actions.dead_letters import check
+    from rebaser_server.ops.dead_letters import check
 
     js, stream = deployment.js, deployment.subjects.dead_letters_stream
     for sequence in arguments.sequence:

@@ -119,7 +119,7 @@ async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> in
     from rebaser_core.records import PauseScope
     from rebaser_server.cluster.pauses import PauseStore
     from rebaser_server.commands.support.addresses import change_set_of
-    from rebaser_server.ops.actions.answers import cancel_update
+    from rebaser_server.ops.answers import cancel_update
 
     change_set = await change_set_of(deployment, arguments)
     if arguments.pause:

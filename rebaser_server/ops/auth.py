@@ -1,18 +1,47 @@
-"""Access to the ops endpoint: by tokens with roles or, without any, from this machine only."""
+"""Access to the ops endpoint: by tokens with roles or, without any, from this machine only.
+
+Whether files were replaced or written.
+"""
 
 import hmac
 import ipaddress
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
 from aiohttp import web
 
 from rebaser_server.errors import OpsNotStarted
-from rebaser_server.ops.file_changes import FileChanges
 from rebaser_server.settings.settings import OpsSettings, Role
+
+
+class FileChanges:
+    """Compares files with what they were at the last call of `found`; reads none of them."""
+
+    def __init__(self, files: Sequence[Path | None]) -> None:
+        self._files = [file for file in files if file is not None]
+        self._states = self._look()
+
+    def found(self) -> bool:
+        """Whether one of the files has changed since the last call."""
+        before, self._states = self._states, self._look()
+        return self._states != before
+
+    def _look(self) -> list[tuple[int, ...]]:
+        """Inode, octets and time of the last change of each file; of a lost one, nothing."""
+        return [_state(file) for file in self._files]
+
+
+def _state(file: Path) -> tuple[int, ...]:
+    try:
+        state = file.stat()
+    except OSError:
+        return ()
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
 
 log: Final = structlog.get_logger()
 

@@ -1,28 +1,154 @@
-"""The HTTP endpoint: health and metrics for machines, settings and a live page for people."""
+"""The HTTP endpoint: health and metrics for machines, settings and a live page for people.
+
+The comments on a change set, and who looks at it, for its page.
+
+`/metrics`: the counters of `telemetry.metrics`, and gauges read at the scrape.
+
+The ops endpoint of a Rebaser, composed of its parts.
+"""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 import nats.errors
 import structlog
 from aiohttp import web
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from rebaser_client.registry import Registry
+from rebaser_client.requests import receiving_replies
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.slots import SlotPool
+from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.errors import OpsNotStarted
+from rebaser_server.ops.actions import ActionService
 from rebaser_server.ops.auth import Guard, tls_of
-from rebaser_server.ops.change_set_page import change_set_asked
-from rebaser_server.ops.cluster_status import Peers
-from rebaser_server.ops.context import OpsContext
-from rebaser_server.ops.discussion import Discussion
-from rebaser_server.ops.exposition import CONTENT_TYPE, exposition
-from rebaser_server.ops.health import Health
-from rebaser_server.ops.status import DeploymentStatus
+from rebaser_server.ops.pages import ChangeSetPage, NameCache, OperatorPage, change_set_asked
+from rebaser_server.ops.status import (
+    DeploymentStatus,
+    Health,
+    HealthMonitor,
+    Onlookers,
+    OpsContext,
+    Peers,
+    Queues,
+    QueueWatch,
+)
 from rebaser_server.ops.visitors import Bounds, Visitors
-from rebaser_server.settings.settings import OpsSettings, Settings
+from rebaser_server.processor.context import Services
+from rebaser_server.queries.query_service import QueryService
+from rebaser_server.runtime.tasks import Shutdown, background
+from rebaser_server.settings.settings import OpsSettings, Settings, redact_url
+from rebaser_server.telemetry.work_stats import WorkStats
+
+MAX_COMMENTS: Final = 100
+"""Comments of a list, the latest."""
+
+
+class Discussion:
+    """Answers a page that is looked at, every few seconds; that it asks says who looks at it."""
+
+    def __init__(self, context: OpsContext, peers: Peers) -> None:
+        self._context = context
+        self._peers = peers
+
+    async def respond(self, request: web.Request) -> web.Response:
+        """`/change-set/discussion?…&known=NUMBER`: the comments are null if they are known."""
+        change_set = change_set_asked(request)
+        visitor = self._context.guard.visitor(request)
+        if change_set is None or visitor is None:
+            return web.Response(status=400, text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
+        self._context.onlookers.see(change_set, visitor.name)
+        try:
+            names = await self._peers.onlookers(change_set, self._context.members.alive())
+            names.update(self._context.onlookers.of(change_set))  # others may have been quicker
+            return web.json_response(
+                {
+                    "onlookers": sorted(names - {visitor.name}),
+                    **await self._comments(change_set, request.query.get("known", "")),
+                }
+            )
+        except (RebaserError, JetStreamError, nats.errors.Error, OSError) as error:
+            return web.Response(status=503, text=f"{error}\n")
+
+    async def _comments(self, change_set: ChangeSet, known: str) -> dict[str, Any]:
+        registry = self._context.registry
+        last = await registry.last_comment(change_set)
+        if known == str(last):
+            return {"last": last, "comments": None}
+        comments = await registry.comments(change_set)
+        rows = [
+            {"id": str(each.id), "at": each.created_at, "by": each.by, "text": each.text}
+            for each in comments[-MAX_COMMENTS:]
+        ]
+        return {"last": last, "count": len(comments), "comments": rows}
+
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Now(Collector):
+    """Gauges, as of the scrape."""
+
+    def __init__(
+        self, stats: WorkStats, slots: SlotPool, queues: Queues | None, instances: int
+    ) -> None:
+        self._stats = stats
+        self._slots = slots
+        self._queues = queues
+        self._instances = instances
+
+    def collect(self) -> Iterable[Metric]:
+        slots = GaugeMetricFamily("rebaser_slots", "SlotPool of this process", labels=["state"])
+        slots.add_metric(["busy"], self._slots.busy)
+        slots.add_metric(["free"], self._slots.free)
+        yield slots
+        held = self._stats.held
+        yield _gauge("change_sets", "Change sets in slots of this process", len(held))
+        running = [holding.update for holding in held.values() if holding.update]
+        yield _gauge("dvus_running", "Running dependent values updates", len(running))
+        since = min((update.since for update in running), default=None)
+        longest = 0.0 if since is None else (datetime.now(UTC) - since).total_seconds()
+        yield _gauge("dvu_longest_seconds", "Runtime of the oldest running update", longest)
+        absence = self._stats.spark_absence()
+        yield _gauge("spark_up", "Whether Spark can compute, as far as is known", absence is None)
+        yield _gauge("instances", "Live Rebasers of the deployment", self._instances)
+        queues = self._queues
+        yield _gauge("nats_up", "Whether NATS answered this scrape", queues is not None)
+        if queues is not None:
+            yield _gauge(
+                "queue_requests", "Requests that wait, of all change sets", queues.requests
+            )
+            yield _gauge(
+                "queue_oldest_seconds", "Age of the oldest waiting request", queues.oldest_age
+            )
+            waiting = queues.change_sets_waiting
+            yield _gauge("queue_change_sets", "Change sets with requests that wait", waiting)
+            yield _gauge("tasks_waiting", "Tasks that wait for a Rebaser", queues.tasks_waiting)
+            yield _gauge("tasks_in_hand", "Tasks that a Rebaser works on", queues.tasks_in_hand)
+            yield _gauge("dead_letters", "Requests in the dead letters", queues.dead_letters)
+
+
+def exposition(stats: WorkStats, slots: SlotPool, queues: Queues | None, instances: int) -> bytes:
+    """All metrics in Prometheus's text format; `queues` is None while NATS does not answer."""
+    now = CollectorRegistry()
+    now.register(_Now(stats, slots, queues, instances))
+    return generate_latest(REGISTRY) + generate_latest(now)
+
+
+def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"rebaser_{name}", what, value=value)
+
 
 log: Final = structlog.get_logger()
 
@@ -203,3 +329,51 @@ async def _listening(
 
 def _verdict(health: Health) -> web.Response:
     return web.json_response({"ok": health.ok, **health.reasons}, status=200 if health.ok else 503)
+
+
+@asynccontextmanager
+async def ops_endpoint(
+    services: Services,
+    settings: Settings,
+    slots: SlotPool,
+    members: Membership,
+    queries: QueryService,
+    shutdown: Shutdown,
+) -> AsyncIterator[str | None]:
+    """Serve the endpoint for the time of the body; yields its URL, or None if it is disabled.
+
+    Raises:
+        OpsNotStarted: the port is taken, or the certificate cannot be read.
+    """
+    if not settings.ops.enabled:
+        yield None
+        return
+    nc, stats = services.js.nc, services.notifier.stats
+    store = open_shared_files(settings.store)
+    health = HealthMonitor(nc, shutdown, store, stats)
+    queues = QueueWatch(services.js, services.subjects)
+    guard = Guard(settings.ops, settings.author or "local")
+    registry = Registry(services.js, services.subjects)
+    async with background(health.measure_lag()), receiving_replies(nc) as replies:
+        context = OpsContext(
+            services.instance,
+            redact_url(store.root),
+            guard,
+            nc,
+            services.subjects,
+            shutdown,
+            stats,
+            slots,
+            members,
+            queues,
+            health,
+            registry,
+            NameCache(registry),
+            Onlookers(),
+            ChangeSetPage(services.js, services.subjects, queries),
+            OperatorPage(services.js, services.subjects, services.batches),
+            ActionService(services, replies, queries.values.cache, guard),
+        )
+        async with Endpoint(settings, context).serving() as url:
+            log.info("ops endpoint started", url=url)
+            yield url

@@ -1,24 +1,413 @@
-"""The status that the page shows: all Rebasers and the queues, in one JSON object."""
+"""The status that the page shows: all Rebasers and the queues, in one JSON object.
+
+The status of every Rebaser of the deployment, requested over plain NATS.
+
+An empty request gets a report. A request with a change set gets the sketch of its latest update
+in that Rebaser, if there is one; with `onlookers` before it, who looks at it there.
+
+Waiting requests, tasks and dead letters, as NATS counts them.
+
+The health of this process: its loop runs, NATS answers, the store takes files, Spark starts.
+
+Who looks at which change set, as the pages that this Rebaser serves say by asking.
+
+The live parts of a Rebaser that the endpoint serves.
+"""
 
 import asyncio
+import json
+import os
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, Never, Protocol
+from uuid import uuid4
 
 import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
 
-from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStreamError
-from rebaser_server.ops.cluster_status import Peers, Report
-from rebaser_server.ops.context import OpsContext
-from rebaser_server.ops.queues import Queues
+from rebaser_client.registry import Registry
+from rebaser_core.errors import UnknownSubject
+from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.jetstream import JetStream, JetStreamError, StreamState
+from rebaser_core.jetstream.connection import Connection, request_all, subscribed
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.slots import SlotPool
+from rebaser_server.files import TEMP_DIR, SharedFiles
+from rebaser_server.ops.actions import ActionService
+from rebaser_server.ops.auth import Guard
+from rebaser_server.ops.pages import ChangeSetPage, NameCache, OperatorPage
+from rebaser_server.processor.dead_letters import DIED_AT, REASON
+from rebaser_server.runtime.containment import contained
+from rebaser_server.runtime.tasks import Shutdown
+from rebaser_server.settings.settings import redact_url
+from rebaser_server.telemetry import metrics
+from rebaser_server.telemetry.work_stats import WorkStats
+
+TIMEOUT: Final = 0.3  # seconds for all replies
+MOST_OCTETS: Final = 200_000
+"""Octets of one reply; a longer one is not a Rebaser's."""
+ONLOOKERS: Final = "onlookers"
+
+Report = dict[str, Any]
+
+
+class StatusSource(Protocol):
+    """The status of this Rebaser."""
+
+    def own(self) -> Report: ...
+
+    def sketch(self, change_set: ChangeSet) -> Report | None: ...
+
+    def onlookers(self, change_set: ChangeSet) -> list[str]: ...
+
+
+class Peers:
+    """Replies with this Rebaser's status, and requests that of all Rebasers."""
+
+    def __init__(self, nc: Client, subjects: Subjects, source: StatusSource) -> None:
+        self._nc = nc
+        self._subject = subjects.join("rebaser.status")
+        self._source = source
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Reply to requests for as long as the body runs."""
+        async with subscribed(self._nc, self._subject, self._reply):
+            yield
+
+    async def _reply(self, request: Msg) -> None:
+        if request.reply:
+            with suppress(nats.errors.Error, OSError, ValueError):
+                reply = json.dumps(self._status(request.data))
+                await self._nc.publish(request.reply, reply.encode())
+
+    def _status(self, request: bytes) -> Report:
+        if not request:
+            return self._source.own()
+        kind, _, key = request.decode().rpartition(" ")
+        workspace, _, change_set = key.partition(".")
+        change_set_key = ChangeSet(
+            WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set)
+        )
+        if kind == ONLOOKERS:
+            return {"onlookers": self._source.onlookers(change_set_key)}
+        return {"sketch": self._source.sketch(change_set_key)}
+
+    async def reports(self, expected: int) -> list[Report]:
+        """Reports of `expected` Rebasers, or of those that reply in time, in stable order."""
+        reports = await self._request_all(b"", expected)
+        return sorted(reports, key=lambda report: str(report.get("instance", "")))
+
+    async def sketch(self, change_set: ChangeSet, expected: int) -> Report | None:
+        """The sketch of the change set's latest update in any Rebaser."""
+        answers = await self._request_all(str(change_set).encode(), expected)
+        sketches: list[Report] = [answer["sketch"] for answer in answers if answer.get("sketch")]
+        return max(sketches, key=lambda sketch: str(sketch.get("began")), default=None)
+
+    async def onlookers(self, change_set: ChangeSet, expected: int) -> set[str]:
+        """Who looks at the change set on a page of any Rebaser; older ones do not say."""
+        answers = await self._request_all(f"{ONLOOKERS} {change_set}".encode(), expected)
+        return {str(name) for answer in answers for name in answer.get("onlookers", ())}
+
+    async def _request_all(self, request: bytes, expected: int) -> list[Report]:
+        reports: list[Report] = []
+
+        def read(reply: Msg) -> bool:
+            if len(reply.data) <= MOST_OCTETS:
+                with contained("announcement"):
+                    report = json.loads(reply.data)
+                    reports.append(dict(report.items()))
+            return len(reports) >= expected
+
+        await request_all(self._nc, self._subject, request, read, TIMEOUT)
+        return reports
+
+
+SHOWN: Final = 20
+"""Change sets, and dead letters, that are listed at most."""
+MOST_SUBJECTS: Final = 10_000
+"""If more change sets wait, none is listed: a read must stay cheap."""
+FRESH: Final = 1.0  # seconds for which a read is cached
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """The queues at one moment; all ages in seconds."""
+
+    requests: int = 0
+    last_request: int = 0
+    """The number of the latest request that was ever stored; 0 before the first."""
+    oldest_age: float = 0.0
+    change_sets_waiting: int = 0
+    deepest: list[dict[str, Any]] = field(default_factory=list)
+    tasks_waiting: int = 0
+    tasks_in_hand: int = 0
+    dead_letters: int = 0
+    latest_dead: list[dict[str, Any]] = field(default_factory=list)
+
+
+class QueueWatch:
+    """Reads the queues from NATS at most once a second."""
+
+    def __init__(self, js: JetStream, subjects: Subjects) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._looking = asyncio.Lock()
+        self._looked = float("-inf")
+        self._queues = Queues()
+        self._dead = (0, 0)
+        """The last number and the count of the dead letters that are listed."""
+
+    async def look(self) -> Queues:
+        """The queues as of the last second.
+
+        Raises:
+            NatsUnreachable, ApiError: NATS does not answer.
+        """
+        async with self._looking:
+            if time.monotonic() - self._looked >= FRESH:
+                self._queues = await self._read()
+                self._looked = time.monotonic()
+            return self._queues
+
+    async def _read(self) -> Queues:
+        subjects = self._subjects
+        requests, consumer, dead = await asyncio.gather(
+            self._js.stream_info(subjects.requests_stream),
+            self._js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER),
+            self._js.stream_info(subjects.dead_letters_stream),
+        )
+        state = requests.state
+        return Queues(
+            requests=state.messages,
+            last_request=state.last_seq,
+            oldest_age=round(_seconds_since(state.first_ts), 1) if state.messages else 0.0,
+            change_sets_waiting=state.num_subjects,
+            deepest=await self._deepest(state.num_subjects),
+            tasks_waiting=consumer.num_pending,
+            tasks_in_hand=consumer.num_ack_pending,
+            dead_letters=dead.state.messages,
+            latest_dead=await self._latest_dead(dead.state),
+        )
+
+    async def _deepest(self, count: int) -> list[dict[str, Any]]:
+        if not 0 < count <= MOST_SUBJECTS:
+            return []
+        stream = self._subjects.requests_stream
+        depths = await self._js.stream_subjects(stream)
+        deepest = sorted(depths.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
+        ages = await asyncio.gather(*(self._age_of(subject) for subject, _ in deepest))
+        return [
+            {**_ids_of(self._subjects, subject), "requests": depth, "oldestSeconds": age}
+            for (subject, depth), age in zip(deepest, ages, strict=True)
+        ]
+
+    async def _age_of(self, subject: str) -> float:
+        message = await self._js.get_message(
+            self._subjects.requests_stream, sequence=1, next_by_subject=subject
+        )
+        return 0.0 if message is None else round(_seconds_since(message.time), 1)
+
+    async def _latest_dead(self, state: StreamState) -> list[dict[str, Any]]:
+        if state.messages == 0:
+            return []
+        last, seen = state.last_seq, (state.last_seq, state.messages)
+        if seen == self._dead:
+            return self._queues.latest_dead
+        numbers = range(last, max(state.first_seq - 1, last - SHOWN), -1)
+        stream = self._subjects.dead_letters_stream
+        letters = await asyncio.gather(*(self._js.get_message(stream, sequence=n) for n in numbers))
+        self._dead = seen
+        return [
+            {
+                **_ids_of(self._subjects, letter.subject),
+                "sequence": letter.sequence,
+                "at": letter.headers.get(DIED_AT),
+                "reason": letter.headers.get(REASON, ""),
+            }
+            for letter in letters
+            if letter is not None
+        ]
+
+
+def _ids_of(subjects: Subjects, subject: str) -> dict[str, str]:
+    try:
+        change_set = subjects.parse_change_set(subject)
+    except UnknownSubject:
+        return {"workspace": "", "changeSet": subject}
+    return {"workspace": str(change_set.workspace_id), "changeSet": str(change_set.change_set_id)}
+
+
+def _seconds_since(moment: datetime) -> float:
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds())
+
+
+MEASURE_INTERVAL: Final = 0.5  # seconds
+ROUND_TRIP_TIMEOUT: Final = 2.0  # seconds, for the round trip to NATS
+STORE_TIMEOUT: Final = 3.0  # seconds
+STORE_INTERVAL: Final = 30.0
+"""Seconds for which a store that took a file is not asked again."""
+_TRIAL: Final = bytes(4096)
+"""Content of a file that shows whether the store takes any: a full disk takes empty ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A verdict and its reasons."""
+
+    ok: bool
+    reasons: dict[str, str]
+
+
+class HealthMonitor:
+    """Measures the lag of the event loop, and checks NATS and the store on request."""
+
+    def __init__(
+        self, nc: Client, shutdown: Shutdown, store: SharedFiles, stats: WorkStats
+    ) -> None:
+        self._nc = nc
+        self._shutdown = shutdown
+        self._stats = stats
+        self._store = store
+        self._writing: asyncio.Task[None] | None = None
+        self._written = -STORE_INTERVAL
+        self.lag = 0.0
+        """Seconds by which the loop was late at the last measurement."""
+
+    async def measure_lag(self) -> Never:
+        """Measure the event loop's lag until cancelled."""
+        while True:
+            due = time.monotonic() + MEASURE_INTERVAL
+            await asyncio.sleep(MEASURE_INTERVAL)
+            self.lag = max(0.0, time.monotonic() - due)
+            metrics.LOOP_LAG.observe(self.lag)
+
+    def alive(self) -> Health:
+        """Whether the process is alive; the event loop is, since this returns.
+
+        All parts of the daemon run in one task group: if one fails, the process ends. NATS does
+        not count: a restart brings back neither NATS nor the connection any sooner.
+        """
+        return Health(ok=True, reasons={"eventLoop": f"late by {self.lag:.3f} s"})
+
+    async def ready(self) -> Health:
+        """Whether the daemon takes tasks, and has not found that it could never compute any.
+
+        One whose Spark has gone stays ready, and says so: requests are handled without.
+        """
+        if self._shutdown.is_set:
+            return Health(ok=False, reasons={"shutdown": "requested"})
+        answers, refusal = await asyncio.gather(self._nats_answers(), self._store_refusal())
+        problem = self._stats.nats_problem() if answers else None
+        if problem is not None:
+            nats, remedy = problem
+            nats = f"{nats}; {remedy}"
+        else:
+            nats = "answers" if answers else self._why_not()
+        reasons = {"nats": nats, "store": refusal or "takes files"}
+        absence = self._stats.spark_absence()
+        if absence is not None:
+            reasons["spark"] = str(absence)
+        never_started = absence is not None and absence.is_first
+        takes_work = answers and not self._stats.is_stopped()
+        ok = takes_work and refusal is None and not never_started
+        return Health(ok, reasons)
+
+    def _why_not(self) -> str:
+        error = None if self._nc.is_connected else self._nc.last_error
+        return "does not answer" if error is None else f"does not answer: {error}"
+
+    async def _nats_answers(self) -> bool:
+        link = Connection.of(self._nc)
+        return link.is_connected and await link.ping(ROUND_TRIP_TIMEOUT)
+
+    async def _store_refusal(self) -> str | None:
+        """Reason why the store takes no file; None if it took one lately."""
+        if time.monotonic() < self._written + STORE_INTERVAL:
+            return None
+        # one at a time for all that ask: a thread in a dead file system stays there
+        writing = self._writing
+        if writing is None or writing.done():
+            writing = asyncio.create_task(asyncio.to_thread(self._write), name="store probe")
+            self._writing = writing
+        done, _ = await asyncio.wait([writing], timeout=STORE_TIMEOUT)
+        if not done:
+            return f"{self._where}: no answer within {STORE_TIMEOUT:g} s"
+        error = writing.exception()
+        if error is not None:
+            return f"{self._where} cannot be written by uid {os.getuid()}: {error}"
+        self._written = time.monotonic()
+        return None
+
+    def _write(self) -> None:
+        # where garbage collection looks, should this process be killed in between
+        trial = f"{TEMP_DIR}/{uuid4().hex}"
+        self._store.put(trial, _TRIAL, durable=False)
+        self._store.delete(trial)
+
+    @property
+    def _where(self) -> str:
+        return redact_url(self._store.root)
+
+
+EXPIRY: Final = 40.0
+"""Seconds after which a page that is looked at has asked twice."""
+
+
+class Onlookers:
+    """In memory: after a restart they are known again once their pages have asked again."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[tuple[ChangeSet, str], float] = {}
+
+    def see(self, change_set: ChangeSet, name: str) -> None:
+        """The page of the visitor of that name has just asked."""
+        now = self._clock()
+        self._seen[change_set, name] = now
+        for key in [key for key, at in self._seen.items() if now - at > EXPIRY]:
+            del self._seen[key]
+
+    def of(self, change_set: ChangeSet) -> list[str]:
+        """The names of those who look at it."""
+        since = self._clock() - EXPIRY
+        return sorted(
+            name for (seen, name), at in self._seen.items() if seen == change_set and at >= since
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OpsContext:
+    """Read by the endpoint; only `actions` change anything."""
+
+    instance: str
+    store: str
+    """Where the store is, without secrets."""
+    guard: Guard
+    nc: Client
+    subjects: Subjects
+    shutdown: Shutdown
+    stats: WorkStats
+    slots: SlotPool
+    members: Membership
+    queues: QueueWatch
+    health: HealthMonitor
+    registry: Registry
+    names: NameCache
+    onlookers: Onlookers
+    change_sets: ChangeSetPage
+    operator: OperatorPage
+    actions: ActionService
+
 
 HOLDINGS: Final = 30
 """Change sets that each Rebaser lists at most; of the others it sends the count."""
-FRESH: Final = 1.0  # seconds for which a status is cached
 
 _VERSION: Final = version("rebaser")
 

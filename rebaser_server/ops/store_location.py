@@ -10,7 +10,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.errors import StoreNotKnown
 from rebaser_server.files import SharedFiles, local_path
-from rebaser_server.ops.actions.answers import Answer, all_answers
+from rebaser_server.ops.answers import Answer, all_answers
 from rebaser_server.settings.settings import Settings
 
 _TIMEOUT: Final = 1.0  # seconds for a Rebaser to say where its store is

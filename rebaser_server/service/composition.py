@@ -35,8 +35,7 @@ from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, TaskRunner
 from rebaser_server.cluster.upkeep import CapacityCheck, DeletedDataJob, GarbageJob, Monitor
 from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.errors import Interrupted
-from rebaser_server.ops.endpoint import starting_endpoint
-from rebaser_server.ops.serve import ops_endpoint
+from rebaser_server.ops.endpoint import ops_endpoint, starting_endpoint
 from rebaser_server.processor.context import Services
 from rebaser_server.runtime.tasks import Shutdown, background, survived
 from rebaser_server.service.shared_services import MakeApplication, build_services, query_service

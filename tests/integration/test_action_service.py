@@ -9,7 +9,7 @@ from typing import Any
 from rebaser_core.ids import ChangeSet
 from rebaser_core.records import PauseScope
 from rebaser_server.cluster.pauses import PauseStore
-from rebaser_server.ops.actions.action_service import ACTIONS
+from rebaser_server.ops.actions import ACTIONS
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from tests.helpers.batches import ExampleGraph, new_id
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets

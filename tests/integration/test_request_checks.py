@@ -2,7 +2,7 @@
 
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.ops.actions.dead_letters import replay
+from rebaser_server.ops.dead_letters import replay
 from rebaser_server.processor.request_queue import RequestQueue
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets

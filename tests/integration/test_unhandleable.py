@@ -18,7 +18,7 @@ from rebaser_core.messages import (
     InlineBatch,
     omitted,
 )
-from rebaser_server.ops.actions.dead_letters import DeadLetter, load
+from rebaser_server.ops.dead_letters import DeadLetter, load
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

@@ -12,7 +12,7 @@ from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.value_source import read_values
 from rebaser_server.commit_log.log import UNFINISHED
-from rebaser_server.ops.actions.answers import all_answers
+from rebaser_server.ops.answers import all_answers
 
 STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 

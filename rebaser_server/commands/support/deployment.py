@@ -139,7 +139,7 @@ async def _nats_problem(js: JetStream, subjects: Subjects) -> tuple[str, str] | 
     From the Rebasers, or from a trial where the user may try.
     """
     from rebaser_server.cluster.nats_writes import may_try, unwritten
-    from rebaser_server.ops.actions.answers import all_answers
+    from rebaser_server.ops.answers import all_answers
 
     reports = await all_answers(js.nc, subjects.join(_STATUS), _STATUS_TIMEOUT)
     for report in reports:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_core.updates import PutFunc, PutValue
-from rebaser_server.ops.effects_graph import MAX_NODES, effects_graph
+from rebaser_server.ops.pages import MAX_NODES, effects_graph
 from rebaser_server.queries.comparisons import Diff
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rebaser_server.ops.file_changes import FileChanges
+from rebaser_server.ops.auth import FileChanges
 
 
 def test_each_change_of_a_file_is_found_once(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from nats.aio.client import Client
 
 from rebaser_server.files import SharedFiles
-from rebaser_server.ops.health import HealthMonitor
+from rebaser_server.ops.status import HealthMonitor
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.telemetry.work_stats import WorkStats
 

@@ -1,6 +1,6 @@
 """Who looks at a change set is known for as long as the page asks."""
 
-from rebaser_server.ops.onlookers import EXPIRY, Onlookers
+from rebaser_server.ops.status import EXPIRY, Onlookers
 from tests.helpers.deployment import new_change_sets
 
 

@@ -1,0 +1,437 @@
+"""An action of the page: who may do it, what it is asked with, and what it does.
+
+What people do with a branch, and with the commits of any change set.
+
+Each is an ordinary request in the change set's queue: the rules of `docs/rebase.md` hold.
+
+What operators do: the work of `rebaser pause`, `resume`, `dvu cancel` and others.
+
+Actions over HTTP: posted to `/actions/…` as JSON, and done by the role of the token.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Generic, TypeVar
+
+import structlog
+from aiohttp import web
+from pydantic import Field, ValidationError
+
+from rebaser_client.client import RebaserClient
+from rebaser_client.errors import NoSuchChangeSet, NotConfirmed, Unreachable
+from rebaser_client.registry import Registry
+from rebaser_client.requests import ReplyInbox
+from rebaser_core import codecs
+from rebaser_core.errors import MalformedMessage, RebaserError
+from rebaser_core.ids import ChangeSet, ChangeSetId, ValueId, WorkspaceId
+from rebaser_core.jetstream import JetStream, JetStreamError, deadlines
+from rebaser_core.messages import total_count
+from rebaser_core.records import ChangeSetKind, PauseScope
+from rebaser_core.subjects import Subjects
+from rebaser_core.updates import AnyUpdate, SetValue
+from rebaser_core.versioning import WireModel, first_error
+from rebaser_server.cluster.pauses import PauseStore
+from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.ops.answers import cancel_update
+from rebaser_server.ops.auth import Guard, Visitor
+from rebaser_server.ops.dead_letters import NoSuchLetter, replay
+from rebaser_server.processor.context import Services
+from rebaser_server.queries.comparisons import plan_revert
+from rebaser_server.queries.state_cache import OpenLoader, StateCache
+from rebaser_server.settings.settings import Role
+from rebaser_server.values.edits import DefinitionView, difference
+
+
+class NotAllowed(RebaserError):
+    """The visitor's role does not include what the action takes; nothing was done."""
+
+
+class ActionInvalid(RebaserError):
+    """What was asked for makes no sense; nothing was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionContext:
+    """What one action works with, in the name of one visitor."""
+
+    js: JetStream
+    subjects: Subjects
+    batches: BatchStore
+    open_loader: OpenLoader
+    states: StateCache
+    client: RebaserClient
+    """Names the visitor as the author of what it sends."""
+    author: str
+    role: Role
+
+    @property
+    def registry(self) -> Registry:
+        """Workspaces and change sets."""
+        return Registry(self.js, self.subjects)
+
+    def require(self, role: Role, what: str) -> None:
+        """Raise `NotAllowed` unless the visitor may do what takes `role`."""
+        if not self.role.includes(role):
+            raise NotAllowed(
+                f"{what} takes the role {role.value}, and {self.author} is {self.role.value}"
+            )
+
+
+class OfChangeSet(WireModel):
+    """What an action on one change set is asked with, at least."""
+
+    workspace: WorkspaceId
+    change_set: ChangeSetId
+
+    @property
+    def target(self) -> ChangeSet:
+        """The change set."""
+        return ChangeSet(self.workspace, self.change_set)
+
+
+B = TypeVar("B", bound=WireModel)
+
+Perform = Callable[[ActionContext, B], Awaitable[str]]
+"""Does it; returns a sentence that says what was done.
+
+It raises what the client and the readers raise.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Generic[B]):
+    """One thing that a visitor can have done."""
+
+    role: Role
+    """The least that it takes; a change set's kind may take more."""
+    body: type[B]
+    perform: Perform[B]
+
+
+class OfValue(OfChangeSet):
+    """A source of a branch, and what it shall be."""
+
+    id: ValueId
+    text: str
+    """JSON, as text: a browser would change numbers that it reads."""
+
+
+class OfDefinition(OfChangeSet):
+    """A value or a function of a branch."""
+
+    id: str
+
+
+class OfDifference(OfChangeSet):
+    """A branch's difference, as it was reviewed."""
+
+    digest: str
+
+
+class OfComment(OfChangeSet):
+    """What is said about a change set."""
+
+    text: str
+
+
+class OfCommit(OfChangeSet):
+    """A commit of a change set."""
+
+    commit: Annotated[int, Field(ge=0)]
+
+
+async def set_value(context: ActionContext, body: OfValue) -> str:
+    """As `rebaser values set`, of a branch."""
+    await _head_of_branch(context, body.target)
+    try:
+        value = codecs.loads(codecs.JSON, body.text.encode())
+        codecs.validate_json(value)
+    except MalformedMessage as error:
+        raise ActionInvalid(
+            f"{body.text[:80]!r} is not JSON, {error}: put text in quotes"
+        ) from None
+    return await _send(context, body.target, [SetValue(value_id=body.id, value=value)])
+
+
+async def take_theirs(context: ActionContext, body: OfDefinition) -> str:
+    """Have the branch take what head has of a value or a function that both changed.
+
+    The branch merges head's changes first, so that what head's definition needs is there.
+    """
+    head = await _head_of_branch(context, body.target)
+    await context.client.workspaces.refresh(*body.target)
+    async with context.states.state_of(head) as state:
+        theirs = DefinitionView.of(graph_of(state))
+        definition = theirs.value(body.id), theirs.func(body.id)
+    async with context.states.state_of(body.target) as state:
+        ours = DefinitionView.of(graph_of(state))
+        updates = difference(
+            ours,
+            DefinitionView(lambda _: definition[0], lambda _: definition[1]),
+            [body.id],
+            [body.id],
+        )
+    if not updates:
+        return "the branch has what head has"
+    return await _send(context, body.target, updates)
+
+
+async def apply(context: ActionContext, body: OfDifference) -> str:
+    """As `rebaser change-sets apply --reviewed`."""
+    record = await context.client.workspaces.apply(*body.target, reviewed=body.digest)
+    commit = None if record.application is None else record.application.commit
+    return "applied; head had it all" if commit is None else f"applied as commit {commit} of head"
+
+
+async def revert(context: ActionContext, body: OfCommit) -> str:
+    """As `rebaser revert`."""
+    record = await context.registry.change_set(body.target)
+    if record.kind is ChangeSetKind.HEAD:
+        context.require(Role.APPROVER, "revert in a head")
+    plan = await plan_revert(context.open_loader(body.target), body.commit)
+    left = f"; {len(plan.skipped)} stay, as a later commit changed them" if plan.skipped else ""
+    if not plan.updates:
+        return f"nothing to undo{left}"
+    return await _send(context, body.target, plan.updates) + left
+
+
+async def comment(context: ActionContext, body: OfComment) -> str:
+    """As `rebaser change-sets comments --add`."""
+    try:
+        await context.client.workspaces.comment(*body.target, body.text)
+    except MalformedMessage as error:
+        raise ActionInvalid(str(error)) from None
+    return "the comment is stored"
+
+
+async def _head_of_branch(context: ActionContext, change_set: ChangeSet) -> ChangeSet:
+    record = await context.registry.change_set(change_set)
+    if record.kind is ChangeSetKind.HEAD:
+        raise ActionInvalid("a head is changed by applying a branch: fork one, and edit that")
+    return ChangeSet(change_set.workspace_id, record.head)
+
+
+async def _send(context: ActionContext, change_set: ChangeSet, updates: list[AnyUpdate]) -> str:
+    outcome = await context.client.enqueue(*change_set, updates)
+    corrected = total_count(outcome.corrections)
+    more = f"; {corrected} of its updates were changed or left out to fit" if corrected else ""
+    return f"done by commit {outcome.commit}{more}"
+
+
+BRANCH_ACTIONS: Final[dict[str, Action[Any]]] = {
+    "set-value": Action(Role.EDITOR, OfValue, set_value),
+    "take-theirs": Action(Role.EDITOR, OfDefinition, take_theirs),
+    "apply": Action(Role.APPROVER, OfDifference, apply),
+    "comment": Action(Role.EDITOR, OfComment, comment),
+    "revert": Action(Role.EDITOR, OfCommit, revert),
+}
+"""By the last part of their paths, `/actions/…`."""
+
+
+MAX_REASON: Final = 500  # characters
+
+
+class OfLetter(WireModel):
+    """A dead letter."""
+
+    number: int
+
+
+class OfScope(WireModel):
+    """What is paused: a change set, without it a workspace, without both everything."""
+
+    workspace: WorkspaceId | None = None
+    change_set: ChangeSetId | None = None
+    reason: str | None = None
+
+    @property
+    def scope(self) -> PauseScope:
+        """As the store of pauses has it."""
+        if self.workspace is None and self.change_set is not None:
+            raise ActionInvalid("a change set is named by its workspace and itself")
+        return PauseScope(self.workspace, self.change_set)
+
+
+async def replay_letter(context: ActionContext, body: OfLetter) -> str:
+    """As `rebaser dead-letters replay`."""
+    request = await replay(
+        context.js, context.subjects, context.batches, context.client, body.number
+    )
+    return f"dead letter {body.number} is enqueued again as request {request}"
+
+
+async def pause(context: ActionContext, body: OfScope) -> str:
+    """As `rebaser pause`."""
+    reason = (body.reason or "").strip()[:MAX_REASON] or None
+    store = PauseStore(context.js, context.subjects)
+    await store.pause(body.scope, by=context.author, reason=reason)
+    return f"{_scope_text(body.scope)} is paused; Rebasers finish the requests in hand"
+
+
+async def resume(context: ActionContext, body: OfScope) -> str:
+    """As `rebaser resume`."""
+    store = PauseStore(context.js, context.subjects)
+    before = await store.of(body.scope)
+    poked = await store.resume(body.scope)
+    outcome = "is resumed" if before else "was not paused"
+    return f"{_scope_text(body.scope)} {outcome}; change sets with work: {poked}"
+
+
+def _scope_text(scope: PauseScope) -> str:
+    if scope.change_set_id is not None:
+        return "the change set"
+    return "everything" if scope.workspace_id is None else "the workspace"
+
+
+async def cancel(context: ActionContext, body: OfChangeSet) -> str:
+    """As `rebaser dvu cancel`."""
+    cancelled = await cancel_update(context.js.nc, context.subjects, body.target)
+    if cancelled is None:
+        return "no Rebaser works on this change set"
+    if not cancelled:
+        return "no update of this change set runs"
+    return "cancelled; the update stays due, and Rebaser tries it again a minute later"
+
+
+async def checkpoint(context: ActionContext, body: OfChangeSet) -> str:
+    """As `rebaser checkpoint`, without waiting for the store."""
+    commit = await context.client.operations.checkpoint(*body.target)
+    return f"the checkpoint of commit {commit} is being written"
+
+
+async def recompute(context: ActionContext, body: OfChangeSet) -> str:
+    """As `rebaser dvu run --failed`."""
+    commit = await context.client.operations.recompute(*body.target)
+    return f"commit {commit}; the update follows"
+
+
+OPERATOR_ACTIONS: Final[dict[str, Action[Any]]] = {
+    "replay": Action(Role.OPERATOR, OfLetter, replay_letter),
+    "pause": Action(Role.OPERATOR, OfScope, pause),
+    "resume": Action(Role.OPERATOR, OfScope, resume),
+    "cancel": Action(Role.OPERATOR, OfChangeSet, cancel),
+    "checkpoint": Action(Role.OPERATOR, OfChangeSet, checkpoint),
+    "recompute": Action(Role.OPERATOR, OfChangeSet, recompute),
+}
+"""By the last part of their paths, `/actions/…`."""
+
+
+log: Final = structlog.get_logger()
+
+ACTIONS: Final[Mapping[str, Action[Any]]] = BRANCH_ACTIONS | OPERATOR_ACTIONS
+
+WITHIN: Final = 20.0
+"""Seconds for an action to be done; what was enqueued by then takes effect later."""
+
+_FOREIGN: Final = (
+    "Actions take the header Content-Type: application/json, and come from this page.\n"
+)
+_WAITS: Final = "enqueued, and not handled yet: it waits behind other requests, or for a resume"
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    status: int
+    text: str
+
+
+class ActionService:
+    """Checks who asks, does it, and logs it."""
+
+    def __init__(
+        self, services: Services, replies: ReplyInbox, states: StateCache, guard: Guard
+    ) -> None:
+        self._services = services
+        self._replies = replies
+        self._states = states
+        self._guard = guard
+
+    def routes(self) -> list[web.RouteDef]:
+        """The actions, and `/identity`: who the visitor is and what the visitor may do."""
+        return [
+            web.get("/identity", self._identity),
+            *(web.post(f"/actions/{name}", self._act) for name in ACTIONS),
+        ]
+
+    async def _identity(self, request: web.Request) -> web.Response:
+        visitor = self._visitor(request)
+        may = [name for name, action in ACTIONS.items() if visitor.role.includes(action.role)]
+        return web.json_response({"name": visitor.name, "role": visitor.role.value, "may": may})
+
+    async def _act(self, request: web.Request) -> web.Response:
+        # A page of another site can send neither this type nor an honest header without asking.
+        if (
+            request.content_type != "application/json"
+            or request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
+        ):
+            return web.Response(status=403, text=_FOREIGN)
+        visitor, name = self._visitor(request), request.path.rpartition("/")[2]
+        action = ACTIONS[name]
+        try:
+            asked = codecs.loads(codecs.JSON, await request.read())
+            body: WireModel = action.body.from_wire(asked)
+        except ValidationError as error:
+            return web.Response(status=400, text=f"{first_error(error)}\n")
+        except MalformedMessage as error:
+            return web.Response(status=400, text=f"the body: {error}\n")
+        outcome = await self._outcome(action, visitor, name, body)
+        facts = {"action": name, "author": visitor.name, "role": visitor.role.value}
+        level = log.warning if outcome.status == web.HTTPForbidden.status_code else log.info
+        level(
+            "action",
+            **facts,
+            asked=json.dumps(body.to_wire(), default=str)[:1_000],
+            status=outcome.status,
+            outcome=outcome.text,
+        )
+        if outcome.status >= web.HTTPBadRequest.status_code:
+            return web.Response(status=outcome.status, text=f"{outcome.text}\n")
+        return web.json_response({"said": outcome.text}, status=outcome.status)
+
+    def _visitor(self, request: web.Request) -> Visitor:
+        visitor = self._guard.visitor(request)
+        if visitor is None:
+            raise web.HTTPUnauthorized  # the guard has admitted none such
+        return visitor
+
+    async def _outcome(
+        self, action: Action[Any], visitor: Visitor, name: str, body: WireModel
+    ) -> _Outcome:
+        context = self._context(visitor)
+        try:
+            context.require(action.role, name)
+            async with deadlines.within(WITHIN):
+                return _Outcome(200, await action.perform(context, body))
+        except NotAllowed as error:
+            return _Outcome(403, str(error))
+        except ActionInvalid as error:
+            return _Outcome(400, str(error))
+        except TimeoutError:
+            return _Outcome(202, _WAITS)
+        except (Unreachable, NotConfirmed, JetStreamError, OSError) as error:
+            return _Outcome(503, str(error))
+        except RebaserError as error:
+            is_missing = isinstance(error, NoSuchLetter | NoSuchChangeSet)
+            return _Outcome(404 if is_missing else 409, str(error))
+
+    def _context(self, visitor: Visitor) -> ActionContext:
+        services = self._services
+        client = RebaserClient(
+            services.js,
+            self._replies,
+            prefix=services.subjects.prefix,
+            limits=services.settings.batch_limits,
+            author=visitor.name,
+        )
+        return ActionContext(
+            services.js,
+            services.subjects,
+            services.batches,
+            services.loader,
+            self._states,
+            client,
+            visitor.name,
+            visitor.role,
+        )

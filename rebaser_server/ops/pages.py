@@ -1,0 +1,566 @@
+"""What the page of a change set shows: values, why one is what it is, commits, a branch's effect.
+
+Everything is read when a browser asks for it. Nothing is changed, except that a branch whose
+effects are not known because it is behind head is made to follow it.
+
+The difference of a branch as the page shows it, and as a spreadsheet takes it.
+
+The part of a branch's graph that differs from head, as the page draws it.
+
+What the operators' page lists: dead letters with their requests, pauses, and change sets.
+
+Names of the workspaces and change sets in a status, read from the registry and cached.
+"""
+
+import asyncio
+import csv
+import io
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import chain, islice
+from typing import Any, Final
+
+from aiohttp import web
+
+from rebaser_client.errors import ClientError, NoSuchChangeSet
+from rebaser_client.reader import read_log
+from rebaser_client.registry import Registry
+from rebaser_client.requests import publish_request
+from rebaser_client.workspaces import CLOSED_STATUSES
+from rebaser_core.errors import MessageError, RebaserError
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.queries import ChangedDefinition, ComputedDifference, ProvenanceQueryV1
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.subjects import Subjects
+from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
+from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.commit_log.state import State
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.ops.dead_letters import NoSuchLetter, latest, load
+from rebaser_server.queries.comparisons import Diff, NotABranch
+from rebaser_server.queries.query_service import QueryService
+from rebaser_server.values.graph import Graph, Value
+
+MAX_TEXT: Final = 200
+"""Characters of a value in a list."""
+
+_DIGITS: Final = re.compile(r"([0-9]+)")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""How a cell begins that spreadsheets compute."""
+
+
+def plain_difference(found: Diff) -> Any:
+    """Edits and effects by name, as plain data; each value is JSON text, cut to `MAX_TEXT`."""
+    return {
+        "digest": found.digest,
+        "unknown": found.unknown(),
+        "changes": [
+            {
+                "id": change.id,
+                "name": change.name,
+                "what": change.what,
+                "head": _text(change.head),
+                "branch": _text(change.branch),
+                "base": _text(change.base),
+                "both": change.both,
+            }
+            for change in sorted(found.changes, key=by_name)
+        ],
+        "computed": [
+            {
+                "id": each.id,
+                "name": each.name,
+                "head": cut(result_text(each.head, each.head_status), MAX_TEXT),
+                "branch": cut(result_text(each.branch, each.branch_status), MAX_TEXT),
+            }
+            for each in sorted(found.computed or (), key=by_name)
+        ],
+    }
+
+
+def by_name(one: ChangedDefinition | ComputedDifference) -> list[str | int]:
+    """Return the key of an order in which `net/9` comes before `net/10`."""
+    parts = _DIGITS.split((one.name or one.id).casefold())
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
+
+
+def effects_csv(found: Diff) -> str:
+    """Values as JSON; a name that a spreadsheet would take for a formula has an apostrophe."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(("value", "id", "head", "branch"))
+    for each in sorted(found.computed or (), key=by_name):
+        name = each.name or ""
+        safe = f"'{name}" if name.startswith(_FORMULA) else name
+        head = result_text(each.head, each.head_status) or "null"
+        branch = result_text(each.branch, each.branch_status) or "null"
+        writer.writerow((safe, each.id, head, branch))
+    return text.getvalue()
+
+
+def side_text(data: Any) -> str:
+    """A side of a difference as JSON; nothing for what is not there."""
+    return "" if data is None else json.dumps(data, ensure_ascii=False)
+
+
+def result_text(data: Any, status: str | None) -> str:
+    """A side of a computed difference: the status of what has no value, else as `side_text`."""
+    if status in ("failed", "blocked"):
+        return status
+    return "null" if data is None and status else side_text(data)
+
+
+def _text(data: Any) -> str:
+    return cut(side_text(data), MAX_TEXT)
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning and an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+MAX_NODES: Final = 200
+"""Edits and effects that are drawn; at most half of them are edits."""
+MAX_LABEL: Final = 40
+"""Characters of a value."""
+
+_Nodes = dict[str, dict[str, Any]]
+
+
+def effects_graph(found: Diff) -> Any:
+    """Edits and effects as nodes with `level` and `row`, their edges, and how many there are.
+
+    Of more than `MAX_NODES`, those nearest to the edits. An edge is a pair of places in `nodes`:
+    a value or a function, and what is computed with it.
+    """
+    nodes = _edits(found) | _effects(found)
+    users = _users(found, nodes)
+    drawn = _nearest(nodes, users)
+    places = {node_id: place for place, node_id in enumerate(drawn)}
+    edges = [
+        (places[used], places[user]) for used in drawn for user in users[used] if user in places
+    ]
+    _place(found, drawn, edges)
+    return {"nodes": list(drawn.values()), "edges": edges, "inAll": len(nodes)}
+
+
+def _edits(found: Diff) -> _Nodes:
+    """The edits, those that head changed, too, before the others; each by name."""
+    results = {each.id: each for each in found.computed or ()}
+    ordered = sorted(found.changes, key=lambda change: (not change.both, by_name(change)))
+    return {
+        change.id: {
+            "id": change.id,
+            "name": change.name,
+            "what": change.what,
+            "edited": True,
+            "both": change.both,
+            **_sides(results.get(change.id, change)),
+        }
+        for change in ordered
+    }
+
+
+def _effects(found: Diff) -> _Nodes:
+    edited = {change.id for change in found.changes}
+    ordered = sorted(found.computed or (), key=by_name)
+    return {
+        each.id: {
+            "id": each.id,
+            "name": each.name,
+            "what": "value",
+            "edited": False,
+            "both": False,
+            **_sides(each),
+        }
+        for each in ordered
+        if each.id not in edited
+    }
+
+
+def _sides(one: Any) -> dict[str, str]:
+    sides = (
+        (side, getattr(one, side), getattr(one, f"{side}_status", None))
+        for side in ("head", "branch")
+    )
+    return {side: cut(result_text(data, status), MAX_LABEL) for side, data, status in sides}
+
+
+def _users(found: Diff, nodes: _Nodes) -> Mapping[str, list[str]]:
+    """By values and functions: which nodes are computed with them."""
+    users: dict[str, list[str]] = defaultdict(list)
+    for node_id in nodes:
+        value = found.graph.values.get(node_id)
+        if value is not None and value.func_id is not None:
+            for used in dict.fromkeys([value.func_id, *value.input_ids()]):
+                if used in nodes:
+                    users[used].append(node_id)
+    return users
+
+
+def _nearest(nodes: _Nodes, users: Mapping[str, list[str]]) -> _Nodes:
+    """At most `MAX_NODES`: breadth first from the edits, then what they do not reach."""
+    edits = [node_id for node_id, node in nodes.items() if node["edited"]][: MAX_NODES // 2]
+    order = dict.fromkeys(edits)
+    level: Iterable[str] = edits
+    while level and len(order) < MAX_NODES:
+        level = [user for used in level for user in users.get(used, ()) if user not in order]
+        order.update(dict.fromkeys(level))
+    order.update(dict.fromkeys(nodes))
+    return {node_id: nodes[node_id] for node_id in list(order)[:MAX_NODES]}
+
+
+def _place(found: Diff, drawn: _Nodes, edges: list[tuple[int, int]]) -> None:
+    """Give each node a level behind those of its inputs, and a row near to theirs."""
+    nodes, values = list(drawn.values()), found.graph.values
+    inputs: dict[int, list[int]] = defaultdict(list)
+    for used, user in edges:
+        inputs[user].append(used)
+    ranks = [value.rank if (value := values.get(node["id"])) else -1 for node in nodes]
+    levels: dict[int, list[int]] = defaultdict(list)
+    for place in sorted(range(len(nodes)), key=ranks.__getitem__):
+        nodes[place]["level"] = 1 + max(
+            (nodes[each]["level"] for each in inputs[place]), default=-1
+        )
+        levels[nodes[place]["level"]].append(place)
+    for _, column in sorted(levels.items()):
+        ordered = sorted(column)
+        if inputs[ordered[0]]:
+            ordered.sort(key=lambda p: sum(nodes[i]["row"] for i in inputs[p]) / len(inputs[p]))
+        for row, place in enumerate(ordered):
+            nodes[place]["row"] = row
+
+
+MAX_ROWS: Final = 100
+"""Values of a list."""
+MAX_COMMITS: Final = 100
+MAX_DETAIL: Final = 10_000
+"""Characters of the value that is looked at."""
+
+ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
+
+
+class ChangeSetPage:
+    """Answers the page's questions about one change set each."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, queries: QueryService) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._queries = queries
+        self._refreshed: dict[ChangeSet, int] = {}
+        """Branches that were made to follow head, and their last commit then."""
+
+    def routes(self) -> list[web.RouteDef]:
+        """What a browser may ask: `/change-set/values?workspace=…&changeSet=…` and so on."""
+        readings: dict[str, ChangeSetReading] = {
+            "about": self._about,
+            "values": self._values,
+            "value": self._value,
+            "why": self._why,
+            "log": self._log,
+            "difference": self._difference,
+        }
+        return [
+            web.get("/change-set/effects.csv", _answering_for_change_set(self._effects)),
+            *(
+                web.get(f"/change-set/{name}", _answering_for_change_set(reading))
+                for name, reading in readings.items()
+            ),
+        ]
+
+    async def _about(self, change_set: ChangeSet, _: web.Request) -> Any:
+        registry = Registry(self._js, self._subjects)
+        try:
+            workspace = await registry.workspace(change_set.workspace_id)
+            record = await registry.change_set(change_set)
+        except NoSuchChangeSet:
+            return {"name": None}
+        return {
+            "workspace": workspace.name,
+            "name": record.name,
+            "kind": record.kind.value,
+            "standing": record.standing.value,
+            "createdAt": record.created_at,
+            "by": record.by,
+            "head": str(record.head),
+            "problem": record.problem,
+        }
+
+    async def _values(self, change_set: ChangeSet, request: web.Request) -> Any:
+        search = request.query.get("search", "").casefold()
+        async with self._queries.values.cache.state_of(change_set) as state:
+            return await asyncio.to_thread(_list_values, state, search)
+
+    async def _value(self, change_set: ChangeSet, request: web.Request) -> Any:
+        async with self._queries.values.cache.state_of(change_set) as state:
+            return await asyncio.to_thread(_describe, graph_of(state), request.query.get("id", ""))
+
+    async def _why(self, change_set: ChangeSet, request: web.Request) -> Any:
+        query = ProvenanceQueryV1(
+            id=RequestId(),
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+            value=request.query.get("id", ""),
+        )
+        reply = await self._queries.provenance.find(query)
+        return reply.model_copy(update={"value": None}).to_wire()
+
+    async def _log(self, change_set: ChangeSet, _: web.Request) -> Any:
+        entries = await read_log(self._js, self._subjects, change_set, limit=MAX_COMMITS)
+        return {"commits": [entry.as_dict() for entry in reversed(entries)]}
+
+    async def _difference(self, change_set: ChangeSet, _: web.Request) -> Any:
+        try:
+            found = await self._queries.comparisons.diff(change_set, computed=True)
+        except NotABranch as error:
+            return {"problem": str(error)}
+        if found.uncomputed and found.behind != 0:
+            await self._refresh(change_set, found.commit)
+        plain = await asyncio.to_thread(plain_difference, found)
+        return plain | {"graph": await asyncio.to_thread(effects_graph, found)}
+
+    async def _refresh(self, branch: ChangeSet, commit: int) -> None:
+        """Have an open branch follow head, once for each of its commits that is behind."""
+        if self._refreshed.get(branch, -1) >= commit:
+            return
+        with suppress(ClientError):
+            record = await Registry(self._js, self._subjects).change_set(branch)
+            if record.standing is not ChangeSetStatus.OPEN:
+                return
+            request = ChangeSetRequestV2(
+                id=RequestId(),
+                workspace_id=branch.workspace_id,
+                change_set_id=branch.change_set_id,
+                action="refresh",
+            )
+            encoded = ChangeSetRequest.encode(request)
+            await publish_request(self._js, self._subjects, branch, *encoded)
+            self._refreshed[branch] = commit
+
+    async def _effects(self, change_set: ChangeSet, _: web.Request) -> web.Response:
+        """The computed values that differ, whole, for a spreadsheet."""
+        found = await self._queries.comparisons.diff(change_set, computed=True)
+        headers = {"Content-Disposition": 'attachment; filename="effects.csv"'}
+        text = await asyncio.to_thread(effects_csv, found)
+        return web.Response(text=text, content_type="text/csv", headers=headers)
+
+
+def change_set_asked(request: web.Request) -> ChangeSet | None:
+    """The change set that the request names; None if it names none."""
+    try:
+        return ChangeSet(
+            WorkspaceId.from_str(request.query.get("workspace", "")),
+            ChangeSetId.from_str(request.query.get("changeSet", "")),
+        )
+    except ValueError:
+        return None
+
+
+def _answering_for_change_set(
+    reading: ChangeSetReading,
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def respond(request: web.Request) -> web.Response:
+        change_set = change_set_asked(request)
+        if change_set is None:
+            return web.Response(status=400, text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
+        try:
+            answer = await reading(change_set, request)
+        except (NoSuchChangeSet, NotABranch) as error:
+            return web.Response(status=404, text=f"{error}\n")
+        except (RebaserError, JetStreamError, OSError) as error:
+            return web.Response(status=503, text=f"{error}\n")
+        return answer if isinstance(answer, web.Response) else web.json_response(answer)
+
+    return respond
+
+
+def _list_values(state: State, search: str) -> Any:
+    """Those with the text in their name or id, at most `MAX_ROWS`, and how many there are."""
+    graph = graph_of(state)
+    found: list[dict[str, Any]] = []
+    count = 0
+    for value in graph.values.values():
+        if search and search not in (value.name or "").casefold() and value.id.casefold() != search:
+            continue
+        count += 1
+        if len(found) < MAX_ROWS:
+            found.append(_row(graph, value))
+    return {
+        "commit": state.commit,
+        "due": state.control.dvu_due,
+        "count": count,
+        "inAll": len(graph.values),
+        "values": found,
+    }
+
+
+def _row(graph: Graph, value: Value) -> dict[str, Any]:
+    func = graph.funcs.get(value.func_id or "")
+    return {
+        "id": value.id,
+        "name": value.name,
+        "status": value.status.value,
+        "text": cut(value.text, MAX_TEXT),
+        "func": None if value.func_id is None else func.name if func else value.func_id,
+    }
+
+
+def _describe(graph: Graph, value_id: str) -> Any:
+    value = graph.values.get(value_id)
+    if value is None:
+        return {"problem": "there is no such value"}
+    func = graph.funcs.get(value.func_id or "")
+    takes = [
+        {"argument": argument, **_row(graph, graph.values[input_id])}
+        for argument, given in value.inputs.items()
+        for input_id in ([given] if isinstance(given, str) else given)
+    ]
+    takers = sorted(value.dependents)
+    return {
+        **_row(graph, value),
+        "text": cut(value.text, MAX_DETAIL),
+        "message": value.message,
+        "runtime": None if func is None else func.runtime,
+        "code": None if func is None else cut(func.code, MAX_DETAIL),
+        "inputs": takes[:MAX_ROWS],
+        "inputCount": len(takes),
+        "dependents": [_row(graph, graph.values[each]) for each in takers[:MAX_ROWS]],
+        "dependentCount": len(takers),
+    }
+
+
+MAX_LETTERS: Final = 50
+"""Dead letters of a list."""
+
+Reading = Callable[[web.Request], Awaitable[Any]]
+
+
+class OperatorPage:
+    """Answers the page's questions; reads NATS when a browser asks, and changes nothing."""
+
+    def __init__(self, js: JetStream, subjects: Subjects, batches: BatchStore) -> None:
+        self._js = js
+        self._subjects = subjects
+        self._batches = batches
+        self._listing = asyncio.Lock()
+        """All change sets are read to search them: once at a time."""
+
+    def routes(self) -> list[web.RouteDef]:
+        """What a browser may ask."""
+        return [
+            web.get("/dead-letters", _answering(self._letters)),
+            web.get("/dead-letters/{number:[0-9]{1,18}}", _answering(self._letter)),
+            web.get("/change-sets", _answering(self._change_sets)),
+        ]
+
+    async def _letters(self, _: web.Request) -> Any:
+        letters = await latest(self._js, self._subjects, MAX_LETTERS)
+        return {"letters": [letter.summary() for letter in letters]}
+
+    async def _letter(self, request: web.Request) -> Any:
+        number = int(request.match_info["number"])
+        letter = await load(self._js, self._subjects, self._batches, number)
+        return {**letter.summary(), "headers": dict(letter.headers), "asked": letter.content()}
+
+    async def _change_sets(self, request: web.Request) -> Any:
+        """Open change sets with the text in their address or id, and what is paused."""
+        search = request.query.get("search", "").casefold()
+        registry = Registry(self._js, self._subjects)
+        async with self._listing:
+            pauses = await PauseStore(self._js, self._subjects).all()
+            names = {each.workspace_id: each.name async for each in registry.workspaces()}
+            records = [record async for record in registry.change_sets(None)]
+        rows = []
+        for record in records:
+            if record.standing in CLOSED_STATUSES:
+                continue
+            address = f"{names.get(record.workspace_id, record.workspace_id)}/{record.name}"
+            if search in address.casefold() or search == str(record.change_set_id).casefold():
+                change_set = ChangeSet(record.workspace_id, record.change_set_id)
+                row = {
+                    "address": address,
+                    "workspace": str(record.workspace_id),
+                    "changeSet": str(record.change_set_id),
+                    "kind": record.kind.value,
+                    "standing": record.standing.value,
+                    "pausedSince": paused_since(pauses, change_set),
+                }
+                rows.append(row)
+        rows.sort(key=lambda row: str(row["address"]))
+        paused = pauses_to_json(pauses.values())
+        addresses = {str(key): name for key, name in names.items()} | {
+            f"{record.workspace_id}.{record.change_set_id}": record.name for record in records
+        }
+        for pause in paused:
+            ids = [pause["workspace"], pause["changeSet"]]
+            keys = [".".join(ids[: n + 1]) for n in range(sum(each is not None for each in ids))]
+            pause["address"] = "/".join(addresses.get(key, key[-26:]) for key in keys)
+        return {"count": len(rows), "changeSets": rows[:MAX_ROWS], "paused": paused}
+
+
+def _answering(reading: Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(request: web.Request) -> web.Response:
+        try:
+            return web.json_response(await reading(request))
+        except NoSuchLetter as error:
+            return web.Response(status=404, text=f"{error}\n")
+        except (RebaserError, JetStreamError, OSError) as error:
+            return web.Response(status=503, text=f"{error}\n")
+
+    return answer
+
+
+FRESH: Final = 30.0  # seconds for which a name, or its absence, is cached
+AT_ONCE: Final = 40
+"""Names that one status reads at most; later ones read the others."""
+
+Row = Mapping[str, Any]
+
+
+class NameCache:
+    """Names by `<workspace>` and `<workspace>.<change set>`."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._known: dict[str, tuple[float, str | None]] = {}
+
+    async def lookup(self, rows: Iterable[Row]) -> dict[str, str]:
+        """The names of the workspaces and change sets in these rows.
+
+        Raises:
+            NatsUnreachable, ApiError: NATS does not answer.
+        """
+        wanted = dict.fromkeys(key for row in rows for key in _keys(row))
+        self._known = {key: known for key, known in self._known.items() if key in wanted}
+        old = time.monotonic() - FRESH
+        missing = (key for key in wanted if key not in self._known)
+        stale = (key for key, (looked, _) in self._known.items() if looked < old)
+        await asyncio.gather(*map(self._look_up, [*islice(chain(missing, stale), AT_ONCE)]))
+        return {key: name for key, (_, name) in self._known.items() if name is not None}
+
+    async def _look_up(self, key: str) -> None:
+        workspace, _, change_set = key.partition(".")
+        try:
+            found: Awaitable[Any] = (
+                self._registry.change_set(
+                    ChangeSet(WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set))
+                )
+                if change_set
+                else self._registry.workspace(WorkspaceId.from_str(workspace))
+            )
+            name = (await found).name
+        except (NoSuchChangeSet, MessageError, ValueError):
+            name = None
+        self._known[key] = time.monotonic(), name
+
+
+def _keys(row: Row) -> list[str]:
+    workspace, change_set = row.get("workspace"), row.get("changeSet")
+    if not workspace:
+        return []
+    return [workspace, f"{workspace}.{change_set}"] if change_set else [workspace]
