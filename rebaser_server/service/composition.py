@@ -1,9 +1,14 @@
-"""The daemon: compose its parts, and take tasks, a bounded number at once, until a shutdown."""
+"""The daemon: compose its parts, and take tasks, a bounded number at once, until a shutdown.
+
+What all runs of a process share, and what answers its questions, made from the settings.
+
+Take tasks from the shared consumer while a slot is free, until a stop is asked for.
+"""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from typing import Final
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from typing import Final, Never
 
 import structlog
 from nats.aio.client import Client
@@ -12,16 +17,19 @@ from ulid import ULID
 from rebaser_core.ids import WorkspaceId
 from rebaser_core.jetstream import (
     ConnectOptions,
+    ConsumerGone,
+    Delivery,
     Drift,
     JetStream,
     JetStreamError,
     NatsUnreachable,
+    PullConsumer,
     connected,
 )
 from rebaser_core.jetstream.connection import await_subscriptions
 from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_core.streams import StreamOptions
-from rebaser_core.subjects import Subjects
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.membership import Membership, present
 from rebaser_server.cluster.nats_watch import DurabilityWatch, LossWatch, StreamEnds
@@ -33,17 +41,149 @@ from rebaser_server.cluster.slots import Fairness, SlotPool
 from rebaser_server.cluster.takeover import Takeover
 from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, TaskRunner
 from rebaser_server.cluster.upkeep import CapacityCheck, DeletedDataJob, GarbageJob, Monitor
-from rebaser_server.commit_log.batch_store import open_shared_files
-from rebaser_server.errors import Interrupted
+from rebaser_server.commit_log.batch_store import BatchStore, open_batch_store, open_shared_files
+from rebaser_server.commit_log.log import GroupCommit
+from rebaser_server.commit_log.state import Retention
+from rebaser_server.commit_log.state_loader import ReleasedStates
+from rebaser_server.errors import GraceExceeded, Interrupted, WorkStopped
 from rebaser_server.ops.endpoint import ops_endpoint, starting_endpoint
-from rebaser_server.processor.context import Services
-from rebaser_server.runtime.tasks import Shutdown, background, survived
-from rebaser_server.service.shared_services import MakeApplication, build_services, query_service
-from rebaser_server.service.task_intake import take_tasks
+from rebaser_server.processor.application import Application
+from rebaser_server.processor.context import (
+    MAX_STARTUPS,
+    STARTUP_SHARE,
+    FormerOwners,
+    ProcessorSettings,
+    Services,
+    never_stopped,
+)
+from rebaser_server.processor.outcomes import Notifier, OutcomeLookup
+from rebaser_server.queries.query_service import QueryService
+from rebaser_server.queries.values import QueryBounds
+from rebaser_server.runtime.tasks import Permits, Shutdown, background, survived
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
+from rebaser_server.telemetry.work_stats import WorkStats
+
+MakeApplication = Callable[[JetStream, Subjects, BatchStore, WorkStats], Application]
+"""Makes the application of a process."""
+
+
+def build_services(
+    nc: Client,
+    provisioner: Provisioner,
+    settings: Settings,
+    make_application: MakeApplication,
+    members: Membership,
+    why_stopped: Callable[[], Awaitable[str | None]] = never_stopped,
+) -> Services:
+    """What all runs of this process, one of the `members`, share."""
+    js, subjects = provisioner.js, provisioner.subjects
+    batches = open_batch_store(js, subjects, settings)
+    notifier = Notifier(nc, subjects)
+    return Services(
+        members.instance,
+        js,
+        subjects,
+        GroupCommit(js, subjects.commits_stream),
+        batches,
+        make_application(js, subjects, batches, notifier.stats),
+        notifier,
+        FormerOwners(members.is_gone),
+        ProcessorSettings(
+            quiet_period=settings.quiet_period.total_seconds(),
+            confirm_every=settings.ack_wait.total_seconds() / 2,
+            attempts=settings.max_attempts,
+            checkpoint_every=settings.checkpoint_every,
+            retention=Retention.of(settings.history),
+            dvu_attempts=settings.dvu_max_attempts,
+            batch_limits=settings.limits,
+        ),
+        ReleasedStates(settings.released_bytes),
+        why_stopped=why_stopped,
+        startup_permits=Permits(MAX_STARTUPS, settings.ack_wait.total_seconds() * STARTUP_SHARE),
+    )
+
+
+def query_service(services: Services, settings: Settings) -> QueryService:
+    outcomes = OutcomeLookup(services.js, services.subjects, services.application)
+    queries = settings.queries
+    bounds = QueryBounds(
+        queries.max_waiting,
+        queries.max_waiting_bytes,
+        queries.max_reply_bytes,
+        queries.cache_bytes,
+    )
+    return QueryService(services.subjects, services.loader, outcomes, bounds, services.held)
+
 
 log: Final = structlog.get_logger()
+
+PULL_EXPIRES: Final = 2.5
+"""Seconds in which the server may deliver tasks to a process that is frozen or cut off. Less than
+the silence after which it is presumed dead: these are among the tasks made anew then (F7)."""
+PULL_HEARTBEAT: Final = 1.0  # seconds
+
+
+async def take_tasks(runner: TaskRunner, provisioner: Provisioner, grace: float) -> None:
+    """Work on a change set in each slot; return once all are given back after a stop.
+
+    Raises:
+        GraceExceeded: that took longer than `grace` seconds; the work in hand is dropped.
+    """
+    shutdown = runner.shutdown
+    async with (
+        background(_enforce_grace(shutdown, grace)),
+        background(runner.slots.preempt()),
+        asyncio.TaskGroup() as group,
+    ):
+        with suppress(Interrupted):
+            while True:
+                async with shutdown.interrupts():
+                    await runner.writes.resumed.wait()
+                with suppress(WorkStopped):
+                    await _take_until_stopped(runner, provisioner, group)
+        log.info("stopping", change_sets=runner.slots.busy)
+
+
+async def _take_until_stopped(
+    runner: TaskRunner, provisioner: Provisioner, group: asyncio.TaskGroup
+) -> None:
+    """Take tasks; what was delivered and not taken is given back at the end."""
+    services = runner.services
+    async with PullConsumer(
+        services.js,
+        services.subjects.tasks_stream,
+        TASKS_CONSUMER,
+        expires=PULL_EXPIRES,
+        idle_heartbeat=PULL_HEARTBEAT,
+    ) as tasks:
+        while True:
+            task = await _next_task(tasks, provisioner, runner)
+            group.create_task(runner.dispatch(task))
+
+
+async def _next_task(tasks: PullConsumer, provisioner: Provisioner, runner: TaskRunner) -> Delivery:
+    task, slots = None, runner.slots
+    try:
+        async with runner.shutdown.interrupts(), runner.writes.stop.interrupts():
+            while task is None:
+                await slots.wait_until_free()
+                try:
+                    task = await tasks.take(slots.free)
+                except ConsumerGone as error:
+                    await provisioner.recreate_tasks(error)
+    except (Interrupted, WorkStopped):
+        if task is not None:  # both came at once
+            await task.nak()
+        raise
+    return task
+
+
+async def _enforce_grace(shutdown: Shutdown, grace: float) -> Never:
+    await shutdown.wait()
+    await asyncio.sleep(grace)
+    raise GraceExceeded(f"not finished {grace:g} s after a stop was asked for")
+
 
 _WAIT_FOR_NATS: Final = Backoff(0.5, 10.0)
 """Between two tries to connect at the start."""

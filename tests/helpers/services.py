@@ -5,9 +5,8 @@ from datetime import timedelta
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.processor.context import Services
-from rebaser_server.service.composition import provisioner_of
-from rebaser_server.service.shared_services import build_services
-from rebaser_server.service.value_graph import ValueGraph
+from rebaser_server.service.composition import build_services, provisioner_of
+from rebaser_server.service.daemon import ValueGraph
 from tests.helpers.deployment import Deployment
 
 

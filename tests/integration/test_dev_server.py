@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_client.client import RebaserClient, connect
-from rebaser_server.service.nats_process import ANY_PORT, MOST_RESTARTS, NatsNotStarted, nats_server
+from rebaser_server.service.dev_server import ANY_PORT, MOST_RESTARTS, NatsNotStarted, nats_server
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually

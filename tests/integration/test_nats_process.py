@@ -9,7 +9,7 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.nats_watch import read_durability
 from rebaser_server.service.composition import prepare
-from rebaser_server.service.nats_process import ANY_PORT, NatsNotStarted, Sync, nats_server
+from rebaser_server.service.dev_server import ANY_PORT, NatsNotStarted, Sync, nats_server
 from rebaser_server.settings.settings import Settings
 
 

@@ -21,9 +21,8 @@ from rebaser_server.processor.requests import RequestHandler
 from rebaser_server.processor.run import process
 from rebaser_server.processor.slot_lease import CommitObserver, CommittedEntry, SlotLease
 from rebaser_server.runtime.tasks import Shutdown
-from rebaser_server.service.composition import provisioner_of
-from rebaser_server.service.shared_services import build_services
-from rebaser_server.service.value_graph import ValueGraph
+from rebaser_server.service.composition import build_services, provisioner_of
+from rebaser_server.service.daemon import ValueGraph
 from rebaser_server.store.checkpoints import Checkpoints, GraphCheckpoint
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

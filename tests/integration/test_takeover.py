@@ -15,7 +15,7 @@ from rebaser_server.cluster.membership import Membership, present
 from rebaser_server.cluster.takeover import Takeover
 from rebaser_server.processor.ownership import acquire_ownership
 from rebaser_server.runtime.tasks import background
-from rebaser_server.service.task_intake import PULL_EXPIRES
+from rebaser_server.service.composition import PULL_EXPIRES
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

@@ -11,8 +11,8 @@ from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.executors import Executor
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine
-from rebaser_server.service.shared_services import MakeApplication
-from rebaser_server.service.value_graph import ValueGraph
+from rebaser_server.service.composition import MakeApplication
+from rebaser_server.service.daemon import ValueGraph
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.checkpoints import Checkpoints
 from tests.chaos.history import Kind

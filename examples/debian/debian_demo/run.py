@@ -15,8 +15,7 @@ from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
 from rebaser_server.runtime.tasks import Shutdown, on_signals
 from rebaser_server.service import daemon
-from rebaser_server.service.dev_server import settings_in_directory
-from rebaser_server.service.nats_process import ANY_PORT, nats_server
+from rebaser_server.service.dev_server import ANY_PORT, nats_server, settings_in_directory
 from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal import lines
 from rebaser_server.terminal.tables import cell, console

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.service.data_directory import DirectoryInUse, data_directory
+from rebaser_server.service.dev_server import DirectoryInUse, data_directory
 
 
 def test_a_directory_in_use_is_refused_and_its_holder_named(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_child_that_outlives_its_holder_for_a_moment_is_waited_for(tmp_path: P
     holder = f"""
 import os, subprocess, sys
 from pathlib import Path
-from rebaser_server.service.data_directory import data_directory
+from rebaser_server.service.dev_server import data_directory
 with data_directory(Path({str(tmp_path)!r})) as directory:
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"],
                      pass_fds=[directory.file], stdout=subprocess.DEVNULL)
