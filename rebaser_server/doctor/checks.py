@@ -12,10 +12,9 @@ from rebaser_server.cluster.nats_watch import StreamEnds
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
-from rebaser_server.doctor import nats_checks, queue_checks, stream_checks
+from rebaser_server.doctor import nats_checks
 from rebaser_server.doctor.findings import Finding, Severity
-from rebaser_server.doctor.history_checks import check_histories
-from rebaser_server.doctor.request_checks import check_requests
+from rebaser_server.doctor.history_checks import check_histories, check_requests
 from rebaser_server.files import OrphanFiles
 from rebaser_server.ops.store_location import settings_with_store
 from rebaser_server.queries.state_cache import open_state_loader
@@ -53,15 +52,15 @@ class Examination:
                 yield finding
 
     async def _of_nats(self) -> AsyncIterator[Finding]:
-        async for finding in queue_checks.configuration(self.provisioner):
+        async for finding in nats_checks.configuration(self.provisioner):
             yield finding
         for check in (
             self._durability,
             self._room,
-            stream_checks.streams,
-            queue_checks.missing_tasks,
-            queue_checks.strays,
-            queue_checks.dead_letters,
+            nats_checks.streams,
+            nats_checks.missing_tasks,
+            nats_checks.strays,
+            nats_checks.dead_letters,
         ):
             async for finding in self._contained(check):
                 yield finding
