@@ -4,21 +4,19 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
+    Exit,
+    Parser,
     add_address,
     add_command,
     add_group,
     add_ids,
+    add_wait,
     add_workspace,
-    with_deployment,
-)
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.parser import Parser
-from rebaser_server.commands.support.questions import (
     confirmed,
     refused_at_terminal,
     unless_confirmed,
+    with_deployment,
 )
-from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
@@ -109,7 +107,7 @@ def _add_branch(parser: Parser) -> None:
 async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_core.ids import ChangeSet
     from rebaser_server.cluster.pauses import PauseStore, paused_since
-    from rebaser_server.commands.render.change_sets import show_change_sets
+    from rebaser_server.commands.render.history import show_change_sets
     from rebaser_server.commands.support.addresses import workspace_of
 
     workspace = await workspace_of(deployment, arguments.workspace)
@@ -177,7 +175,7 @@ def _question(action: str, record: "ChangeSetRecordV1") -> str:
 
 @with_deployment
 async def _comments(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.change_sets import show_comments
+    from rebaser_server.commands.render.history import show_comments
 
     record = await _find(deployment, arguments, closed=True)
     change_set, workspaces = (
@@ -191,7 +189,7 @@ async def _comments(deployment: "Deployment", arguments: argparse.Namespace) -> 
 
 @with_deployment
 async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.change_sets import show_comparison
+    from rebaser_server.commands.render.history import show_comparison
 
     record = await _find(deployment, arguments, closed=True)
     comparison = await _compare(deployment, record, computed=arguments.computed)
@@ -211,7 +209,7 @@ async def _is_brought_up(
     from rebaser_core.jetstream import deadlines
     from rebaser_core.records import ChangeSetStatus
     from rebaser_server.commands.render.progress import until_computed
-    from rebaser_server.commands.support.pauses import warn_if_paused
+    from rebaser_server.commands.support.deployment import warn_if_paused
 
     if record.standing is not ChangeSetStatus.OPEN:
         return False
@@ -229,7 +227,7 @@ async def _is_brought_up(
 
 @with_deployment
 async def _apply(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.change_sets import show_comparison
+    from rebaser_server.commands.render.history import show_comparison
 
     record = await _find(deployment, arguments)
     reviewed = arguments.reviewed
@@ -252,8 +250,7 @@ async def _apply(deployment: "Deployment", arguments: argparse.Namespace) -> int
 async def _await_head(deployment: "Deployment", record: "ChangeSetRecordV1", commit: int) -> int:
     """Wait until head's values are computed, and say on stderr which failed."""
     from rebaser_core.ids import ChangeSet
-    from rebaser_server.commands.render.failures import failures
-    from rebaser_server.commands.render.progress import until_computed
+    from rebaser_server.commands.render.progress import failures, until_computed
 
     head = ChangeSet(record.workspace_id, record.head)
     await until_computed(deployment, head, commit)
@@ -274,7 +271,7 @@ async def _show(
     deployment: "Deployment", arguments: argparse.Namespace, record: "ChangeSetRecordV1"
 ) -> None:
     from rebaser_core.ids import ChangeSet
-    from rebaser_server.commands.render.change_sets import show_change_set
+    from rebaser_server.commands.render.history import show_change_set
 
     addresses, base = deployment.client.addresses, None
     if record.base is not None:

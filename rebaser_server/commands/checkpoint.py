@@ -4,8 +4,12 @@ import argparse
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.support.arguments import add_address, add_command, with_deployment
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import (
+    Exit,
+    add_address,
+    add_command,
+    with_deployment,
+)
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
@@ -42,7 +46,7 @@ def add(commands: Any) -> None:
 async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_core.jetstream import deadlines
     from rebaser_server.commands.support.addresses import change_set_of
-    from rebaser_server.commands.support.pauses import warn_if_paused
+    from rebaser_server.commands.support.deployment import warn_if_paused
     from rebaser_server.commands.support.value_source import reads_store
 
     change_set = await change_set_of(deployment, arguments)

@@ -21,37 +21,37 @@ from rebaser_server.commands import (
     pause,
     queue,
     serve,
-    train,
-    use,
     values,
-    watch,
-    why,
     workspaces,
 )
-from rebaser_server.commands.support.arguments import make_group, too_many_addresses
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.parser import Parser, PrintText
+from rebaser_server.commands.support.arguments import (
+    Exit,
+    Parser,
+    PrintText,
+    make_group,
+    too_many_addresses,
+)
 from rebaser_server.terminal import lines
 
 _DECLARATIONS: Final = (
     init.add,
     serve.add,
-    use.add,
+    workspaces.add_use,
     enqueue.add,
     load.add,
     values.add,
     workspaces.add,
     change_sets.add,
     history.add,
-    why.add,
+    history.add_why,
     queue.add,
-    watch.add,
+    queue.add_watch,
     dvu.add,
     pause.add,
     checkpoint.add,
     dead_letters.add,
     doctor.add,
-    train.add,
+    serve.add_train,
 )
 """In the order in which `rebaser --help` lists their commands; `completion` is the last."""
 

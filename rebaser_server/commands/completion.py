@@ -7,8 +7,7 @@ import argparse
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.support.arguments import add_command, with_deployment
-from rebaser_server.commands.support.parser import PrintText
+from rebaser_server.commands.support.arguments import PrintText, add_command, with_deployment
 from rebaser_server.terminal.lines import say, say_json
 
 if TYPE_CHECKING:
@@ -73,8 +72,7 @@ async def _addresses(deployment: "Deployment", *, branches: bool) -> list[str]:
 
 async def _values(deployment: "Deployment", given: list[str]) -> list[str]:
     """Names of the values of the change set that the words before name, or of the one in use."""
-    from rebaser_server.commands.support.addresses import change_set_and_names
-    from rebaser_server.commands.support.context import address_in_use
+    from rebaser_server.commands.support.addresses import address_in_use, change_set_and_names
 
     if not given and address_in_use(deployment.settings) is None:
         return []

@@ -4,12 +4,12 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import (
+    Parser,
     add_command,
     add_group,
     add_ids,
     with_deployment,
 )
-from rebaser_server.commands.support.parser import Parser
 from rebaser_server.terminal.lines import say, say_json
 
 if TYPE_CHECKING:

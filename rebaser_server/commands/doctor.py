@@ -3,8 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.support.arguments import add_command
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit, add_command
 
 if TYPE_CHECKING:
     from rebaser_server.doctor.findings import Finding

@@ -5,15 +5,15 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
+    Exit,
     add_address,
     add_address_and_names,
     add_command,
     add_group,
     add_ids,
+    add_wait,
     with_deployment,
 )
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def add(commands: Any) -> None:
 
 @with_deployment
 async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.dvu_status import failed_in, updates
     from rebaser_server.commands.render.output import show
+    from rebaser_server.commands.render.progress import failed_in, updates
     from rebaser_server.commands.support.addresses import (
         add_addresses,
         address_headings,
@@ -173,10 +173,9 @@ async def _computed_values(
 
 @with_deployment
 async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.failures import failures
-    from rebaser_server.commands.render.progress import until_computed
+    from rebaser_server.commands.render.progress import failures, until_computed
     from rebaser_server.commands.support.addresses import change_set_and_names, whole_ids
-    from rebaser_server.commands.support.pauses import warn_if_paused
+    from rebaser_server.commands.support.deployment import warn_if_paused
 
     change_set, names = await change_set_and_names(deployment, arguments)
     if arguments.failed is bool(names):

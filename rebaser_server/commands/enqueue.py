@@ -5,14 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
+    Exit,
+    UnusableInput,
     add_address,
     add_command,
+    add_wait,
+    read_text,
     request_id,
     with_deployment,
+    with_input,
 )
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.inputs import UnusableInput, read_text, with_input
-from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import say, say_json
 
 if TYPE_CHECKING:

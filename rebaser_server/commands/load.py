@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import (
+    Exit,
+    Parser,
+    UnusableInput,
     add_address,
     add_command,
+    add_wait,
+    confirmed,
+    unless_confirmed,
     with_deployment,
+    with_input,
 )
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.inputs import UnusableInput, with_input
-from rebaser_server.commands.support.parser import Parser
-from rebaser_server.commands.support.questions import confirmed, unless_confirmed
-from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def _read(arguments: argparse.Namespace) -> "Draft":
 @with_input(_read)
 @with_deployment
 async def _plan(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.load_plan import show_plan
+    from rebaser_server.commands.render.history import show_plan
 
     _, plan = await _compare(deployment, arguments)
     show_plan(plan, as_json=arguments.json)
@@ -96,7 +98,7 @@ async def _plan(deployment: "Deployment", arguments: argparse.Namespace) -> None
 @with_input(_read)
 @with_deployment
 async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.load_plan import show_plan
+    from rebaser_server.commands.render.history import show_plan
     from rebaser_server.commands.render.progress import follow, standing
 
     named = [*arguments.input.definitions]

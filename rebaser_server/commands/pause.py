@@ -4,12 +4,12 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
+    Parser,
     add_address,
     add_command,
     add_ids,
     with_deployment,
 )
-from rebaser_server.commands.support.parser import Parser
 from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _validate(arguments: argparse.Namespace) -> str | None:
 async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
     from rebaser_server.commands.support.addresses import add_addresses, scope_of
-    from rebaser_server.commands.support.pauses import describe
+    from rebaser_server.commands.support.deployment import describe
 
     scope = await scope_of(deployment, arguments)
     book = PauseStore(deployment.js, deployment.subjects)
@@ -80,7 +80,7 @@ async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> Non
 async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
     from rebaser_server.commands.support.addresses import add_addresses, scope_of
-    from rebaser_server.commands.support.pauses import describe, resume_hint
+    from rebaser_server.commands.support.deployment import describe, resume_hint
 
     scope = await scope_of(deployment, arguments)
     book = PauseStore(deployment.js, deployment.subjects)

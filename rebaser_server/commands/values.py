@@ -5,23 +5,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import (
+    STDIN,
+    Exit,
+    Parser,
+    UnusableInput,
     add_address,
     add_address_and_names,
     add_command,
     add_group,
     add_ids,
     add_value,
-    with_deployment,
-)
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.inputs import (
-    STDIN,
-    UnusableInput,
+    add_wait,
     read_text,
+    with_deployment,
     with_input,
 )
-from rebaser_server.commands.support.parser import Parser
-from rebaser_server.commands.support.waiting import add_wait
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ async def _get(deployment: "Deployment", arguments: argparse.Namespace) -> None:
 
 @with_deployment
 async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.tree import show_tree
+    from rebaser_server.commands.render.values import show_tree
     from rebaser_server.commands.support.addresses import change_set_and_names
     from rebaser_server.commands.support.value_source import read_values
 

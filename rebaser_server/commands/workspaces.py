@@ -1,24 +1,30 @@
-"""`rebaser workspaces`: create, list and delete workspaces."""
+"""`rebaser workspaces`: create, list and delete workspaces.
+
+`rebaser use`: keep an address for commands that are given none.
+"""
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
 from rebaser_core.errors import many
 from rebaser_server.commands.support.arguments import (
+    Exit,
+    add_address,
     add_command,
     add_group,
     add_ids,
     add_workspace,
     change_set_id,
+    confirmed,
+    unless_confirmed,
     with_deployment,
     workspace_id,
 )
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.questions import confirmed, unless_confirmed
-from rebaser_server.terminal.lines import complain
+from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
+    from rebaser_server.settings.settings import Settings
 
 
 def add(commands: Any) -> None:
@@ -58,7 +64,7 @@ def add(commands: Any) -> None:
 
 @with_deployment
 async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.change_sets import show_workspaces
+    from rebaser_server.commands.render.history import show_workspaces
 
     records = await deployment.client.workspaces.all()
     show_workspaces(records, ids=arguments.ids, as_json=arguments.json)
@@ -66,7 +72,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
 
 @with_deployment
 async def _create(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.change_sets import show_workspaces
+    from rebaser_server.commands.render.history import show_workspaces
 
     if arguments.workspace is None and arguments.head is None:
         await deployment.client.addresses.check_free(arguments.name)
@@ -78,7 +84,7 @@ async def _create(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 @with_deployment
 async def _delete(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.change_sets import show_change_sets
+    from rebaser_server.commands.render.history import show_change_sets
     from rebaser_server.commands.support.addresses import workspace_of
 
     workspaces = deployment.client.workspaces
@@ -92,4 +98,52 @@ async def _delete(deployment: "Deployment", arguments: argparse.Namespace) -> in
     await workspaces.delete_workspace(workspace)
     records = await workspaces.change_sets(workspace, closed=True)
     show_change_sets(records, [None] * len(records), ids=arguments.ids, as_json=arguments.json)
+    return Exit.OK
+
+
+def add_use(commands: Any) -> None:
+    """Declare the command."""
+    use = add_command(
+        commands,
+        "use",
+        _use,
+        about="keep the address of a change set for commands that are given none, or show it",
+        validate=lambda arguments: (
+            "give an ADDRESS, or --clear" if arguments.clear and arguments.address else None
+        ),
+    )
+    add_address(use, default="show the one in use")
+    use.add_argument("--clear", action="store_true", help="forget the address in use")
+
+
+async def _use(settings: "Settings", arguments: argparse.Namespace) -> int | None:
+    from rebaser_server.commands.support.addresses import use_address
+
+    if arguments.address:
+        return await _keep(settings, arguments)
+    if arguments.clear:
+        use_address(settings, None)
+    return _show(settings, as_json=arguments.json)
+
+
+@with_deployment
+async def _keep(deployment: "Deployment", arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.support.addresses import change_set_of, use_address
+
+    change_set = await change_set_of(deployment, arguments)
+    use_address(deployment.settings, await deployment.client.addresses.address_of(change_set))
+    return _show(deployment.settings, as_json=arguments.json)
+
+
+def _show(settings: "Settings", *, as_json: bool) -> int:
+    """Print the address in use, which a variable may have set."""
+    from rebaser_server.commands.support.addresses import address_in_use
+
+    used = address_in_use(settings)
+    if as_json:
+        say_json({"address": used and used.address, "source": used and used.source})
+    elif used is None:
+        complain("no address is in use: `rebaser use ADDRESS` keeps one")
+    else:
+        say(f"{used.address} ({used.source})")
     return Exit.OK

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from tests.chaos.checker import judge
 from tests.chaos.history import History, Kind
 from tests.chaos.operational_checks import HELD, RSS

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rebaser_server.commands import cli
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from tests.docs.console import shown
 from tests.docs.test_console import PAGES, ROOT
 

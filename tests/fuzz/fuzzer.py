@@ -29,7 +29,7 @@ from rebaser_client.graph_files import read_graph_file, read_table_file
 from rebaser_client.plan import build_plan
 from rebaser_core.updates import PutValue
 from rebaser_server.commands.cli import build_parser
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.settings.settings import setting_names
 from tests.helpers.command_line import Done, run_command
 

@@ -15,7 +15,7 @@ import pytest
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, connected
 from rebaser_server.commands.doctor import examine  # the command, in this process
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.store.checkpoints import APP_ID

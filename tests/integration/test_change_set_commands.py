@@ -5,7 +5,7 @@ import json
 import subprocess
 
 from rebaser_client.errors import NoSuchChangeSet
-from rebaser_server.commands.support.hints import hint_for
+from rebaser_server.commands.support.execution import hint_for
 from tests.helpers import fork_server
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment

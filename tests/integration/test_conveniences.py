@@ -15,8 +15,8 @@ import pytest
 from rebaser_client import errors
 from rebaser_client.errors import ClientError
 from rebaser_server.commands.completion import SHELLS
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.hints import hint_for
+from rebaser_server.commands.support.arguments import Exit
+from rebaser_server.commands.support.execution import hint_for
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets

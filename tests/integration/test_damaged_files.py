@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.errors import HistoryInconsistent
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets

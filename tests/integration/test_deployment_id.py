@@ -8,7 +8,7 @@ import pytest
 
 from rebaser_core.jetstream import StreamNotFound
 from rebaser_server.cluster.deployment_id import DeploymentId
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.errors import DeploymentInconsistent
 from rebaser_server.files import DEPLOYMENT
 from rebaser_server.service.composition import deployment_id, provisioner_of

@@ -5,7 +5,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.files import DEPLOYMENT
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.deployment import Deployment, deployed

@@ -14,7 +14,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import StreamConfig
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.commands.doctor import examine  # the command, in this process
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.batches import ExampleGraph, new_id, put

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.errors import NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.comparisons import NotRevertible, plan_revert

@@ -12,7 +12,7 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NotConfirmed, QueueFull
 from rebaser_core.jetstream import ApiError, JetStream, StreamConfig
 from rebaser_server.commands.doctor import examine  # the command, in this process
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.doctor import nats_checks
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph

@@ -1,7 +1,7 @@
 """Requests of a stream that was made anew are refused, named by the doctor, and replayed (S-5)."""
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.ops.dead_letters import replay
 from rebaser_server.processor.request_queue import RequestQueue
 from tests.helpers.batches import new_id, put

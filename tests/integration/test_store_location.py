@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.files import DEPLOYMENT, batch_file
 from rebaser_server.service.composition import deployment_id, provisioner_of
 from tests.helpers.batches import ExampleGraph, set_to

@@ -18,7 +18,7 @@ from rebaser_server.cluster.configuration_faults import Fault, judge
 from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.commands.doctor import examine
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.blocking_function import Gate

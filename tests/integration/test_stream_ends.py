@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser_server.cluster.nats_watch import Loss, StreamEnds
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.files import STREAM_ENDS
 from tests.helpers.deployment import Deployment, deployed, new_change_sets

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.command_line import Commands, Done
 from tests.helpers.deployment import Deployment

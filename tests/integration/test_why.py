@@ -7,7 +7,7 @@ import pytest
 
 from rebaser_client import NoSuchValue, builtin, cel
 from rebaser_client.named import NamedWorkspace
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
 

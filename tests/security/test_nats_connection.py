@@ -16,7 +16,7 @@ import pytest
 from rebaser_client.client import connect
 from rebaser_client.errors import Unreachable as ClientUnreachable
 from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable, connected
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.settings.nats_connection import connect_options
 from rebaser_server.settings.settings import Settings
 from tests.helpers.command_line import run_command

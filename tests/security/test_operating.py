@@ -13,7 +13,7 @@ from rebaser_core.records import PauseScope
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commands.cli import main
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.nats_process import NatsServer

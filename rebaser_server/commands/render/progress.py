@@ -1,19 +1,290 @@
-"""A request from the command line to its commit and the update behind it, with a progress bar."""
+"""A request from the command line to its commit and the update behind it, with a progress bar.
 
-from collections.abc import Iterable
+The values of a change set that failed, and which of them a request affected.
 
-from rebaser_client.outcomes import changed_by
+The outcome of a request that a command waited for: as text, as JSON, as exit code.
+
+What a command that takes long says it is waiting for.
+
+The dependent values updates of a deployment, from the commit logs and the Rebasers.
+"""
+
+import asyncio
+import shlex
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from rebaser_client.errors import ClientError
+from rebaser_client.outcomes import (
+    MissingResults,
+    Progress,
+    Values,
+    changed_by,
+    read_missing_results,
+)
 from rebaser_client.requests import Updates
+from rebaser_core.commits import Commit, CommitV1
+from rebaser_core.errors import MessageError, RebaserError, UnknownSubject, many
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.messages import ErrorStatus
-from rebaser_server.commands.render.failures import failures
-from rebaser_server.commands.render.result import RequestResult
-from rebaser_server.commands.render.wait_text import WaitText
-from rebaser_server.commands.support.deployment import Deployment
-from rebaser_server.commands.support.exit_codes import Exit
-from rebaser_server.commands.support.pauses import warn_if_paused
+from rebaser_core.jetstream import ordered_reader
+from rebaser_core.messages import (
+    Correction,
+    EnqueueUpdatesResponseV2,
+    ErrorStatus,
+    Inline,
+    SuccessStatusV2,
+)
+from rebaser_core.records import enclosing_scopes
+from rebaser_server.cluster.pauses import Paused, PauseStore
+from rebaser_server.commands.support.arguments import Exit
+from rebaser_server.commands.support.deployment import Deployment, pause_text, warn_if_paused
+from rebaser_server.commands.support.value_source import read_values
+from rebaser_server.commit_log.log import UNFINISHED
+from rebaser_server.ops.answers import all_answers
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import ProgressBar, progress_bar
+
+_LISTED: Final = 5
+"""Failed values that are named for people at most."""
+
+_NOT_INSTALLED: Final = "is installed here"
+"""Part of the message of a value whose function is missing: "no Python function … is …"."""
+
+
+class FailuresUnknown(RebaserError):
+    """The request is committed and computed, but no Rebaser replied whether values failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """The values that failed, as of the last commit, in the words of commands."""
+
+    missing: MissingResults
+    address: str
+    """Address of the change set, for the next command."""
+    named: frozenset[str] = frozenset()
+    """Names and ids of the values that the command names."""
+
+    @property
+    def affected(self) -> int:
+        """How many failed because of the request."""
+        return len(self.missing.failed)
+
+    @property
+    def stand(self) -> bool:
+        """Whether anything that the command names or changed has no result now."""
+        missing = self.missing
+        return bool(missing.failed or missing.affected_blocked or self._named_before)
+
+    @property
+    def _named_before(self) -> Values:
+        """Values that the command names, and that had no result before it."""
+        missing = self.missing
+        return tuple(
+            value
+            for value in (*missing.failed_before, *missing.blocked)
+            if not self.named.isdisjoint((value.id, value.name))
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data, for programs."""
+        return {
+            "failed": self.affected + len(self.missing.failed_before),
+            "blocked": len(self.missing.blocked),
+            "failedByThis": [
+                {"id": value.id, "name": value.name, "message": value.message}
+                for value in self.missing.failed
+            ],
+            "standing": [
+                {"id": value.id, "name": value.name, "message": value.message}
+                for value in self._named_before
+            ],
+        }
+
+    def lines(self) -> list[str]:
+        """Lines for people; an empty list if no value failed."""
+        missing, count = self.missing, self.affected
+        lines = _listed(missing.failed)
+        if count:
+            blocked = len(missing.blocked)
+            lines.insert(0, f"{many(count, 'value')} failed by this, {blocked:,} blocked:")
+        if count > _LISTED:
+            lines.append(f"  and {count - _LISTED:,} more: `rebaser dvu status {self.address}`")
+        standing = self._named_before
+        if standing:
+            found = many(len(standing), "value")
+            lines.append(f"{found} of those named had no result before, and have none:")
+            lines += _listed(standing)
+        if missing.failed_before:
+            others = "others" if count else "of this change set"
+            lines.append(f"{many(len(missing.failed_before), 'value')} {others} had failed before")
+        return lines + self._next_step()
+
+    def _next_step(self) -> list[str]:
+        """Advice about values that are failed or blocked."""
+        if not self.stand:
+            return []
+        every = (*self.missing.failed, *self.missing.failed_before)
+        is_missing = any(_NOT_INSTALLED in (value.message or "") for value in every)
+        cause = "`pip install` the function's package" if is_missing else "remove the cause"
+        return [f"{cause}, then: `rebaser dvu run {self.address} --failed`"]
+
+
+def _listed(values: Values) -> list[str]:
+    """A line for each of the first few."""
+    return [
+        f"  {value.name or value.id}: {value.message or value.status}" for value in values[:_LISTED]
+    ]
+
+
+async def failures(
+    deployment: Deployment,
+    change_set: ChangeSet,
+    commit: int,
+    changed: Iterable[str],
+    *,
+    everything: bool = False,
+    named: Iterable[str] = (),
+) -> Failures:
+    """The failed values, once no update is due, split by whether the request affected them.
+
+    `commit` is the request's. `changed`: names or ids of the values, and ids of the functions,
+    that it changed; with `everything` it affected all that failed. `named`: names or ids of more
+    values, which the command names. A Rebaser answers, so that
+    the command needs no access to the store.
+
+    Raises:
+        FailuresUnknown: no Rebaser answered; the request is committed and computed.
+    """
+    reader = deployment.client.reader(*change_set)
+    try:
+        missing = await read_missing_results(reader, None if everything else commit, changed)
+    except ClientError as error:
+        raise FailuresUnknown(
+            f"commit {commit} is computed, but it is unknown whether values failed: {error}; "
+            "`rebaser dvu status ADDRESS` reads that from the store"
+        ) from error
+    address = shlex.quote(await deployment.client.addresses.address_of(change_set))
+    return Failures(missing, address, frozenset(named))
+
+
+@dataclass(frozen=True)
+class RequestResult:
+    """The reply to a request and, once its values were computed, which of them failed."""
+
+    response: EnqueueUpdatesResponseV2
+    sent: int
+    """Number of updates in the batch."""
+    failures: Failures | None = None
+    """None: the command did not wait for the values that depend on the request."""
+    strict: bool = False
+
+    @property
+    def code(self) -> Exit:
+        if isinstance(self.response.status, ErrorStatus):
+            return Exit.FAILED
+        if self._all_left_out or (self.strict and self._corrections):
+            return Exit.CORRECTED
+        if self.failures is not None and self.failures.stand:
+            return Exit.VALUES_FAILED
+        return Exit.OK
+
+    @property
+    def _corrections(self) -> tuple[Correction, ...]:
+        status = self.response.status
+        return () if isinstance(status, ErrorStatus) else status.success.corrections
+
+    @property
+    def _all_left_out(self) -> bool:
+        """Whether Rebaser left out all updates."""
+        status = self.response.status
+        if not self._corrections or not isinstance(status, SuccessStatusV2):
+            return False
+        performed = status.success.updates_performed
+        return isinstance(performed, Inline) and not performed.inline.updates
+
+    def plain(self) -> dict[str, Any]:
+        """The response in its wire format and, if the command waited, the failed `values`."""
+        plain: dict[str, Any] = self.response.model_dump(mode="json", by_alias=True)
+        if self.failures is not None:
+            plain["values"] = self.failures.plain()
+        return plain
+
+    def lines(self) -> list[str]:
+        """Lines for people."""
+        request, status = self.response.id, self.response.status
+        if isinstance(status, ErrorStatus):
+            return [f"request {request} failed: {status.error.message}"]
+        commit = status.success.commit
+        lines = [f"request {request} is commit {commit}; {self._how()}", *self._corrected()]
+        return lines + (self.failures.lines() if self.failures is not None else [])
+
+    def _how(self) -> str:
+        if self._all_left_out:
+            return "Rebaser left out all updates, and changed nothing"
+        if self.failures is None:
+            return "the values that depend on it follow"
+        return "its values are computed" if self.failures.stand else "its values are up to date"
+
+    def _corrected(self) -> list[str]:
+        corrections = self._corrections
+        if not corrections:
+            return []
+        updates = len({correction.index for correction in corrections})
+        return [
+            f"{updates:,} of {many(self.sent, 'update')} did not fit; Rebaser changed or left out:",
+            *(f"  update {each.index}: {each.code}: {each.detail}" for each in corrections),
+        ]
+
+
+T = TypeVar("T")
+
+_INTERVAL: Final = 2.0  # seconds until a wait is explained, and between two explanations
+
+
+class WaitText:
+    """Explains a wait beside a progress bar."""
+
+    def __init__(self, deployment: Deployment, change_set: ChangeSet, bar: ProgressBar) -> None:
+        self._deployment = deployment
+        self._change_set = change_set
+        self._bar = bar
+        self._start = asyncio.get_running_loop().time()
+
+    async def until(self, reply: Awaitable[T]) -> T:
+        """Wait for the reply to a request."""
+        waiting = asyncio.ensure_future(reply)
+        try:
+            while not (await asyncio.wait([waiting], timeout=_INTERVAL))[0]:
+                await self._describe("waiting for its commit", may_be_paused=True)
+            return waiting.result()
+        finally:
+            waiting.cancel()
+
+    async def show(self, progress: Progress) -> None:
+        """Show how far the update is."""
+        if progress.total is not None:
+            self._bar.draw(progress.done, progress.total)
+        if self._elapsed >= _INTERVAL:
+            await self._describe(describe(progress), may_be_paused=progress.total is None)
+
+    @property
+    def _elapsed(self) -> float:
+        return asyncio.get_running_loop().time() - self._start
+
+    async def _describe(self, text: str, *, may_be_paused: bool) -> None:
+        if may_be_paused and self._bar.is_seen:
+            text = await pause_text(self._deployment, self._change_set, text) or text
+        self._bar.describe(f"{text} ({self._elapsed:.0f} s)")
+
+
+def describe(progress: Progress) -> str:
+    """What is going on, in a few words."""
+    if progress.total is None:
+        return "waiting for a Rebaser to begin the update"
+    text = f"computing {progress.done:,} of {many(progress.total, 'value')}"
+    return text if progress.done else f"{text}; Spark may be starting"
 
 
 async def follow(
@@ -81,3 +352,108 @@ async def _until_computed(
     text = WaitText(deployment, change_set, bar)
     async for progress in deployment.client.progress(*change_set, commit):
         await text.show(progress)
+
+
+STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
+
+Row = dict[str, Any]
+
+
+async def updates(deployment: Deployment, only: ChangeSet | None = None) -> list[Row]:
+    """Updates that run or are due, those that do not run first.
+
+    The commit log says whether an update is due. Its progress comes from its Rebaser, if the
+    ops endpoint of that is enabled.
+    """
+    reports, due, paused = await asyncio.gather(
+        all_answers(deployment.js.nc, deployment.subjects.join("rebaser.status"), STATUS_TIMEOUT),
+        _due(deployment, only),
+        PauseStore(deployment.js, deployment.subjects).all(),
+    )
+    held: dict[tuple[str, str], tuple[str, Row | None]] = {}
+    crowded = {  # Rebasers that hold more change sets than their status names
+        str(report["instance"])
+        for report in reports
+        if report["slots"]["busy"] > len(report["holdings"])
+    }
+    for report in reports:
+        for holding in report.get("holdings", ()):
+            key = holding["workspace"], holding["changeSet"]
+            if holding["update"] or key not in held:
+                held[key] = report["instance"], holding["update"]
+    rows = [_row(change_set, commit, held, crowded, paused) for change_set, commit in due.items()]
+    return sorted(rows, key=lambda row: (row["state"] == "running", row["changeSet"]))
+
+
+def _row(
+    change_set: ChangeSet,
+    commit: CommitV1,
+    held: dict[tuple[str, str], tuple[str, Row | None]],
+    crowded: set[str],
+    paused: Paused,
+) -> Row:
+    owner = commit.control.owner.rpartition("/")[0]
+    instance, update = held.get((str(change_set[0]), str(change_set[1])), (None, None))
+    if update is not None:
+        state = "running"
+    elif any(scope in paused for scope in enclosing_scopes(change_set)):
+        state = "paused"
+    elif instance is None and owner in crowded:
+        state = "not named"
+    elif commit.control.claim is not None:
+        state = "claimed, not running"
+    else:
+        state = "due, not running"
+    return {
+        "workspace": str(change_set.workspace_id),
+        "changeSet": str(change_set.change_set_id),
+        "state": state,
+        "affected": update and update["affected"],
+        "done": update and update["done"],
+        "since": update and update["since"],
+        "failures": commit.control.dvu_failures,
+        "instance": instance or owner or None,
+    }
+
+
+async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV1]:
+    """Change sets with an update due, and their last commits. A header marks those."""
+    stream, due = deployment.subjects.commits_stream, dict[ChangeSet, CommitV1]()
+    if only is not None:
+        subjects = [deployment.subjects.commits(only)]
+    else:
+        subjects = []
+        heads = ordered_reader(
+            deployment.js, stream, deliver_policy="last_per_subject", headers_only=True
+        )
+        async with heads:
+            while (entry := await heads.next(idle_timeout=0)) is not None:
+                if UNFINISHED in entry.headers:
+                    subjects.append(entry.subject)
+    for subject in subjects:
+        stored = await deployment.js.get_message(stream, last_by_subject=subject)
+        if stored is None or UNFINISHED not in stored.headers:
+            continue
+        try:
+            commit = Commit.decode(stored.headers, stored.payload)
+            change_set = deployment.subjects.parse_change_set(subject)
+        except (MessageError, UnknownSubject):  # `rebaser doctor` reports them
+            continue
+        if commit.control.dvu_due:
+            due[change_set] = commit
+    return due
+
+
+async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
+    """How many values failed, how many are blocked by them, and the failed ones."""
+    read = await read_values(deployment, change_set)
+    values = [v for v in read.values.values() if str(v.status) in ("failed", "blocked")]
+    failed = [v for v in values if str(v.status) == "failed"]
+    return {
+        "failed": len(failed),
+        "blocked": len(values) - len(failed),
+        "values": [
+            {"id": v.id, "name": v.name or v.id, "status": str(v.status), "message": v.message}
+            for v in failed
+        ],
+    }

@@ -1,14 +1,22 @@
-"""The output of `rebaser values`: the values of a change set."""
+"""The output of `rebaser values`: the values of a change set.
+
+Values as a tree, by the parts of their names between slashes, each with its inputs.
+
+The output of `rebaser why`: a value, the edits that made it, and what keeps it back.
+"""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from rebaser_client.errors import NoSuchValue
+from rebaser_client.reader import Provenance
 from rebaser_core.errors import offer
+from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.addresses import one_id
+from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.value_source import ReadValue, ReadValues
 from rebaser_server.terminal.lines import say, say_json
-from rebaser_server.terminal.tables import Table
+from rebaser_server.terminal.tables import Part, Table, Tree
 
 
 def find_value(read: ReadValues, name: str) -> ReadValue:
@@ -64,3 +72,147 @@ def _table(values: list[ReadValue], read: ReadValues, *, ids: bool) -> Table:
         row = value.name or value.id, json.dumps(value.value), status, by
         table.add(*row, *([value.id] if ids else []))
     return table
+
+
+_WIDEST: Final = 60
+"""Characters of a value that are printed for people."""
+_MOST: Final = 8
+"""Inputs of a value that are printed for people."""
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.value: ReadValue | None = None
+        self.below: dict[str, _Node] = {}
+
+
+def show_tree(read: ReadValues, name: str, *, depth: int | None, as_json: bool) -> None:
+    """Print the value of that name and those below it; all values if the name is empty.
+
+    Raises:
+        NoSuchValue: no value has that name, or is below it.
+    """
+    root, count = _Node(), 0
+    for value in read.values.values():
+        if value.name is None or not _is_below(value.name, name):
+            continue
+        parts = [part for part in value.name.removeprefix(name).split("/") if part]
+        node = root
+        for part in parts[:depth]:
+            node = node.below.setdefault(part, _Node())
+        if depth is None or len(parts) <= depth:
+            node.value = value
+        count += 1
+    unnamed = sum(1 for value in read.values.values() if value.name is None)
+    if name and not count:
+        raise NoSuchValue(
+            f"no value is called {name!r}, nor is one below it{offer(name, read.names)}"
+        )
+    if as_json:
+        say_json(_plain_node(root, due=read.is_due))
+        return
+    tree = Tree(*_label(name or "/", root, read))
+    _grow(tree, root, read)
+    tree.show()
+    if not name and unnamed:
+        say(f"and {unnamed:,} without a name: `rebaser values get` lists them")
+    say_if_due(read)
+
+
+def _is_below(name: str, top: str) -> bool:
+    return not top or name == top or name.startswith(top.removesuffix("/") + "/")
+
+
+def _grow(tree: Tree, node: _Node, read: ReadValues) -> None:
+    for part, below in sorted(node.below.items()):
+        _grow(tree.add(*_label(part, below, read)), below, read)
+
+
+def _label(part: str, node: _Node, read: ReadValues) -> list[Part]:
+    value = node.value
+    if value is None:
+        return [(part, "bold")]
+    problem = value.message
+    text = value.text if problem is None else f"{value.status}: {problem}"
+    text = text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
+    label: list[Part] = [(part, "bold"), f" = {text}"]
+    inputs = [_name_of(read, each) for each in dict.fromkeys(value.input_ids())]
+    if inputs:
+        more = f" and {len(inputs) - _MOST} more" if len(inputs) > _MOST else ""
+        label += ["  ", (f"from {', '.join(inputs[:_MOST])}{more}", "dim")]
+    return label
+
+
+def _name_of(read: ReadValues, value_id: str) -> str:
+    value = read.values.get(value_id)
+    return value_id if value is None else value.name or value_id
+
+
+def _plain_node(node: _Node, *, due: bool) -> dict[str, Any]:
+    return {
+        "value": None if node.value is None else plain(node.value, due=due),
+        "below": {part: _plain_node(below, due=due) for part, below in sorted(node.below.items())},
+    }
+
+
+async def show_provenance(
+    deployment: Deployment,
+    change_set: ChangeSet,
+    name: str,
+    provenance: Provenance,
+    *,
+    ids: bool,
+    as_json: bool,
+) -> None:
+    """Print it. Edits of other change sets, which a branch has, are shown with their addresses."""
+    if as_json:
+        say_json(_plain_provenance(name, provenance))
+        return
+    say(_headline(name, provenance))
+    addresses = {
+        each: await deployment.client.addresses.address_of(ChangeSet(change_set.workspace_id, each))
+        for each in dict.fromkeys(edit.change_set_id for edit in provenance.edits)
+        if each != change_set.change_set_id
+    }
+    more = ["request", "trace"] if ids else []
+    table = Table("commit", "time", "author", "what", "path", *more)
+    for edit in provenance.edits:
+        where = addresses.get(edit.change_set_id)
+        commit = f"{edit.commit}" if where is None else f"{edit.commit} of {where}"
+        its_ids = [str(edit.request), edit.trace or ""] if ids else []
+        facts: list[object] = [commit, edit.time, edit.author or ""]
+        for _, _, _, what, path in Provenance.rows_of(edit):
+            table.add(*facts, what, path, *its_ids)
+            facts, its_ids = [""] * len(facts), [""] * len(its_ids)
+    if provenance.edits:
+        table.show()
+    say(*provenance.notes())
+
+
+def _headline(name: str, provenance: Provenance) -> str:
+    value = provenance.value
+    if value is None:
+        return f"{name} does not exist as of commit {provenance.commit}: it was removed"
+    shown = value.name or value.id
+    if value.status in ("failed", "blocked"):
+        return f"{shown} is {value.status} as of commit {provenance.commit}"
+    text = json.dumps(value.value, ensure_ascii=False)
+    text = text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
+    pending = ", not computed yet," if value.status == "pending" else ""
+    return f"{shown} = {text}{pending} as of commit {provenance.commit}"
+
+
+def _plain_provenance(name: str, provenance: Provenance) -> dict[str, Any]:
+    value, waits = provenance.value, provenance.waits
+    return {
+        "name": name,
+        "commit": provenance.commit,
+        "value": None if value is None else value.to_wire(),
+        "edits": [edit.to_wire() for edit in provenance.edits],
+        "omitted": provenance.omitted,
+        "older": provenance.older,
+        "keptFrom": provenance.kept_from,
+        "isWhole": provenance.is_whole,
+        "failed": [each.to_wire() for each in provenance.failed],
+        "waits": None if waits is None else waits.to_wire(),
+    }

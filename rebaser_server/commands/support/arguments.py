@@ -1,14 +1,31 @@
 """How a command is declared: its handler, and the arguments that several commands take.
 
 Nothing here imports NATS, pydantic or the settings: `rebaser --help` does without them.
+
+The parser of commands: options anywhere, default commands, and errors that name what is near.
+
+Nothing here imports NATS, pydantic or the settings: `rebaser --help` does without them.
+
+What a command reads from files, from stdin and from arguments, before it connects to NATS.
+
+Questions that a command asks a person before it changes what cannot be changed back.
+
+Exit codes of `rebaser`, for supervisors and scripts.
+
+`--wait` of commands and `--timeout`, after which they end; what they sent goes on.
 """
 
 import argparse
 import functools
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+import re
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 
-from rebaser_server.commands.support.parser import Parser
+from rebaser_core.errors import RebaserError, offer
+from rebaser_server.terminal.lines import ask, say_script, visible
 
 if TYPE_CHECKING:
     from ulid import ULID
@@ -16,6 +33,95 @@ if TYPE_CHECKING:
     from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
     from rebaser_server.commands.support.deployment import Deployment
     from rebaser_server.settings.settings import Settings
+
+_HELP: Final = ("-h", "--help")
+
+_NEGATIVE: Final = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
+"""A number, which is no option; argparse's own pattern has no exponents."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Takes options anywhere among the arguments; a group of commands may have a default one."""
+
+    default_command: str | None = None
+    """The command of the group that runs if the first argument names none, or there is none."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._negative_number_matcher = _NEGATIVE
+
+    def error(self, message: str) -> Never:
+        super().error(visible(message))
+
+    def refuse(self, unknown: Sequence[str]) -> Never:
+        """End with the error that these words of a command line mean nothing to the command."""
+        options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        if not options:
+            self.error(f"too many arguments: {' '.join(unknown)}")
+        near = offer(options[0], self._option_string_actions)
+        self.error(
+            f"there is no option {options[0]!r}{near}; `{self.prog} --help` lists all. "
+            "Behind -- no word is an option"
+        )
+
+    def command_of(self, words: Sequence[str]) -> tuple["Parser", list[str]]:
+        """The parser of the command that a line of words names, and its arguments so far."""
+        commands: dict[str, Parser] = next((each.choices for each in self._groups()), {})
+        if words and words[0] in commands:
+            return commands[words[0]].command_of(words[1:])
+        if commands and self.default_command:
+            return commands[self.default_command].command_of(words)
+        return self, [word for word in words if not word.startswith("-")]
+
+    def positionals(self) -> set[str]:
+        """The arguments of the command that are no options."""
+        return {action.dest for action in self._actions if not action.option_strings}
+
+    def _groups(self) -> list[Any]:
+        return [action for action in self._actions if isinstance(action.choices, dict)]
+
+    def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
+        groups = self._groups()
+        if groups:
+            words = list(sys.argv[1:] if args is None else args)
+            known = (*_HELP, *(groups[0].choices or ()))
+            if self.default_command and not (words and words[0] in known):
+                words.insert(0, self.default_command)
+            elif words and not words[0].startswith("-") and words[0] not in known:
+                self.error(
+                    f"there is no command {words[0]!r}{offer(words[0], groups[0].choices)}; "
+                    f"`{self.prog} --help` lists all"
+                )
+            return super().parse_known_args(words, namespace)
+        if getattr(self, "_intermixed", False):  # parse_known_intermixed_args calls this method
+            return super().parse_known_args(args, namespace)
+        self._intermixed = True
+        try:
+            parsed = self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._intermixed = False
+        for (
+            action
+        ) in self._actions:  # argparse takes a second -- for an argument, and then for none
+            one = not action.option_strings and action.nargs is None
+            if one and getattr(parsed[0], action.dest, None) == []:
+                self.error(f"the following arguments are required: {action.metavar or action.dest}")
+        return parsed
+
+
+class PrintText(argparse.Action):
+    """An option or argument that prints `text` of its value and exits, as `--help` does."""
+
+    def __init__(self, *, text: Callable[[Any], str], **options: Any) -> None:
+        super().__init__(**options)
+        self._text = text
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, _: argparse.Namespace, value: Any, *__: Any
+    ) -> None:
+        say_script(self._text(value))
+        parser.exit()
+
 
 _WORDS: Final = 2
 """Words of an address, at most: workspace and change set."""
@@ -189,3 +295,145 @@ def too_many_addresses(arguments: argparse.Namespace) -> str | None:
 def _completed(argument: argparse.Action) -> None:
     """Let a shell complete the argument: see `completion`."""
     vars(argument)["complete"] = COMPLETERS  # an attribute of shtab's
+
+
+STDIN: Final = "-"
+"""Stands for stdin where a file or a value is expected."""
+
+
+class UnusableInput(RebaserError):
+    """A command cannot use what it was given; the message says why. Nothing was sent."""
+
+
+def with_input(read: Callable[[argparse.Namespace], Any]) -> Callable[[Handler], Handler]:
+    """Read `arguments.input` from the arguments with `read`, then run the handler.
+
+    Put it above `with_deployment`: input that is wrong is reported without a server. Errors
+    of the operating system become `UnusableInput` with the file's name.
+    """
+
+    def decorate(handler: Handler) -> Handler:
+        @functools.wraps(handler)
+        async def reading(settings: Any, arguments: argparse.Namespace) -> int | None:
+            try:
+                arguments.input = read(arguments)
+            except OSError as error:
+                raise UnusableInput(f"{error.filename}: {error.strerror}") from error
+            return await handler(settings, arguments)
+
+        return reading
+
+    return decorate
+
+
+def read_text(file: Path) -> str:
+    """The text of the file, or of stdin, without a byte order mark.
+
+    Raises:
+        UnusableInput: it is not UTF-8, or too large.
+        OSError: it cannot be read.
+    """
+    from rebaser_client import documents
+    from rebaser_client.errors import InvalidDraft
+
+    try:
+        if str(file) != STDIN:
+            return documents.read_text(file)
+        if (octets := getattr(sys.stdin, "buffer", None)) is None:  # closed, or text in a test
+            return "" if sys.stdin is None else sys.stdin.read()
+        return documents.decode(octets.read())
+    except InvalidDraft as error:
+        raise UnusableInput(f"{file}: {error}") from error
+
+
+async def confirmed(question: str) -> bool:
+    """Whether the person at the terminal answers yes."""
+    import asyncio
+
+    answer = await asyncio.to_thread(ask, f"{question} [y/N]")
+    return answer.lower() in ("y", "yes")
+
+
+async def refused_at_terminal(question: str, arguments: argparse.Namespace) -> bool:
+    """Whether a person at a terminal, asked what `--yes` and `--json` do not ask, says no.
+
+    Programs are not asked: what the command does can be undone.
+    """
+    if arguments.yes or arguments.json or not sys.stdin.isatty():
+        return False
+    return not await confirmed(question)
+
+
+def unless_confirmed(**options: str) -> Validator:
+    """A command that asks takes `--json`, which a program uses, only with one of the options."""
+
+    def validate(arguments: argparse.Namespace) -> str | None:
+        if not arguments.json or any(getattr(arguments, name) for name in options):
+            return None
+        return f"with --json Rebaser asks no question: give {' or '.join(options.values())}"
+
+    return validate
+
+
+class Exit(IntEnum):
+    """How a command ended; the reason is on stderr."""
+
+    OK = 0
+    FAILED = 1
+    REPAIRABLE = 3  # `rebaser doctor` found what it can repair, and nothing else
+    DAMAGED = 4  # it found what needs a person
+    BAD_SETTINGS = 2  # argparse's code for bad arguments; restarting does not help
+    VALUES_FAILED = 5  # committed and computed, and values that depend on it failed
+    CORRECTED = 6  # committed, but all updates were left out; with --strict, any was corrected
+    NOT_IN_TIME = 7  # `--timeout` is over; what was sent goes on
+    NO_NATS = 69  # EX_UNAVAILABLE; restarting later helps
+    INTERRUPTED = 130  # a shell's code for Ctrl-C
+
+
+COMPUTED: Final = "wait until the values that depend on it are computed"
+
+
+class NotInTime(RebaserError):
+    """What a command waited for did not happen within its `--timeout`."""
+
+
+def add_wait(parser: argparse.ArgumentParser, about: str = COMPUTED) -> None:
+    """Declare `--wait` and `--timeout`."""
+    parser.add_argument("--wait", action="store_true", help=about)
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="wait no longer than that, and end with exit code 7 (default: no limit)",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
+
+
+async def limited(command: Coroutine[Any, Any, int | None], seconds: float | None) -> int | None:
+    """Run a command, for no longer than so many seconds.
+
+    Raises:
+        NotInTime: it had not ended by then, and was cancelled.
+    """
+    if seconds is None:
+        return await command
+    import asyncio
+
+    work = asyncio.ensure_future(command)
+    try:
+        done, _ = await asyncio.wait([work], timeout=seconds)
+    finally:
+        work.cancel()
+    if done:
+        return work.result()
+    await asyncio.wait([work])
+    raise NotInTime(f"not done within {seconds:g} s; what was sent is not taken back, and goes on")

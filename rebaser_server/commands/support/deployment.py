@@ -1,8 +1,15 @@
-"""A command's connection to the deployment that the settings name."""
+"""A command's connection to the deployment that the settings name.
+
+What NATS does not permit to this user ends a command at once, not with a timeout.
+
+Pauses in the words of commands: what a pause covers, and which command ends it.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import re
+import shlex
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Never
 
@@ -11,10 +18,12 @@ import nats.errors
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.registry import Registry
+from rebaser_client.workspaces import HEAD
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError, connected
+from rebaser_core.records import PauseScope, enclosing_scopes
 from rebaser_core.subjects import Subjects
-from rebaser_server.commands.support.permissions import PermissionWatch
 from rebaser_server.runtime.tasks import background
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
@@ -23,6 +32,57 @@ from rebaser_server.terminal.lines import complain
 if TYPE_CHECKING:
     from rebaser_server.commit_log.batch_store import BatchStore
     from rebaser_server.commit_log.state_loader import StateLoader
+
+_VIOLATION: Final = re.compile(r'permissions violation for (\w+) to "([^"]+)"', re.IGNORECASE)
+"""NATS names the operation and the subject in the text of the error only."""
+
+
+class NotPermitted(RebaserError):
+    """The NATS user in the settings may not do this. The last step of the command had no effect."""
+
+
+class PermissionWatch:
+    """Receives the errors of a connection; a refusal ends the command that waits for a reply."""
+
+    def __init__(self, user: str | None, optional: Collection[str] = ()) -> None:
+        """`optional`: subjects whose refusal ends nothing."""
+        self._optional = optional
+        self.lacks_optional = False
+        """Whether NATS refused one of those."""
+        self._user = f"user {user!r}" if user else "this user"
+        self._task: asyncio.Task[object] | None = None
+        self._refusal: str | None = None
+
+    def on_error(self, error: Exception) -> None:
+        """Handle an error that the connection reports."""
+        violation = _VIOLATION.search(str(error))
+        if violation is None or self._refusal is not None or self._task is None:
+            return
+        if violation[2] in self._optional:
+            self.lacks_optional = True
+            return
+        verb = "subscribe to" if violation[1].lower().startswith("subs") else "publish to"
+        self._refusal = f"NATS does not let {self._user} {verb} {violation[2]!r}"
+        self._task.cancel()
+
+    @contextmanager
+    def enforced(self) -> Iterator[None]:
+        """Cancel the body, as a timeout does, as soon as NATS refuses an operation.
+
+        Raises:
+            NotPermitted: NATS refused one.
+        """
+        task = asyncio.current_task()
+        self._task, cancelled = task, task.cancelling() if task else 0
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._refusal is None or task is None or task.uncancel() > cancelled:
+                raise
+            raise NotPermitted(self._refusal) from None
+        finally:
+            self._task = None
+
 
 _STATUS: Final = "rebaser.status"
 _PATIENCE: Final = 4.0
@@ -148,3 +208,52 @@ async def _nats_problem(js: JetStream, subjects: Subjects) -> tuple[str, str] | 
             return str(what), str(remedy)
     problem = await unwritten(js, subjects, await may_try(js))
     return None if problem is None else (problem.what, problem.remedy)
+
+
+async def describe(deployment: "Deployment", scope: PauseScope) -> str:
+    """What the scope covers, by name."""
+    if scope.workspace_id is None:
+        return "everything"
+    return f"{_kind(scope)} {await _name(deployment, scope)!r}"
+
+
+async def warn_if_paused(
+    deployment: "Deployment", change_set: ChangeSet, waiting: str = "the request"
+) -> None:
+    """Say on stderr if what is `waiting` will wait for the end of a pause."""
+    text = await pause_text(deployment, change_set, waiting)
+    if text is not None:
+        complain(text)
+
+
+async def pause_text(deployment: "Deployment", change_set: ChangeSet, waiting: str) -> str | None:
+    """Which pause keeps back what is `waiting`, and the command that ends it; None without one."""
+    from rebaser_server.cluster.pauses import PauseStore
+
+    pauses = await PauseStore(deployment.js, deployment.subjects).all()
+    for scope in enclosing_scopes(change_set):
+        if scope in pauses:
+            what, how = await describe(deployment, scope), await resume_hint(deployment, scope)
+            return f"{what} is paused: {waiting} waits for {how}"
+    return None
+
+
+async def resume_hint(deployment: "Deployment", scope: PauseScope) -> str:
+    """The command that ends the pause."""
+    return f"`rebaser resume {shlex.quote(await _name(deployment, scope))}`"
+
+
+def _kind(scope: PauseScope) -> str:
+    return "workspace" if scope.change_set_id is None else "change set"
+
+
+async def _name(deployment: "Deployment", scope: PauseScope) -> str:
+    """The words that name the scope in `rebaser pause`; of a head `shop/head`."""
+    addresses = deployment.client.addresses
+    if scope.workspace_id is None:
+        return "--all"
+    name = await addresses.name_of(scope.workspace_id)
+    if scope.change_set_id is None:
+        return name
+    address = await addresses.address_of(ChangeSet(scope.workspace_id, scope.change_set_id))
+    return f"{address}/{HEAD}" if address == name else address

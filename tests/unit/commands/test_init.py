@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.commands.support.project_files import project_files
+from rebaser_server.commands.init import project_files
 from tests.helpers.command_line import run_command
 from tests.helpers.deployment import SCALED
 

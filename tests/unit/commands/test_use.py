@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.commands.cli import main
-from rebaser_server.commands.support.context import use_address
+from rebaser_server.commands.support.addresses import use_address
 from rebaser_server.settings.settings import Settings
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.commands.support.context import (
+from rebaser_server.commands.support.addresses import (
     AddressNotStored,
     address_in_use,
     context_file,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.commands.cli import build_parser
-from rebaser_server.commands.support.parser import Parser
+from rebaser_server.commands.support.arguments import Parser
 from tests.helpers.command_line import Done, run_command
 
 NOWHERE = {"REBASER_NATS__URL": "nats://127.0.0.1:1", "REBASER_NATS__CONNECT_TIMEOUT": "PT0.1S"}

@@ -3,7 +3,7 @@
 import pytest
 
 from rebaser_server.commands.cli import main
-from rebaser_server.commands.support.exit_codes import Exit
+from rebaser_server.commands.support.arguments import Exit
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_server.commands.support.project_files import project_name
+from rebaser_server.commands.init import project_name
 
 
 @pytest.mark.parametrize(
