@@ -64,9 +64,9 @@ def _add_number(parser: Parser, **options: Any) -> None:
 
 @with_deployment
 async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.output import show
     from rebaser_server.commands.support.addresses import add_addresses, address_headings
     from rebaser_server.ops.dead_letters import latest
+    from rebaser_server.terminal.tables import show
 
     headings = {"sequence": "number", "at": "died at", **address_headings(ids=arguments.ids)}
     headings |= {"attempts": "attempts", "reason": "reason"}

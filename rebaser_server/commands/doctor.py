@@ -42,10 +42,10 @@ def add(commands: Any) -> None:
 async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:
     """Check the deployment, repair it if asked to, and print what was found."""
     from rebaser_core.jetstream import connected
-    from rebaser_server.commands.render.output import show
     from rebaser_server.doctor.checks import Examination, repair
     from rebaser_server.service.composition import provisioner_of
     from rebaser_server.settings.nats_connection import connect_options, open_jetstream
+    from rebaser_server.terminal.tables import show
 
     async with connected(connect_options(settings)) as nc:
         examination = Examination(

@@ -84,13 +84,13 @@ def add(commands: Any) -> None:
 
 @with_deployment
 async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.output import show
     from rebaser_server.commands.render.progress import failed_in, updates
     from rebaser_server.commands.support.addresses import (
         add_addresses,
         address_headings,
         change_set_of,
     )
+    from rebaser_server.terminal.tables import show
 
     headings = address_headings(ids=arguments.ids) | _HEADINGS
     if not arguments.address:

@@ -112,8 +112,8 @@ def _around(scope: "PauseScope") -> list["PauseScope"]:
 @with_deployment
 async def _pauses(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
-    from rebaser_server.commands.render.output import show
     from rebaser_server.commands.support.addresses import add_addresses, address_headings
+    from rebaser_server.terminal.tables import show
 
     pauses = await PauseStore(deployment.js, deployment.subjects).all()
     rows = pauses_to_json(pauses.values())

@@ -47,8 +47,8 @@ def add(commands: Any) -> None:
 
 @with_deployment
 async def _queue(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.output import show
     from rebaser_server.commands.support.addresses import add_addresses, address_headings
+    from rebaser_server.terminal.tables import show
 
     headings = address_headings(ids=arguments.ids) | {
         "requests": "requests",
@@ -63,7 +63,7 @@ async def _queue(deployment: "Deployment", arguments: argparse.Namespace) -> Non
 async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
     """The longest queues, at most `limit`."""
     from rebaser_server.cluster.pauses import PauseStore, paused_since
-    from rebaser_server.commands.render.output import age
+    from rebaser_server.terminal.tables import age
 
     js, subjects = deployment.js, deployment.subjects
     stream = subjects.requests_stream
@@ -88,8 +88,8 @@ async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
 
 @with_deployment
 async def _tasks(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.output import show
     from rebaser_server.commands.support.addresses import add_addresses, address_headings
+    from rebaser_server.terminal.tables import show
 
     headings = address_headings(ids=arguments.ids) | {
         "ageSeconds": "age, s",
@@ -101,7 +101,7 @@ async def _tasks(deployment: "Deployment", arguments: argparse.Namespace) -> Non
 
 
 async def _oldest_tasks(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
-    from rebaser_server.commands.render.output import age
+    from rebaser_server.terminal.tables import age
 
     js, subjects = deployment.js, deployment.subjects
     rows = []

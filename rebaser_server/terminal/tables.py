@@ -1,8 +1,12 @@
-"""Tables, trees and progress bars, with foreign text escaped: see `lines`."""
+"""Tables, trees and progress bars, with foreign text escaped: see `lines`.
+
+How commands print: a table for people, JSON for programs. Both from the same rows.
+"""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich import box, table, tree
@@ -10,7 +14,7 @@ from rich import progress as bars
 from rich.console import Console
 from rich.text import Text
 
-from rebaser_server.terminal.lines import visible
+from rebaser_server.terminal.lines import complain, say_json, visible
 
 _WIDTH: Final = 200
 """Columns of a line if stdout is not a terminal."""
@@ -141,3 +145,30 @@ def progress_bar(what: str) -> Iterator[ProgressBar]:
     shown = bars.Progress(*columns, console=console(stderr=True), disable=not sys.stderr.isatty())
     with shown:
         yield ProgressBar(shown, shown.add_task(visible(what), total=None))
+
+
+Row = Mapping[str, Any]
+
+
+def show(rows: Sequence[Row], headings: Mapping[str, str], *, as_json: bool, nothing: str) -> None:
+    """Print `rows`: all keys as JSON, or a table of the keys in `headings`.
+
+    A table has numbers on the right. If there are no rows, it is `nothing`, on stderr.
+    """
+    if as_json:
+        say_json(list(rows))
+        return
+    if not rows:
+        complain(nothing)
+        return
+    first = [rows[0][key] for key in headings]
+    numbers = [place for place, value in enumerate(first) if isinstance(value, int | float)]
+    table = Table(*headings.values(), numbers=numbers, edge=False)
+    for row in rows:
+        table.add(*(row[key] for key in headings))
+    table.show()
+
+
+def age(moment: datetime) -> float:
+    """Seconds since `moment`, by this machine's clock."""
+    return round(max(0.0, (datetime.now(UTC) - moment).total_seconds()), 1)

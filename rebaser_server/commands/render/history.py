@@ -24,13 +24,12 @@ from rebaser_core.messages import (
 )
 from rebaser_core.records import ChangeSetRecordV1, CommentRecordV1, WorkspaceRecordV1, utc_text
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue, SetValue
-from rebaser_server.commands.render.output import show
 from rebaser_server.commands.render.progress import failures, until_computed
 from rebaser_server.commands.support.arguments import Exit, refused_at_terminal
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.value_source import read_revert_plan
 from rebaser_server.terminal.lines import complain, say, say_json
-from rebaser_server.terminal.tables import Table
+from rebaser_server.terminal.tables import Table, show
 
 if TYPE_CHECKING:
     from rebaser_client.reader import BranchDifference, RevertPlan
