@@ -1,4 +1,6 @@
-"""Rows as a table of pandas or Arrow, each imported when it is asked for.
+"""Rows as tables: for pandas, Polars, Arrow and notebooks.
+
+Rows as a table of pandas or Arrow, each imported when it is asked for.
 
 Rows as an HTML table, for notebooks. Names and values of others are shown as text.
 """

@@ -1,4 +1,6 @@
-"""A change set by its name: read its values, plan and load drafts, fork and apply branches.
+"""Workspaces, branches and change sets by their names, as people use them.
+
+A change set by its name: read its values, plan and load drafts, fork and apply branches.
 
 Values of two change sets that differ, for instance of a branch and its head.
 

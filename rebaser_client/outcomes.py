@@ -1,4 +1,6 @@
-"""Values that have no result: which failed, because of which request, and which are blocked.
+"""What becomes of a commit: wait until its values are computed, and name those that failed.
+
+Values that have no result: which failed, because of which request, and which are blocked.
 
 Follow the activities that Rebasers publish while they work on a change set.
 

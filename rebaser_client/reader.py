@@ -1,4 +1,6 @@
-"""Read a change set without the store: values from any Rebaser, its history from the log.
+"""Reads of a change set: values, differences and reasons from any Rebaser, history from its log.
+
+Read a change set without the store: values from any Rebaser, its history from the log.
 
 Read the commit log of a change set, as far back as it is kept.
 

@@ -1,4 +1,6 @@
-"""From an asynchronous method to one that waits, with the same arguments, types and docstring.
+"""The blocking client: the classes of the asynchronous one, run by an event loop in a thread.
+
+From an asynchronous method to one that waits, with the same arguments, types and docstring.
 
 An event loop in a background thread.
 

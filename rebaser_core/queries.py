@@ -1,4 +1,6 @@
-"""Asking what a branch would change in head if it were applied now: any Rebaser answers.
+"""The questions that any Rebaser answers: values, differences, edits behind a value, reverts.
+
+Asking what a branch would change in head if it were applied now: any Rebaser answers.
 
 Reading values and functions over NATS: any Rebaser answers, as of one commit.
 

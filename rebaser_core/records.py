@@ -1,4 +1,6 @@
-"""Comments on change sets: records in the bucket `REBASER_CHANGE_SETS`.
+"""Records in NATS buckets: names of workspaces and change sets, comments, and pauses.
+
+Comments on change sets: records in the bucket `REBASER_CHANGE_SETS`.
 
 Each lies under a key of its own, `<workspace>.<change set>.<id>`. It is created once, where there
 is none, and never changed; it goes with the change set's record. Nothing follows from it.

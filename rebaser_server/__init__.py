@@ -4,5 +4,5 @@ From the outside in: `commands` (the command line), `service` (what a daemon is 
 (status page and metrics), `doctor`, `queries` (reads), `graph_application` (what batches mean),
 `cluster` (which Rebaser holds what), `processor` (one change set's run), `commit_log`, `store` and
 `compute`, `values` (graph and rebase), `runtime`, `settings`, `telemetry`, `terminal`. Each imports
-only what is below it; `.importlinter` enforces that. Begin with `processor/processor.py`.
+only what is below it; `.importlinter` enforces that. Begin with `processor/run.py`.
 """

@@ -1,4 +1,6 @@
-"""`JetStream`: the API and the handles of its streams, as one object.
+"""The JetStream API: publish with a receipt; manage streams, messages and consumers.
+
+`JetStream`: the API and the handles of its streams, as one object.
 
 Asking the JetStream API, and publishing with a receipt.
 

@@ -1,4 +1,6 @@
-"""How a configuration at the server differs from the one we want.
+"""Configurations of streams and consumers, and what the server says of both.
+
+How a configuration at the server differs from the one we want.
 
 JSON objects of the server, typed: fields that a newer server adds are kept.
 
@@ -262,12 +264,12 @@ def _is_filled_in(wanted: Mapping[str, Any], field: str, value: Any, found: Any)
 def _differences(
     path: str, expected: Mapping[str, Any], actual: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
-    for field, wanted in expected.items():
-        found = actual.get(field)
+    for name, wanted in expected.items():
+        found = actual.get(name)
         if isinstance(wanted, Mapping) and isinstance(found, Mapping):
-            yield from _differences(f"{path}{field}.", wanted, found)
+            yield from _differences(f"{path}{name}.", wanted, found)
         elif not _equal(wanted, found):
-            yield path + field, wanted, found
+            yield path + name, wanted, found
 
 
 def _equal(wanted: Any, found: Any) -> bool:

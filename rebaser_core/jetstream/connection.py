@@ -1,4 +1,6 @@
-"""What is kept beside a connection: news of its state, and requests that can be cancelled.
+"""What is kept beside a connection: its state, pending requests, and subscriptions.
+
+What is kept beside a connection: news of its state, and requests that can be cancelled.
 
 A request that was sent and whose reply is awaited later; many may be pending at once.
 

@@ -1,4 +1,6 @@
-"""The reply subject of a delivery, which says all about it (ADR-15, JSAck).
+"""The messages of JetStream: deliveries with their acks, stored messages, batches, statuses.
+
+The reply subject of a delivery, which says all about it (ADR-15, JSAck).
 
 What the JetStream API replies to a request.
 

@@ -1,4 +1,6 @@
-"""The server's consumer of an ordered reader, made anew whenever it breaks (ADR-17).
+"""Ordered readers of a stream: every message in order, once, through faults and restarts.
+
+The server's consumer of an ordered reader, made anew whenever it breaks (ADR-17).
 
 The server's consumer behind an ordered reader: made under a name of its own, deleted after.
 

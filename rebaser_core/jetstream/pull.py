@@ -1,4 +1,6 @@
-"""The count of what pulls may still bring, and which of their ends are final (ADR-13, ADR-37).
+"""Continuous pulling from a consumer: for a service with free slots, or into a buffer.
+
+The count of what pulls may still bring, and which of their ends are final (ADR-13, ADR-37).
 
 A consumer's priority group: what its pulls say, and the pin of its client (ADR-42).
 

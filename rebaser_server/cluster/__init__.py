@@ -1,4 +1,4 @@
 """Many Rebasers and many change sets: task leases, membership, takeover, reconciliation, upkeep.
 
-`service`, `ops` and `doctor` may import it. Begin with `task_runner.py`.
+`service`, `ops` and `doctor` may import it. Begin with `tasks.py`.
 """

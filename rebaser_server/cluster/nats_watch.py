@@ -1,4 +1,6 @@
-"""Which durability is in force: when NATS has on its disks what it confirms, and on how many.
+"""Watch of what NATS keeps: its durability, and how far its streams had come (S-8).
+
+Which durability is in force: when NATS has on its disks what it confirms, and on how many.
 
 A server says when it syncs on its monitoring port alone. Neither its greeting nor what the API of
 JetStream tells an account has it.

@@ -1,4 +1,6 @@
-"""One Rebaser of a deployment removes garbage now and then; which one may change at any time.
+"""Upkeep by one Rebaser for all: garbage, deleted data, configuration and capacity.
+
+One Rebaser of a deployment removes garbage now and then; which one may change at any time.
 
 Remove the data of deleted change sets after their retention time, by one Rebaser.
 

@@ -1,4 +1,6 @@
-"""The commit log of one change set: append under compare-and-swap, purge (protocol 4.1).
+"""The commit log of one change set: read, append under compare-and-swap, purge (protocol 4.1).
+
+The commit log of one change set: append under compare-and-swap, purge (protocol 4.1).
 
 Commits as messages of their stream: what headers they have, and how they are read.
 

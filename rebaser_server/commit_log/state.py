@@ -1,4 +1,6 @@
-"""The application's part of a change set's state, and the batches that change it.
+"""The state of a change set as of one commit of its log, and what an application adds to it.
+
+The application's part of a change set's state, and the batches that change it.
 
 The ids of the requests that a change set settled lately, by which duplicates are recognised.
 

@@ -1,4 +1,6 @@
-"""All that a change set's state can be loaded from: checkpoint, commit log, and batches.
+"""Loads states of change sets, and keeps those that this process released.
+
+All that a change set's state can be loaded from: checkpoint, commit log, and batches.
 
 The states of change sets that this process released, for its next runs of the same ones.
 """

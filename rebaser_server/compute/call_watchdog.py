@@ -2,7 +2,7 @@
 
 A call that goes on for too long is interrupted between two steps of Python, by an exception
 that only it sees. One that is stuck in a library cannot be, and one that catches every exception
-goes on: then the process ends, and `forked_evaluation` finds the value whose fault it was. The
+goes on: then the process ends, and `evaluation` finds the value whose fault it was. The
 kernel ends it, by a timer of which functions know nothing.
 """
 

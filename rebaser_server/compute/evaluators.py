@@ -1,4 +1,6 @@
-"""The state of a unit's evaluation, and the writer of results into it.
+"""Evaluators of a unit: value by value, or many values of one signature at once.
+
+The state of a unit's evaluation, and the writer of results into it.
 
 Generated code that calls a function again and again with the cells of its arguments.
 

@@ -1,4 +1,6 @@
-"""The protocol of executors, which run the units of a plan.
+"""Executors of a plan's units: children beside the daemon, and the choice between these and Spark.
+
+The protocol of executors, which run the units of a plan.
 
 Routes a run to one of two executors, by the number of its values.
 

@@ -508,7 +508,7 @@ class IncrementalSplit:
     def record(self, stop: int, changes: pa.Table) -> None:
         """Take over what became of the values from `done` up to `stop`: those that changed.
 
-        `changes` has columns as `unit_result.SCHEMA` has them, with positions of the whole unit.
+        `changes` has columns as `results.SCHEMA` has them, with positions of the whole unit.
         """
         self.done = stop
         if stop == len(self._unit):

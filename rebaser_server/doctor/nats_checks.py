@@ -1,4 +1,6 @@
-"""Checks of the NATS servers themselves.
+"""Checks of the NATS servers, of the streams and their configuration, and of tasks.
+
+Checks of the NATS servers themselves.
 
 Whether each stream of the deployment takes what is written.
 

@@ -1,4 +1,6 @@
-"""Contents of change sets, loaded from where a branch was forked and from Delta tables.
+"""The contents of change sets: loaded, measured in memory, and their tables compacted.
+
+Contents of change sets, loaded from where a branch was forked and from Delta tables.
 
 How much memory a change set takes that is held as a state, more or less.
 

@@ -1,4 +1,6 @@
-"""An action of the page: who may do it, what it is asked with, and what it does.
+"""Actions of the page: what people and operators may do over HTTP.
+
+An action of the page: who may do it, what it is asked with, and what it does.
 
 What people do with a branch, and with the commits of any change set.
 

@@ -1,4 +1,6 @@
-"""What the page of a change set shows: values, why one is what it is, commits, a branch's effect.
+"""The pages of a change set and of operators: what a browser is given.
+
+What the page of a change set shows: values, why one is what it is, commits, a branch's effect.
 
 Everything is read when a browser asks for it. Nothing is changed, except that a branch whose
 effects are not known because it is behind head is made to follow it.

@@ -1,4 +1,6 @@
-"""The status that the page shows: all Rebasers and the queues, in one JSON object.
+"""The status of a deployment: its Rebasers, its queues, its health, and who looks at it.
+
+The status that the page shows: all Rebasers and the queues, in one JSON object.
 
 The status of every Rebaser of the deployment, requested over plain NATS.
 

@@ -1,4 +1,6 @@
-"""The reply to a request, built from the commit that settles it.
+"""What callers hear: replies to requests, activities, and outcomes that are looked up later.
+
+The reply to a request, built from the commit that settles it.
 
 Look up the outcome of a request for a caller that missed the reply (W8); any Rebaser can.
 

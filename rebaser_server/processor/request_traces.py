@@ -1,4 +1,6 @@
-"""The due dependent values update: since when it is due, and the traces of its requests.
+"""Traces of a run: the spans of its requests, and of the update that they made due.
+
+The due dependent values update: since when it is due, and the traces of its requests.
 
 The spans of a run's requests: handling, commit, reply. None while tracing is off.
 """

@@ -1,4 +1,4 @@
 """Helpers: background work, interruptible waits, periodic jobs, containment of errors, memory.
 
-Every package above `settings` may import it. Begin with `background.py`.
+Every package above `settings` may import it. Begin with `tasks.py`.
 """

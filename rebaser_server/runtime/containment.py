@@ -1,4 +1,6 @@
-"""One bad item of many is logged, counted and skipped; it ends neither round nor process.
+"""Containment of errors, and which of them are transient.
+
+One bad item of many is logged, counted and skipped; it ends neither round nor process.
 
 Which errors are transient: they say nothing about the work, only about NATS or the store.
 

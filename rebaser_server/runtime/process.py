@@ -1,4 +1,6 @@
-"""Has the C library give the memory of large arrays back when they are freed.
+"""The process itself: its memory, its garbage, and the children that end with it.
+
+Has the C library give the memory of large arrays back when they are freed.
 
 How often Python looks for garbage.
 

@@ -1,4 +1,6 @@
-"""Tasks beside a body, for no longer than it lasts.
+"""Asyncio's tasks: beside a body, interruptible, periodic, or in turns.
+
+Tasks beside a body, for no longer than it lasts.
 
 Interruptible waits, and the shutdown of the process.
 

@@ -1,4 +1,6 @@
-"""The columns: each value's data of fixed size by its index; and arrays that grow.
+"""The columns of a graph: data of fixed size, texts and rows of different widths, by index.
+
+The columns: each value's data of fixed size by its index; and arrays that grow.
 
 The types of the graph: a value's status, its inputs, a function.
 

@@ -1,4 +1,6 @@
-"""Definitions of values and functions, without computed results, and the difference of two.
+"""Definitions, and the edits of a branch: what it has in place of what head has.
+
+Definitions of values and functions, without computed results, and the difference of two.
 
 A definition is the update that makes it: `PutValue` and `PutFunc`.
 

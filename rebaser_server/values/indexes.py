@@ -1,4 +1,6 @@
-"""Hashes of ids, one at a time and by the million, and a hash table of indices.
+"""From ids and names to the indices of values, and the sets of values that are marked.
+
+Hashes of ids, one at a time and by the million, and a hash table of indices.
 
 From ids to indices: a hash table, and a dictionary of the ids used last.
 

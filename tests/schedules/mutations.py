@@ -1,14 +1,14 @@
 """Rules of the protocol, each put out of force: what the schedules must then find."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
 from unittest import mock
 
 from rebaser_client import requests as request_publisher
 from rebaser_core.commits import DvuClaim, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import AckSubject, JetStream
+from rebaser_core.jetstream import AckSubject, Delivery, JetStream
 from rebaser_core.jetstream.api import JetStreamRequests
 from rebaser_core.jetstream.messages import is_delivery
 from rebaser_core.jetstream.ordered import OrderedReader
@@ -19,6 +19,7 @@ from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog, LogEnd
 from rebaser_server.commit_log.state import LoadedState, RecentRequests
 from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
+from rebaser_server.errors import Fenced
 from rebaser_server.graph_application import application, branches, commands
 from rebaser_server.processor import context, run
 from rebaser_server.processor import requests as apply_request
@@ -177,7 +178,24 @@ def with_results_that_cover_all() -> AbstractContextManager[Any]:
 
 def settling_what_is_not_its_own() -> AbstractContextManager[Any]:
     """W15: a run that was overtaken gives its task back, under whoever works on it now."""
-    return mock.patch.object(tasks, "Fenced", _Other)
+
+    @asynccontextmanager
+    async def settling(
+        js: JetStream, task: Delivery, terms: tasks.LeaseTerms
+    ) -> AsyncIterator[None]:
+        overtaken: list[Fenced] = []
+        try:
+            async with lease(js, task, terms):
+                try:
+                    yield
+                except Fenced as error:
+                    overtaken.append(error)
+                    raise _Other from error
+        except _Other:
+            raise overtaken.pop() from None
+
+    lease = tasks.lease
+    return mock.patch.object(tasks, "lease", settling)
 
 
 def without_looking_whether_it_was_overtaken() -> AbstractContextManager[Any]:
@@ -278,7 +296,7 @@ def purging_what_was_not_handled() -> AbstractContextManager[Any]:
 
 
 class _Other(Exception):
-    """What nobody raises."""
+    """What the lease does not take for a loss."""
 
 
 async def _admitted(*_: Any) -> RequestOutcome:

@@ -1,4 +1,6 @@
-"""The output of `rebaser log` and `rebaser revert`, and the revert itself.
+"""The output of commands for commits, reverts, workspaces, change sets and drafts.
+
+The output of `rebaser log` and `rebaser revert`, and the revert itself.
 
 What the commands for workspaces and change sets print.
 

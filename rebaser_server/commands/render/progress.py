@@ -1,4 +1,6 @@
-"""A request from the command line to its commit and the update behind it, with a progress bar.
+"""The output of commands that enqueue and wait: progress, outcome, failures, updates.
+
+A request from the command line to its commit and the update behind it, with a progress bar.
 
 The values of a change set that failed, and which of them a request affected.
 

@@ -1,4 +1,6 @@
-"""How a command is declared: its handler, and the arguments that several commands take.
+"""The arguments of commands: declared, parsed, read from files, and asked of a person.
+
+How a command is declared: its handler, and the arguments that several commands take.
 
 Nothing here imports NATS, pydantic or the settings: `rebaser --help` does without them.
 

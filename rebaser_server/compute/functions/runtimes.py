@@ -5,7 +5,7 @@ Functions in CEL, the Common Expression Language: text from messages, run withou
 The engine is Google's (`cel-expr-python`). An expression cannot reach anything but its
 arguments, does not loop but over them, and is cut off after 10,000 steps of loops, all taken
 together. What the engine cannot be trusted with is kept from it: values nested deeper than
-`plain_json.MAX_DEPTH`, which all values are checked for, and large ones.
+`codecs.MAX_DEPTH`, which all values are checked for, and large ones.
 """
 
 import re

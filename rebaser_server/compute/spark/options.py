@@ -176,7 +176,7 @@ class SparkOptions:
     extra: Mapping[str, str] = field(default_factory=dict)
     """More Spark settings, stronger than ours."""
     archives: Path = field(default_factory=default_directory)
-    """Where archives of loaded classes lie, see `cds_archive`."""
+    """Where archives of loaded classes lie."""
     training: Path | None = None
     """Where to leave a new one when the session ends."""
     slots_override: int | None = None

@@ -2,7 +2,7 @@
 
 Starts and stops the one Spark session of this process.
 
-Makes the archive that Spark's JVM starts from, see `cds_archive`.
+Makes the archive of classes that Spark's JVM starts from.
 """
 
 import asyncio

@@ -11,11 +11,11 @@ import rebaser_client
 HEAVY = ("pandas", "pyarrow", "ruamel", "numpy", "polars", "rebaser_server", "rich", "blockbuster")
 TO_CONNECT = ("nats", "ssl", "rebaser_core.jetstream")
 TO_READ = (
-    *("rebaser_client.drafts", "rebaser_client.reader", "rebaser_client.reader"),
-    *("rebaser_client.outcomes", "rebaser_client.queries"),
+    *("rebaser_client.draft", "rebaser_client.plan", "rebaser_client.named"),
+    *("rebaser_client.reader", "rebaser_client.outcomes"),
     *("rebaser_core.activities", "rebaser_core.queries"),
-    *("rebaser_core.jetstream.configs", "rebaser_core.jetstream.infos"),
-    *("rebaser_core.jetstream.handles", "rebaser_core.jetstream.inbox"),
+    *("rebaser_core.jetstream.configs", "rebaser_core.jetstream.handles"),
+    *("rebaser_core.jetstream.ordered", "rebaser_core.jetstream.pull"),
 )
 """What a program that connects and enqueues does not use; nor the cryptography of keys."""
 
