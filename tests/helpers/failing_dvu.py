@@ -8,13 +8,13 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 import pyarrow as pa
 
 from rebaser_server.commands import cli
 from rebaser_server.compute import plan
-from rebaser_server.graph_application import dvu
+from rebaser_server.graph_application.dvu import DvuJob
 
 PLANNING, DYING, GATHERING = STEPS = ("planning", "dying", "gathering")
 
@@ -43,7 +43,13 @@ def arm(step: str) -> None:
     elif step == DYING:
         plan.plan = _die
     elif step == GATHERING:
-        dvu.collect = raising(pa.ArrowInvalid("too large"))
+        run = DvuJob.run
+
+        async def gather(*args: Any, **how: Any) -> Never:
+            await run(*args, **how)
+            raise pa.ArrowInvalid("too large")
+
+        DvuJob.run = gather  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
