@@ -257,17 +257,17 @@ class Reconciler:
             if tasks is None or f"{task_prefix}{s.removeprefix(requests)}.process" not in tasks
         ]
         change_sets = await self._change_sets(without_task, subjects.requests_stream)
-        return change_sets if tasks is not None else await self._lacking_task(change_sets)
+        return set(change_sets) if tasks is not None else await self._lacking_task(change_sets)
 
-    async def _change_sets(self, subjects: Iterable[str], stream: str) -> set[ChangeSet]:
-        """Return those that the subjects name, and that are not paused."""
+    async def _change_sets(self, subjects: Iterable[str], stream: str) -> list[ChangeSet]:
+        """Return those that the subjects name, and that are not paused, in order."""
         change_sets = set()
         for number, subject in enumerate(subjects):
             if number % _TURN == 0:
                 await asyncio.sleep(0)
             with contained("subject", stream=stream, subject=subject):
                 change_sets.add(self._subjects.parse_change_set(subject))
-        return {change_set for change_set in change_sets if not self._paused(change_set)}
+        return sorted(each for each in change_sets if not self._paused(each))
 
     async def _lacking_task(self, change_sets: Iterable[ChangeSet]) -> set[ChangeSet]:
         """Return those without a task, asked for one by one."""
@@ -286,7 +286,7 @@ class Reconciler:
         stream, subjects = self._subjects.commits_stream, self._subjects
         change_sets = await self._change_sets(await self._scanner.scan(), stream)
         if tasks is None:
-            change_sets = await self._lacking_task(change_sets)
+            change_sets = sorted(await self._lacking_task(change_sets))
         return {
             change_set
             for change_set in change_sets
