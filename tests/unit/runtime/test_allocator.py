@@ -77,7 +77,9 @@ def test_the_allocators_of_tables_have_no_threads() -> None:
 
     def threads(mode: str) -> int:
         command = [sys.executable, "-c", QUIET, mode]
-        return int(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+        variables = {"PATH": os.environ["PATH"]}
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=variables)
+        return int(done.stdout)
 
     assert threads("quiet") == 0
     assert threads("as it is") > 0
