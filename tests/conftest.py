@@ -1,6 +1,8 @@
 """What holds for all tests: no bare `python`, what shares servers, and what could not be tested."""
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,19 @@ TOGETHER = {"tests/docs/": "docs", "tests/spark/": "spark", "tests/chaos/": "cha
 def pytest_configure() -> None:
     """Have `python` be a program that only complains, as it is missing on a bare machine."""
     os.environ["PATH"] = f"{BARE}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture(autouse=True)
+def environment_is_left_as_found() -> Iterator[None]:
+    """No test, nor what it is the first to use, changes what later ones find."""
+    before = _environment()
+    yield
+    assert _environment() == before
+
+
+def _environment() -> tuple[object, ...]:
+    variables = {name: os.environ[name] for name in os.environ if name != "PYTEST_CURRENT_TEST"}
+    return variables, os.getcwd(), sys.path.copy()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -65,15 +65,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture(autouse=True)
+def known_to_python(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have Spark's Python workers know them, as long as a test here runs."""
+    monkeypatch.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
+
+
 @pytest.fixture(scope="session")
-def executor(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> Iterator[SparkExecutor]:
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(installed)  # for Spark's Python workers
+def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
+    """Spark in a JVM of its own, which starts with the first run."""
     spark = SparkExecutor(SparkOptions(tmp_path_factory.mktemp("spark"), master="local[2]"))
-    try:
-        yield spark
-    finally:
-        asyncio.run(spark.close())
-        del os.environ["PYTHONPATH"]
-        if before is not None:
-            os.environ["PYTHONPATH"] = before
+    yield spark
+    asyncio.run(spark.close())

@@ -21,10 +21,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-async def port(
-    tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[int]:
-    monkeypatch.setenv("PYTHONPATH", str(installed))
+async def port(tmp_path: Path) -> AsyncIterator[int]:
     number = free_port()
     with connect_server(tmp_path, number):
         await listening(number)
@@ -76,10 +73,9 @@ async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED")  # which pyspark warns of before it raises
 async def test_a_server_that_was_started_again_is_found(
-    tmp_path: Path, installed: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who asks while it is gone is told so before long."""
-    monkeypatch.setenv("PYTHONPATH", str(installed))
     monkeypatch.setattr(connect_session, "MAX_ATTEMPTS", 5)
     number = free_port()
     executor = executor_at(number, tmp_path)
