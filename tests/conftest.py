@@ -30,7 +30,7 @@ def environment_is_left_as_found() -> Iterator[None]:
 
 def _environment() -> tuple[object, ...]:
     variables = {name: os.environ[name] for name in os.environ if name != "PYTEST_CURRENT_TEST"}
-    return variables, os.getcwd(), sys.path.copy()
+    return variables, Path.cwd(), sys.path.copy()
 
 
 @pytest.hookimpl(tryfirst=True)
