@@ -14,9 +14,8 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import JetStream
 from rebaser_core.jetstream.deadlines import Backoff
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.commit_log.batch_store import BatchStore, open_shared_files
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import DvuError
@@ -52,15 +51,12 @@ class ValueGraph:
     spark_absence: Callable[[], SparkAbsence | None] = lambda: None
     """Whether there is a Spark to compute on, where there should be one."""
 
-    def __call__(
-        self, js: JetStream, subjects: Subjects, batches: BatchStore, stats: WorkStats
-    ) -> GraphApplication:
+    def __call__(self, streams: Streams, batches: BatchStore, stats: WorkStats) -> GraphApplication:
         settings = self.settings
         stats.spark_absence = self.spark_absence
         tables = open_checkpoints(settings.store)
         return GraphApplication(
-            js,
-            subjects,
+            streams,
             TableMaintenance(tables, settings.store.replaced_file_retention.total_seconds()),
             DvuServices(
                 self.executor,

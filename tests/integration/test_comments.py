@@ -32,7 +32,7 @@ async def test_comments_lie_beside_the_record_and_go_with_it(
     monkeypatch.setattr("rebaser_client.workspaces.MAX_COMMENTS", 2)
     workspaces = deployment.client.workspaces
     where = await sale_of(deployment)
-    registry = Registry(deployment.js, deployment.subjects)
+    registry = Registry(deployment.streams)
     assert (await workspaces.comments(*where), await registry.last_comment(where)) == ([], 0)
 
     one = await workspaces.comment(*where, " why?\n")

@@ -88,7 +88,7 @@ async def as_an_older_client(deployment: Deployment, branch: ChangeSet) -> Diffe
         change_set_id=branch.change_set_id,
         computed=True,
     )
-    [reply] = await sender.ask(deployment.subjects.differences(branch), query)
+    [reply] = await sender.ask(deployment.streams.differences(branch), query)
     return reply
 
 

@@ -124,5 +124,5 @@ def stored_value(deployment: Deployment, asked: Asked) -> float:
 
 
 async def requests(deployment: Deployment) -> int:
-    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+    info = await deployment.js.stream_info(deployment.streams.requests_stream)
     return int(info.state.messages)

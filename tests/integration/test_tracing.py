@@ -98,7 +98,7 @@ async def ask(
     header: str = "traceparent",
 ) -> None:
     """As a client in another language does that is part of a trace."""
-    request, js, subjects = new_id(), deployment.js, deployment.subjects
+    request, js, streams = new_id(), deployment.js, deployment.streams
     body = {
         "id": request,
         "workspaceId": str(change_set.workspace_id),
@@ -113,8 +113,8 @@ async def ask(
         header: f"00-{trace}-{7:016x}-01",
     }
     payload = json.dumps({"v1": body}).encode()
-    await js.publish(subjects.requests(change_set), payload, headers=headers, message_id=request)
-    await ensure_task(js, subjects, change_set)
+    await js.publish(streams.requests(change_set), payload, headers=headers, message_id=request)
+    await ensure_task(streams, change_set)
 
 
 async def test_one_trace_spans_enqueue_handle_commit_update_and_reply(

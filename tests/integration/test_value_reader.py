@@ -74,7 +74,7 @@ async def test_a_reader_learns_whether_computed_values_are_up_to_date(
     told = await operator.tell("values", *change_set, "gated")
     rows = await operator.read("values", *change_set)
     headers, question = asked_by_version_1(change_set)
-    where = deployment.subjects.values(change_set)
+    where = deployment.streams.values(change_set)
     old = await deployment.nc.request(where, question, timeout=10, headers=headers)
     gate.open()
     await deployment.at_rest()
@@ -232,7 +232,7 @@ async def test_functions_are_read_by_name_or_id_with_how_many_values_each_comput
             functions=True,
         )
     )
-    where = deployment.subjects.values(change_set)
+    where = deployment.streams.values(change_set)
     refused = await deployment.nc.request(where, question, timeout=10, headers=headers)
     assert "X-Reply-Version: 3" in (ValuesReply.decode(refused.headers, refused.data).error or "")
 
@@ -261,7 +261,7 @@ async def test_an_older_rebaser_does_not_tell_functions_and_the_client_says_so(
     draft = Draft()
     draft.value("b", FunctionName("gross"), net=draft.source("net", 1))
 
-    async with Intake(deployment.nc, deployment.subjects, older, QueryBounds()).open():
+    async with Intake(deployment.nc, deployment.streams, older, QueryBounds()).open():
         assert len(await shop.values()) == 0
         with pytest.raises(
             InvalidDraft, match=r"'gross' is no function.*reads up to 1.*update Reb"
@@ -274,7 +274,7 @@ async def test_a_question_that_went_to_one_who_died_is_asked_again(deployment: D
     [change_set], value, died = new_change_sets(1), new_id(), asyncio.Event()
     await deployment.start()
     await commit_of(deployment, change_set, [put(value, 1)])
-    subject = deployment.subjects.values(change_set)
+    subject = deployment.streams.values(change_set)
     dying = await deployment.nc.subscribe(subject, queue=QUEUE)
 
     async def die() -> None:
