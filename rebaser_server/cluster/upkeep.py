@@ -30,7 +30,12 @@ from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import RunEnded
-from rebaser_server.files import OrphanFiles, SharedFiles, change_set_directory
+from rebaser_server.files import (
+    OrphanFiles,
+    SharedFiles,
+    change_set_directory,
+    memo_directory,
+)
 from rebaser_server.runtime.containment import contained, printable
 from rebaser_server.runtime.tasks import repeat_every
 from rebaser_server.settings.settings import StoreSettings
@@ -124,6 +129,8 @@ class DeletedDataJob:
             with contained("change set", passing=(JetStreamError,), change_set=change_set):
                 await self._remove(change_set)
                 if record.kind == ChangeSetKind.HEAD:
+                    memo = memo_directory(str(record.workspace_id))
+                    await asyncio.to_thread(self._files.delete_directory, memo)
                     await self._registry.delete_workspace(record.workspace_id)
                 await self._registry.delete(change_set)
                 gone.append(change_set)

@@ -42,7 +42,8 @@ class GraphApplication(GraphStateMachine):
     async def execute(
         self, ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
     ) -> tuple[SettledRequest, Changes]:
-        return await execute(ownership, message, handled)
+        memo = self._dvu.memo.of(str(message.workspace_id))
+        return await execute(ownership, message, handled, memo)
 
     async def admit(
         self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1

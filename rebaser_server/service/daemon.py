@@ -21,6 +21,7 @@ from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import DvuError
 from rebaser_server.compute.executors import ChildProcessExecutor, Executor, RoutingExecutor
 from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.memo import Memo
 from rebaser_server.compute.plan import UnitLimits
 from rebaser_server.compute.spark.launch import spark_home
 from rebaser_server.compute.spark.options import SparkOptions, default_directory
@@ -65,6 +66,7 @@ class ValueGraph:
                 UnitLimits(call_limits(settings), settings.dvu_work_unit_bytes),
                 settings.dvu_deadline,
                 batches,
+                Memo(batches.files, settings.functions.memo_bytes),
                 stats,
             ),
             look_every=settings.ack_wait.total_seconds() / 2,

@@ -418,6 +418,9 @@ class FunctionSettings(SettingsGroup):
     timeout: Duration = timedelta(seconds=60)
     memory: Annotated[int, Field(ge=0)] = 1 << 30
     """Octets by which the process may grow during the call; 0: as many as there are."""
+    memo_bytes: Annotated[int, Field(ge=0)] = 1 << 30
+    """Bytes of results that are remembered in the store, lest the same call is made twice; each
+    daemon has up to a sixteenth of that in memory. 0: nothing is remembered."""
 
 
 class Settings(BaseSettings):
