@@ -34,7 +34,7 @@ from rebaser_server.graph_application.state_machine import TableMaintenance, ope
 from rebaser_server.runtime.process import collect_rarely, limit_kept_memory
 from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, switch_often
 from rebaser_server.service import composition
-from rebaser_server.settings.settings import Settings, StoreSettings
+from rebaser_server.settings.settings import Settings, SparkSettings, StoreSettings
 from rebaser_server.store.checkpoints import import_reader
 from rebaser_server.telemetry.work_stats import SparkAbsence, WorkStats
 
@@ -123,7 +123,8 @@ async def run(
     executor = RoutingExecutor(
         LevelParallelExecutor(ChildProcessExecutor(children), children, costs.beside()),
         LevelParallelExecutor(spark, spark.slots, costs),
-        large_from=settings.spark.min_affected,
+        costs,
+        large_from=_large_from(settings.spark),
     )
     begins = asyncio.Event()
 
@@ -142,6 +143,13 @@ async def run(
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
         await executor.close()
+
+
+def _large_from(spark: SparkSettings) -> int | None:
+    """See `RoutingExecutor`: on a cluster all runs are Spark's, if the settings do not say."""
+    if spark.min_affected is None and (spark.remote or not spark.master.startswith("local")):
+        return 0
+    return spark.min_affected
 
 
 def _raise_descriptor_limit() -> None:

@@ -366,8 +366,9 @@ class SparkSettings(SettingsGroup):
     """Start Spark with the daemon, so that the first update need not wait for it."""
     parallelism: Annotated[int, Field(ge=1)] | None = None
     """Values computed at a time. Of `local[…]` it is known; of a cluster it is taken to be 16."""
-    min_affected: Annotated[int, Ge(0)] = 0
-    """The daemon computes updates of fewer values without Spark; 0: all run on Spark."""
+    min_affected: Annotated[int, Ge(0)] | None = None
+    """Updates of fewer values run in processes beside the daemon; 0: all run on Spark. By default
+    all do on a cluster, and on a local Spark those that would take more than some 0.25 s."""
     conf: Options = Field(default_factory=dict)
     """More Spark settings, stronger than ours: of executors, of Kubernetes, …"""
     class_archives: Path | None = None
