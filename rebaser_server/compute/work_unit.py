@@ -299,7 +299,10 @@ def with_limits(unit: bytes | memoryview, limits: CallLimits) -> bytes | memoryv
 def _decode_known(tail: memoryview) -> tuple[frozenset[int], pa.LargeListArray | None]:
     if not len(tail):
         return frozenset(), None
-    batch = pa.ipc.open_stream(tail).read_next_batch()
+    try:
+        batch = pa.ipc.open_stream(tail).read_next_batch()
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"not the known results of a unit: {error}") from error
     return frozenset(cbor2.loads(batch.schema.metadata[_REMEMBERED])), batch.column(_COLUMN)
 
 
