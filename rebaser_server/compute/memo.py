@@ -13,6 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from threading import Lock
 from typing import Final
 
@@ -36,7 +37,9 @@ MIN_FILE_SECONDS: Final = 0.05
 RESULTS_PER_VALUE: Final = 4
 """Results of one value that are kept, the latest."""
 MAX_FILES: Final = 64
-"""Files of a workspace beyond which they are merged."""
+"""Small files of a workspace beyond which they are merged."""
+_MERGED_BYTES: Final = 1 << 20
+"""Bytes of a file from which it is left alone."""
 MEMORY_PART: Final = 16
 """The part of the limit in bytes that each process takes in memory: a sixteenth."""
 _TIDIED_EVERY: Final = 16
@@ -57,6 +60,8 @@ class _Results:
     written: float
     """When the latest was computed or put into a file, in seconds since 1970."""
     size: int = 0
+    is_used: bool = False
+    """Whether they were looked for since then."""
 
 
 class Memo:
@@ -70,6 +75,7 @@ class Memo:
     def __init__(self, files: SharedFiles, max_bytes: int) -> None:
         self._files = files
         self.max_bytes: Final = max_bytes
+        self._room = max_bytes // MEMORY_PART
         self._lock = Lock()
         self._results: OrderedDict[tuple[str, str], _Results] = OrderedDict()
         """By workspace and value; the least lately used first."""
@@ -89,6 +95,7 @@ class Memo:
                 results = self._results.get((workspace, value_id))
                 if results is not None:
                     self._results.move_to_end((workspace, value_id))
+                    results.is_used = True
                 known.append(None if results is None else list(results.by_key.items()))
         return pa.array(known, KNOWN_RESULTS)
 
@@ -107,7 +114,7 @@ class Memo:
                 self._size -= entry.size
                 entry.size = sum(_ENTRY_BYTES + len(each) for each in entry.by_key.values())
                 self._size += entry.size
-            while self._size > self.max_bytes // MEMORY_PART and self._results:
+            while self._size > self._room and self._results:
                 self._size -= self._results.popitem(last=False)[1].size
 
     def forget(self, workspace: str, value_ids: Iterable[str]) -> None:
@@ -119,10 +126,13 @@ class Memo:
 
     def read(self, workspace: str) -> None:
         """Take in what other processes, or this one before it was started, left in the store."""
-        read = self._read.setdefault(workspace, set())
-        for name in self._files.list_names(memo_directory(workspace)):
-            if name not in read:
-                read.add(name)
+        infos = self._files.list_infos(memo_directory(workspace))
+        infos.sort(key=lambda info: info.base_name, reverse=True)
+        sizes = accumulate(info.size for info in infos)
+        fitting = [i.base_name for i, size in zip(infos, sizes, strict=True) if size <= self._room]
+        before, self._read[workspace] = self._read.get(workspace, set()), set(fitting)
+        for name in reversed(fitting):  # the latest last
+            if name not in before:
                 with contained("remembered result", file=name):
                     written = RequestId.from_str(name).milliseconds / 1000
                     self.add(workspace, self._get(workspace, name), written)
@@ -145,8 +155,9 @@ class Memo:
         rows: list[tuple[str, bytes, str]] = []
         with self._lock:
             for (of, value_id), entry in self._results.items():
-                if of == workspace and entry.written < now - _REWRITTEN_AFTER:
-                    entry.written = now
+                is_old = entry.written < now - _REWRITTEN_AFTER
+                if of == workspace and entry.is_used and is_old:
+                    entry.written, entry.is_used = now, False
                     rows += [(value_id, key, text) for key, text in entry.by_key.items()]
         return rows
 
@@ -170,13 +181,13 @@ class Memo:
         return pa.ipc.open_stream(data[_DIGEST_BYTES:]).read_all()
 
     def tidy(self) -> None:
-        """Merge the files of each workspace that has many; delete the oldest beyond the limit."""
+        """Merge the small files of workspaces with many; delete the oldest beyond the limit."""
         files: list[tuple[str, str, int]] = []
         for workspace in self._files.list_names(MEMO):
             infos = self._files.list_infos(memo_directory(workspace))
-            if len(infos) > MAX_FILES:
-                names = sorted(info.base_name for info in infos)
-                self._merge(workspace, names)
+            small = sorted(info.base_name for info in infos if info.size < _MERGED_BYTES)
+            if len(small) > MAX_FILES:
+                self._merge(workspace, small)
                 infos = self._files.list_infos(memo_directory(workspace))
             files += [(info.base_name, workspace, info.size) for info in infos]
         files.sort()

@@ -282,6 +282,7 @@ def test_what_is_used_is_written_again_before_it_is_old(
 ) -> None:
     memo = memo_in(tmp_path)
     memo.record(results(0, 1), 1.0)
+    memo.known(results(0, 1).column("id").combine_chunks())
     monkeypatch.setattr(memos, "_REWRITTEN_AFTER", -1.0)
     memo.record(results(1, 1), 1.0)
     files_of(memo)[0].unlink()
