@@ -1,4 +1,4 @@
-"""What is left when the store or NATS is lost, as docs/backup.md tells."""
+"""What is left when the store or NATS is lost, as docs/deployment.md tells."""
 
 import asyncio
 import shutil
