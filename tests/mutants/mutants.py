@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tests.helpers.paths import ROOT
 
-DOCUMENT: Final = ROOT / "docs" / "jetstream.md"
+DOCUMENT: Final = ROOT / "tests" / "jetstream" / "statements.md"
 PROTOCOL: Final = ROOT / "docs" / "protocol.md"
 RELIABILITY: Final = ROOT / "docs" / "reliability.md"
 TABLES: Final = Path(__file__).parent
