@@ -1,4 +1,4 @@
-"""Backups as docs/deployment.md tells: what was committed is there, what waits is done, each once."""
+"""Backups as docs/deployment.md tells: what was committed is there, what waits is done once."""
 
 import asyncio
 import json
