@@ -1,4 +1,4 @@
-"""The page on the architecture follows the code: its drawing, and the functions that it names."""
+"""Pages for those who change the code follow it: the drawing, and the functions that they name."""
 
 import ast
 import importlib.util
@@ -10,11 +10,16 @@ import pytest
 from tests.docs.conftest import ROOT
 from tests.helpers.product import MODULES
 
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
 STEP = re.compile(r"^\d+\. (.*(?:\n {3}.*)*)", re.MULTILINE)
+ROW = re.compile(r"^\| (\*\*.*\(\)`.*)", re.MULTILINE)
 FUNCTION = re.compile(r"`([\w.]+)\(\)`")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 FILE = re.compile(r"`(\w[\w/]*\.py)`")
+
+PLACES = [
+    *STEP.findall((ROOT / "docs" / "architecture.md").read_text()),
+    *ROW.findall((ROOT / "CONTRIBUTING.md").read_text()),
+]
 
 SPEC = importlib.util.spec_from_file_location("drawing", ROOT / "docs" / "drawing.py")
 drawing = importlib.util.module_from_spec(SPEC)
@@ -31,11 +36,11 @@ def functions(source: str) -> Iterator[str]:
             yield from (f"{node.name}.{each.name}" for each in methods)
 
 
-@pytest.mark.parametrize("step", STEP.findall(PAGE), ids=lambda step: step.partition("**.")[0][:50])
-def test_a_step_names_functions_of_the_files_that_it_names(step: str) -> None:
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: " ".join(place.split()[:4]))
+def test_functions_are_in_the_files_that_are_named_with_them(place: str) -> None:
     """A reader who follows a request must find each function where the step says."""
-    there = {name for path in FILE.findall(step) for name in functions(MODULES[path])}
-    named = FUNCTION.findall(step)
+    there = {name for path in FILE.findall(place) for name in functions(MODULES[path])}
+    named = FUNCTION.findall(place)
 
     assert named
     assert [name for name in named if name not in there] == []
