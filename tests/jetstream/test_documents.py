@@ -38,7 +38,7 @@ def test_all_five_documents_are_there() -> None:
 
 
 def test_each_point_of_the_comparison_has_a_test_of_ours() -> None:
-    [table] = re.findall(r"\| the test of ours \|\n\|[-|]+\n((?:\|.*\n)+)", PAGE)
+    [table] = re.findall(r"\| the test of ours \|\n\|[-|]+\n((?:\|.*\n)+)", DOCUMENT)
     rows = [line.strip("|").split(" | ") for line in table.splitlines()]
 
     assert [row[0].strip() for row in rows] == [title for title, _ in POINTS]
