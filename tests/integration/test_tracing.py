@@ -162,8 +162,9 @@ async def test_an_update_for_several_requests_is_linked_to_all_of_them(
     """Traced by their callers, whose headers may have any case: clients of other languages do."""
     [change_set], values = new_change_sets(1), ExampleGraph()
     traces = [f"{number:032x}" for number in (1, 2, 3)]
-    for trace, header in zip(traces, ("traceparent", "Traceparent", "TRACEPARENT"), strict=True):
-        await ask(deployment, change_set, values.define(), trace, header)
+    headers = ("traceparent", "Traceparent", "TRACEPARENT")
+    for net, (trace, header) in enumerate(zip(traces, headers, strict=True)):
+        await ask(deployment, change_set, values.define(net), trace, header)
     await deployment.start()
 
     def all_linked() -> bool:
