@@ -95,7 +95,7 @@ class Case:
 
     async def tidy(self) -> None:
         own = self.owner.own
-        start = own.checkpoints[0].commit if own.checkpoints else 0
+        start = own.state.checkpoints[0].commit if own.state.checkpoints else 0
         archive = self.owner.archive
         await asyncio.to_thread(
             compact, checkpoints_of(archive), archive.change_set, start, KEEP_REPLACED
@@ -108,7 +108,7 @@ class Case:
         assert table is not None  # noqa: S101 - there is a checkpoint
         started = time.perf_counter()
         work = asyncio.create_task(
-            asyncio.to_thread(drop_superseded, table, self.owner.own.checkpoint_commit)
+            asyncio.to_thread(drop_superseded, table, self.owner.own.state.checkpoint_commit)
         )
         commits = []
         while not work.done():

@@ -19,13 +19,7 @@ from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import OTHER_PAST, CommitLog, LogEnd, NumberedEntry
-from rebaser_server.commit_log.state import (
-    Checkpoint,
-    CheckpointRef,
-    LoadedState,
-    State,
-    StateMachine,
-)
+from rebaser_server.commit_log.state import State, StateMachine
 from rebaser_server.errors import HistoryInconsistent, MissingBatch, NeedsNewerVersion, NotRetained
 from rebaser_server.runtime.failures import StoreDamaged
 
@@ -35,8 +29,10 @@ MIN_SIZE = 16 * 1024
 
 @dataclass(slots=True)
 class _Released:
-    loaded: LoadedState
+    state: State
     size: int
+    released_by: CommitV1 | None
+    """The commit that the state ends with."""
     at: float
     """When it was released, by the monotonic clock."""
     is_due: bool
@@ -65,42 +61,44 @@ class ReleasedStates:
         """Bytes that they take, more or less."""
         return self._total
 
-    def keep(self, change_set: ChangeSet, loaded: LoadedState) -> None:
-        """Keep a state whose size is known; the caller does not touch it any more."""
+    def keep(
+        self, change_set: ChangeSet, state: State, size: int, released_by: CommitV1 | None
+    ) -> None:
+        """Keep a state that `released_by` ends; the caller does not touch it any more."""
         self.drop(change_set)
-        size = MIN_SIZE + loaded.size
+        size += MIN_SIZE
         self._released[change_set] = _Released(
-            loaded, size, time.monotonic(), is_due=loaded.settled_requests > 0
+            state, size, released_by, time.monotonic(), is_due=state.unsaved.requests > 0
         )
         self._total += size
         while self._total > self._max_bytes:
             self.drop(next(iter(self._released)))
 
-    def drop(self, change_set: ChangeSet) -> LoadedState | None:
+    def drop(self, change_set: ChangeSet) -> State | None:
         """Remove and return the state of the change set, whether or not it is true."""
         released = self._released.pop(change_set, None)
         if released is None:
             return None
         self._total -= released.size
-        return released.loaded
+        return released.state
 
     def __contains__(self, change_set: object) -> bool:
         return change_set in self._released
 
-    def take(self, change_set: ChangeSet, end: LogEnd) -> LoadedState | None:
+    def take(self, change_set: ChangeSet, end: LogEnd) -> State | None:
         """Remove the state of the change set; return it if the log ends where it does.
 
         Readers may have it until `returned`.
         """
-        loaded = self.drop(change_set)
-        return loaded if loaded is not None and _ends_with(loaded.state, end) else None
+        state = self.drop(change_set)
+        return state if state is not None and _ends_with(state, end) else None
 
     def last_commit(self, change_set: ChangeSet) -> NumberedEntry | None:
         """The commit that released the change set, with which its log may end."""
         released = self._released.get(change_set)
-        if released is None or released.loaded.released_by is None:
+        if released is None or released.released_by is None:
             return None
-        return released.loaded.state.commit, released.loaded.released_by
+        return released.state.commit, released.released_by
 
     def peek(self, change_set: ChangeSet, end: LogEnd) -> State | None:
         """The state of the change set if the log ends where it does.
@@ -108,9 +106,9 @@ class ReleasedStates:
         It is true until the next await, or for as long as it is lent.
         """
         released = self._released.get(change_set)
-        if released is None or not _ends_with(released.loaded.state, end):
+        if released is None or not _ends_with(released.state, end):
             return None
-        return released.loaded.state
+        return released.state
 
     def lend(self, change_set: ChangeSet, reading: asyncio.Future[Any]) -> None:
         """Note that the state that `peek` returned is read until `reading` is done."""
@@ -168,7 +166,7 @@ class StateLoader:
     released: ReleasedStates = field(default_factory=lambda: ReleasedStates(0))
     """The states that this process released; none by default."""
 
-    async def load(self, at: int | None = None) -> LoadedState:
+    async def load(self, at: int | None = None) -> State:
         """Return the state as of the last commit, or of the last one up to sequence `at`.
 
         Touches nothing and needs no ownership. The past goes back as far as the log does,
@@ -202,7 +200,7 @@ class StateLoader:
                     raise
         raise AssertionError("the last look returns or raises")
 
-    async def load_own(self, before: LogEnd, own: NumberedEntry) -> LoadedState:
+    async def load_own(self, before: LogEnd, own: NumberedEntry) -> State:
         """Return the state as of `own`, the commit of a takeover, which follows `before`.
 
         If this process released the change set with the commit `before`, it still has the state
@@ -212,10 +210,9 @@ class StateLoader:
         released = self.released.take(self.change_set, before)
         await self.released.returned(self.change_set)
         if entry.control.deleted:
-            return LoadedState(State(self.machine.empty(), entry.control, sequence), 0)
+            return State(self.machine.empty(), entry.control, sequence)
         if released is not None:
-            released.state.advance(entry, sequence)
-            released.entries += 1
+            released.advance(entry, sequence)
             return released
         known = [own] if before.entry is None else [(before.sequence, before.entry), own]
         return await self.replay_to(sequence, known=known)
@@ -234,7 +231,7 @@ class StateLoader:
 
     async def replay_to(
         self, until: int, *, past: bool = False, known: Sequence[NumberedEntry] = ()
-    ) -> LoadedState:
+    ) -> State:
         """Return the state as of commit `until`, which is the last one unless `past` is true.
 
         `known` are the last commits, if the caller has read them already.
@@ -243,52 +240,44 @@ class StateLoader:
             HistoryInconsistent: checkpoint and log contradict each other; nothing was changed.
             NeedsNewerVersion: only a newer release can read the checkpoint.
         """
-        loaded, damage = await self._restore_checkpoint(until if past else None)
-        if loaded is None:
-            first = await self.log.oldest()
-            loaded = LoadedState(State(await self.machine.initial(first, self._load_sibling)), 0)
-        if loaded.checkpoint > until:
+        state = await self._restore_checkpoint(until if past else None)
+        if state.checkpoint_commit > until:
             raise HistoryInconsistent(
-                f"{self.change_set}: the checkpoint is of commit {loaded.checkpoint}, but the "
-                f"log ends at {until}; was the stream restored from an older backup than the store?"
+                f"{self.change_set}: the checkpoint is of commit {state.checkpoint_commit}, but "
+                f"the log ends at {until}; was the stream restored from an older backup than the "
+                "store?"
             )
         try:
-            await self._require_same_past(loaded.state, known)
-            await self.catch_up(loaded, until, known)
-            self.machine.require_sound(loaded.state)
+            await self._require_same_past(state, known)
+            await self.catch_up(state, until, known)
+            self.machine.require_sound(state)
         except HistoryInconsistent as error:
-            raise self._damaged(damage, str(error)) if damage else error from None
-        loaded.damage = damage
-        return loaded
+            raise self._damaged(state.damage, str(error)) if state.damage else error from None
+        return state
 
-    async def _restore_checkpoint(self, at: int | None) -> tuple[LoadedState | None, str]:
-        """Restore the last sound checkpoint, and say why it is not the last, if that is so."""
+    async def _restore_checkpoint(self, at: int | None) -> State:
+        """Restore the last sound checkpoint; without one, the state before the first commit."""
+        damage = ""
         try:
-            restored = await asyncio.to_thread(self._restore, at)
-            if restored is None:
-                return None, ""
-            checkpoint, kept, state = restored
+            if (state := await asyncio.to_thread(self._restore, at)) is not None:
+                return state
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error
         except StoreDamaged as error:
-            begins = await self.earliest_commit()
-            if not begins:
-                return None, str(error)
-            raise self._damaged(
-                str(error), f"no checkpoint is sound, and the log begins behind commit {begins}"
-            ) from error
+            damage = str(error)
+            if begins := await self.earliest_commit():
+                reason = f"no checkpoint is sound, and the log begins behind commit {begins}"
+                raise self._damaged(damage, reason) from error
         except (LookupError, TypeError, ValueError) as error:
             raise HistoryInconsistent(
                 f"{self.change_set}: the checkpoint cannot be read: {type(error).__name__}: {error}"
             ) from error
-        return LoadedState(state, checkpoint.commit, checkpoints=kept), checkpoint.damage
+        first = await self.log.oldest()
+        return State(await self.machine.initial(first, self._load_sibling), damage=damage)
 
-    def _restore(self, at: int | None) -> tuple[Checkpoint, list[CheckpointRef], State] | None:
+    def _restore(self, at: int | None) -> State | None:
         checkpoint = self.machine.load(self.change_set, at)
-        if checkpoint is None:
-            return None
-        kept = CheckpointRef.read_all(checkpoint.metadata)
-        return checkpoint, kept, State.from_checkpoint(checkpoint)
+        return None if checkpoint is None else State.from_checkpoint(checkpoint)
 
     def _damaged(self, damage: str, reason: str) -> HistoryInconsistent:
         return HistoryInconsistent(
@@ -334,18 +323,15 @@ class StateLoader:
             )
 
     async def _load_sibling(self, change_set_id: ChangeSetId, at: int) -> State:
-        return (await self.sibling(change_set_id).load(at)).state
+        return await self.sibling(change_set_id).load(at)
 
     def sibling(self, change_set_id: ChangeSetId) -> "StateLoader":
         """Return the loader of another change set of the workspace."""
         other = ChangeSet(self.change_set.workspace_id, change_set_id)
         return StateLoader(other, self.log.sibling(other), self.batches, self.machine)
 
-    async def catch_up(
-        self, loaded: LoadedState, until: int, known: Sequence[NumberedEntry] = ()
-    ) -> None:
-        """Replay the commits after `loaded`, up to commit `until`, onto its state."""
-        state = loaded.state
+    async def catch_up(self, state: State, until: int, known: Sequence[NumberedEntry] = ()) -> None:
+        """Replay the commits after those that `state` holds, up to commit `until`, onto it."""
         if until < state.commit:
             raise HistoryInconsistent(
                 f"{self.change_set}: the log ends at {until}, before commit {state.commit}"
@@ -353,8 +339,6 @@ class StateLoader:
         async for sequence, commit in self._read_entries(state.commit, until, known):
             await self._replay(state, commit)
             state.advance(commit, sequence)
-            loaded.entries += 1
-            loaded.settled_requests += commit.handled is not None
 
     async def _read_entries(
         self, after: int, until: int, known: Sequence[NumberedEntry]

@@ -16,9 +16,8 @@ from rebaser_core.commits import CommitV1, ControlState, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
-from rebaser_core.messages import Inline
 from rebaser_server.commit_log.log import UNSAVED, LogEnd
-from rebaser_server.commit_log.state import LoadedState, State
+from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.processor.request_traces import PendingDvu, RequestSpans
@@ -38,8 +37,6 @@ async def require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV1 
 
 
 _LEAVE_TIMEOUT: Final = 2.0  # seconds
-_MEASURED_EVERY: Final = 8
-"""Requests with small batches after which a state's size is measured again."""
 
 
 class Ownership:
@@ -50,21 +47,9 @@ class Ownership:
     write raised, the state is worthless.
     """
 
-    def __init__(self, loader: StateLoader, loaded: LoadedState) -> None:
+    def __init__(self, loader: StateLoader, state: State) -> None:
         self.loader = loader
-        self.state = loaded.state
-        self.checkpoint_commit = loaded.checkpoint
-        """Commit of the last checkpoint; 0 for none."""
-        self.entries_since_checkpoint = loaded.entries
-        """Number of commits since then."""
-        self.requests_since_checkpoint = loaded.settled_requests
-        """Number of requests settled since then."""
-        self.uncovered_entries = 0
-        """Number of commits that failed checkpoints would have covered."""
-        self.checkpoints = loaded.checkpoints
-        self._size, self._unmeasured = loaded.size, loaded.unmeasured
-        self.damage = loaded.damage
-        """Why a later checkpoint could not be read; empty if there was none."""
+        self.state = state
         self.lock = WatchedLock()
         self.spans = RequestSpans(loader.change_set)
         self.pending_dvu = PendingDvu()
@@ -154,7 +139,7 @@ class Ownership:
 
     def _leaves_unsaved(self, control: ControlState) -> bool:
         """Whether a commit with that record ends a run that no checkpoint covers (W10d)."""
-        return not (control.owner or control.deleted) and self.requests_since_checkpoint > 0
+        return not (control.owner or control.deleted) and self.state.unsaved.requests > 0
 
     def _advance(
         self,
@@ -166,10 +151,6 @@ class Ownership:
             self.pending_dvu.record(entry, self.spans.context)
             self.state.advance(entry, sequence)
             self._last_entry = entry
-            self.entries_since_checkpoint += 1
-            self.requests_since_checkpoint += entry.handled is not None
-            if entry.handled is not None:  # no other commit changes the content
-                self._unmeasured += 1 if _is_small(entry.handled) else _MEASURED_EVERY
             action = actions.get(entry.id) if actions else None
             committed = CommittedEntry.of(entry, sequence, action)
             for observe in self.observers:
@@ -207,19 +188,8 @@ class Ownership:
         """
         if self.spoiled or self.lock.failed or self.state.control.deleted:
             return
-        loaded = LoadedState(
-            self.state,
-            self.checkpoint_commit,
-            self.entries_since_checkpoint + self.uncovered_entries,
-            self.requests_since_checkpoint,
-            self.checkpoints,
-            size=self._size,
-            unmeasured=self._unmeasured,
-            released_by=self._last_entry,
-        )
-        if not loaded.size or loaded.unmeasured >= _MEASURED_EVERY:
-            loaded.size, loaded.unmeasured = self.loader.machine.footprint(self.state), 0
-        self.loader.released.keep(self.loader.change_set, loaded)
+        size = self.state.size(self.loader.machine)
+        self.loader.released.keep(self.loader.change_set, self.state, size, self._last_entry)
 
     async def leave(self) -> None:
         """Release the change set after the run failed, if that is possible (W14).
@@ -249,11 +219,6 @@ class Ownership:
     async def confirm(self) -> None:
         """Raise `Fenced` if the log shows another owner (W10b)."""
         await require_epoch(self.loader, self.state.control.epoch)
-
-
-def _is_small(handled: SettledRequest) -> bool:
-    """Whether its batch cannot add much to the state."""
-    return isinstance(handled.updates, Inline | None)
 
 
 _RELEASE_TIMEOUT: Final = 2.0  # seconds
@@ -294,8 +259,7 @@ async def acquire_ownership(
             end = None
             continue
         try:
-            loaded = await loader.load_own(end, (sequence, entry))
-            ownership = Ownership(loader, loaded)
+            ownership = Ownership(loader, await loader.load_own(end, (sequence, entry)))
         except HistoryInconsistent:
             # To a slow reader, a checkpoint and purge by a successor look the same.
             await require_epoch(loader, own_control.epoch)

@@ -97,10 +97,11 @@ class ChangeSetRun:
                 await self._handler.count_death(owner)
                 await self._dvu.count_death()
         await self._companion.start()
-        in_vain = ownership.entries_since_checkpoint - ownership.requests_since_checkpoint
+        unsaved = ownership.state.unsaved
+        in_vain = unsaved.commits - unsaved.requests
         has_other_work = self._context.first is not None or ownership.state.control.unfinished
         was_released = not (has_other_work or ownership.unreleased_owner)
-        only_unsaved = was_released and ownership.requests_since_checkpoint > 0
+        only_unsaved = was_released and unsaved.requests > 0
         if only_unsaved or in_vain >= self._settings.checkpoint_every:
             self._checkpointer.requested.set()  # of what runs wrote that made room or had no work
 
@@ -257,7 +258,7 @@ async def require_settled(loader: StateLoader, request: StoredMessage) -> None:
     `StateLoader.require_settled`.
     """
     with suppress(NotRetained):  # of a deleted change set
-        state = (await loader.load()).state
+        state = await loader.load()
         loader.require_settled(
             state, request.sequence, announced_request(request.headers), request.time
         )
@@ -409,9 +410,9 @@ async def _acquire(services: Services, change_set: ChangeSet, end: LogEnd) -> Ow
         doubtful.add(change_set)
         raise
     doubtful.discard(change_set)
-    if ownership.damage:
+    if damage := ownership.state.damage:
         metrics.CHECKPOINTS.labels("damaged").inc()
-        log.warning("checkpoint damaged", change_set=str(change_set), reason=ownership.damage)
+        log.warning("checkpoint damaged", change_set=str(change_set), reason=damage)
     return ownership
 
 

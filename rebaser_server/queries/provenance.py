@@ -299,7 +299,7 @@ async def find_removal(loader: StateLoader, name: str, until: int) -> Provenance
     """The commit, up to `until`, that removed the value of that name or id; None if unknown."""
     begins, ids, removal = await loader.earliest_commit(), {name}, None
     if begins:
-        known = graph_of((await loader.load(begins)).state).names.get(name)
+        known = graph_of(await loader.load(begins)).names.get(name)
         ids |= {known} if known else set()
     async for sequence, entry in loader.log.entries(begins, until):
         handled = entry.handled
@@ -370,7 +370,7 @@ class ProvenanceService:
             async with self._cache.state_of(change_set) as state:
                 known = await compute_in_turn(workspace, _look_up, state, query.value)
         else:
-            state = (await loader.load(query.at)).state
+            state = await loader.load(query.at)
             known = await compute_in_turn(workspace, _look_up, state, query.value)
         if isinstance(known, _Unknown):
             removal = await find_removal(loader, query.value, known.commit)

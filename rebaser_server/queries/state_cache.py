@@ -15,7 +15,7 @@ from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.batch_store import open_batch_store
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.state import LoadedState, State
+from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.content import graph_of
@@ -45,7 +45,7 @@ class CachedState:
 
     def __init__(self, loader: StateLoader) -> None:
         self._archive = loader
-        self._loaded: LoadedState | None = None
+        self._state: State | None = None
         self.lock = asyncio.Lock()
         """Tasks that share the state hold it from before a read until they are done with it."""
 
@@ -60,24 +60,22 @@ class CachedState:
             HistoryInconsistent: log and store contradict each other, or belong to different
                 deployments.
         """
-        loaded, self._loaded = self._loaded, None  # cancelled or failed, it is worthless
-        if loaded is not None:
-            loaded = await self._catch_up(loaded)
-        self._loaded = loaded or await self._archive.load()
-        return self._loaded.state
+        state, self._state = self._state, None  # cancelled or failed, it is worthless
+        if state is not None:
+            state = await self._catch_up(state)
+        self._state = state or await self._archive.load()
+        return self._state
 
-    async def _catch_up(self, loaded: LoadedState) -> LoadedState | None:
-        """Replay what was committed since onto `loaded`; None if it is of no use any more."""
+    async def _catch_up(self, state: State) -> State | None:
+        """Replay what was committed since onto `state`; None if it is of no use any more."""
         until, last = await self._archive.log.last()
-        if until == loaded.state.commit and (
-            last is not None and last.id != loaded.state.commit_id
-        ):
+        if until == state.commit and last is not None and last.id != state.commit_id:
             return None  # NATS was restored since the last look
         try:
-            await self._archive.catch_up(loaded, until)
+            await self._archive.catch_up(state, until)
         except HistoryInconsistent:  # purged since the last look
             return None
-        return loaded
+        return state
 
 
 OpenLoader = Callable[[ChangeSet], StateLoader]

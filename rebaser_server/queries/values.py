@@ -380,7 +380,7 @@ class ValueService:
         look = partial(prepare_find, query, self._max_bytes)
         find: Callable[[], ValuesFound] | None = None
         if query.at is not None:
-            state = (await self._open_loader(change_set).load(query.at)).state
+            state = await self._open_loader(change_set).load(query.at)
             find = await compute_in_turn(workspace, look, state)
         elif change_set in self._held:
             end = await self._open_loader(change_set).log.end()

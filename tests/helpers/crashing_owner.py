@@ -79,7 +79,7 @@ async def one_round(owner: Owner, number: int) -> None:
         compaction.compact,
         checkpoints_of(archive),
         archive.change_set,
-        owner.own.checkpoints[0].commit,
+        owner.own.state.checkpoints[0].commit,
         7200,
     )
 

@@ -168,7 +168,7 @@ class Deployment:
 
     async def graph(self, change_set: ChangeSet) -> Graph:
         """The change set as store and log say it is."""
-        return graph_of((await self.archive(change_set).load()).state)
+        return graph_of(await self.archive(change_set).load())
 
     async def at_rest(self, within: float = 60) -> None:
         """Return once no request, no task, no consumer and no due work is left (S6).

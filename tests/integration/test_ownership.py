@@ -136,7 +136,7 @@ async def test_a_checkpoint_that_waits_for_the_lock_is_not_written_once_the_run_
             await own.write()
     await waiting
 
-    assert own.checkpoint_commit == 0
+    assert own.state.checkpoint_commit == 0
 
 
 async def test_a_failed_run_learns_by_its_release_that_it_was_fenced(

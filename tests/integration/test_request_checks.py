@@ -65,7 +65,7 @@ async def doctor_has_them_replayed(
     js, subjects, client = deployment.js, deployment.subjects, deployment.client
     await replay(js, subjects, batches, client, letter.stream_sequence)
     state, first = (
-        (await deployment.archive(change_set).load()).state,
+        await deployment.archive(change_set).load(),
         await RequestQueue(js, subjects, change_set).lowest(),
     )
     assert first is not None

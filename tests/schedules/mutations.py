@@ -17,7 +17,7 @@ from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog, LogEnd
-from rebaser_server.commit_log.state import LoadedState, RecentRequests
+from rebaser_server.commit_log.state import RecentRequests, State
 from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
 from rebaser_server.errors import Fenced
 from rebaser_server.graph_application import application, branches, commands
@@ -74,7 +74,7 @@ def without_remembering_the_need() -> AbstractContextManager[Any]:
 def beginning_with_states_that_the_log_left_behind() -> AbstractContextManager[Any]:
     """W2c: what this process released is used although other runs have committed since."""
 
-    def take(self: ReleasedStates, change_set: ChangeSet, _: LogEnd) -> LoadedState | None:
+    def take(self: ReleasedStates, change_set: ChangeSet, _: LogEnd) -> State | None:
         return self.drop(change_set)
 
     return mock.patch.object(ReleasedStates, "take", take)

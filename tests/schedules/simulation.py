@@ -289,7 +289,7 @@ class World:
         machine = self._kin.machine()
         if last is None:
             return State(machine.empty())
-        return (await StateLoader(change_set, log, batches, machine).load()).state
+        return await StateLoader(change_set, log, batches, machine).load()
 
     async def _stop(self) -> None:
         """Stop everybody: they end in time, hold nothing, and nobody dropped an error."""
