@@ -18,9 +18,8 @@ from rebaser_core.updates import AnyUpdate, PutValue, SetValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.state import Retention
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.graph_application.state_machine import checkpoints_of
+from rebaser_server.graph_application.state_machine import checkpoints_of, open_state_loader
 from rebaser_server.processor.ownership import acquire_ownership
-from rebaser_server.queries.state_cache import open_state_loader
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.compaction import compact, drop_superseded

@@ -3,26 +3,23 @@
 Whether the log still shows a run's own epoch, or a later owner's (W2).
 
 The acquisition of a change set: one commit takes it from every earlier owner (W2).
-
-The states that this process holds, for readers: those of its runs, and those that they left.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
 
 from rebaser_core.commits import CommitV1, ControlState, SettledRequest
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
 from rebaser_server.commit_log.log import UNSAVED, LogEnd
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.processor.request_traces import PendingDvu, RequestSpans
 from rebaser_server.processor.slot_lease import CommitObserver, CommittedEntry
-from rebaser_server.runtime.tasks import WatchedLock, drop_error
+from rebaser_server.runtime.tasks import WatchedLock
 
 
 async def require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV1 | None]:
@@ -181,6 +178,15 @@ class Ownership:
         async with self.lock:
             await self.write(owner="")
 
+    def includes(self, end: LogEnd) -> bool:
+        """Whether all that the state holds is in the log, and the commit `end` is in the state."""
+        state = self.state
+        if self.spoiled or self.lock.failed or end.entry is None:
+            return False
+        return state.commit > end.sequence or (
+            state.commit == end.sequence and state.commit_id == end.entry.id
+        )
+
     def keep_state(self) -> None:
         """Leave the state to the next run in this process, after `release`, if it is sound (W2c).
 
@@ -188,8 +194,9 @@ class Ownership:
         """
         if self.spoiled or self.lock.failed or self.state.control.deleted:
             return
-        size = self.state.size(self.loader.machine)
-        self.loader.released.keep(self.loader.change_set, self.state, size, self._last_entry)
+        loader, size = self.loader, self.state.size(self.loader.machine)
+        if self._last_entry is not None:
+            loader.cache.keep(loader.change_set, self.state, size, self._last_entry)
 
     async def leave(self) -> None:
         """Release the change set after the run failed, if that is possible (W14).
@@ -281,78 +288,3 @@ async def _release_if_possible(loader: StateLoader, entry: CommitV1) -> None:
     with suppress(Fenced, JetStreamError, TimeoutError):
         async with within(_RELEASE_TIMEOUT):
             await loader.log.append([entry])
-
-
-T = TypeVar("T")
-
-
-class HeldStates:
-    """A reader takes from a state what it needs, and nothing changes the state meanwhile."""
-
-    def __init__(self, released: ReleasedStates) -> None:
-        self._released = released
-        self._owned: dict[ChangeSet, Ownership] = {}
-
-    def __contains__(self, change_set: object) -> bool:
-        return change_set in self._owned or change_set in self._released
-
-    @contextmanager
-    def owned(self, ownership: Ownership) -> Iterator[None]:
-        """Let readers have the state while the body runs, and the caller still owns it after.
-
-        Of two runs of this process, the later one has displaced the other.
-        """
-        change_set = ownership.loader.change_set
-        self._owned[change_set] = ownership
-        try:
-            yield
-        finally:
-            if self._owned.get(change_set) is ownership:
-                del self._owned[change_set]
-
-    async def read(
-        self, change_set: ChangeSet, end: LogEnd, look: Callable[[State], T], *, is_quick: bool
-    ) -> T | None:
-        """What `look` finds in a state that includes the commit `end`; None: none is held.
-
-        Args:
-            change_set: whose state.
-            end: the last commit, as the log's leader had it after the question came. So a state
-                of a run that was fenced off before that is not looked at.
-            look: returns soon, since requests wait for it.
-            is_quick: whether it is over within a millisecond or so, and needs no thread. If not,
-                and the caller is cancelled, requests wait until `look` has ended all the same.
-        """
-        ownership, looking = self._owned.get(change_set), None
-        if ownership is None:
-            state = self._released.peek(change_set, end)
-            if state is None or is_quick:
-                return None if state is None else look(state)
-            looking = asyncio.ensure_future(asyncio.to_thread(look, state))
-            looking.add_done_callback(drop_error)
-            self._released.lend(change_set, looking)
-            return await asyncio.shield(looking)
-        lock = ownership.lock
-        await lock.acquire()  # not as a body of it: a reader's error spoils nothing
-        try:
-            if self._owned.get(change_set) is not ownership or not _includes(ownership, end):
-                return None
-            if is_quick:
-                return look(ownership.state)
-            looking = asyncio.ensure_future(asyncio.to_thread(look, ownership.state))
-            looking.add_done_callback(lambda _: lock.release())  # also if cancelled
-            looking.add_done_callback(drop_error)
-            return await asyncio.shield(looking)
-        finally:
-            if looking is None:
-                lock.release()
-
-
-def _includes(ownership: Ownership, end: LogEnd) -> bool:
-    """Whether all that the state holds is in the log, and the commit `end` is in the state."""
-    state = ownership.state
-    if ownership.spoiled or ownership.lock.failed or end.entry is None:
-        return False
-    return state.commit > end.sequence or (
-        state.commit == end.sequence and state.commit_id == end.entry.id
-    )

@@ -208,7 +208,7 @@ async def find_work(services: Services, change_set: ChangeSet) -> PendingWork | 
     """
     requests = StoredRequests(services.js, services.subjects, change_set)
     log_of = CommitLogReader(services.js, services.subjects, change_set)
-    known = services.released.last_commit(change_set)
+    known = services.states.last_commit(change_set)
     asked = await log_of.ask_end() if services.js.connection.is_connected else None
     try:
         first = await requests.lowest()
@@ -332,7 +332,7 @@ async def recheck_after_ack(services: Services, change_set: ChangeSet) -> None:
         needed = await requests.lowest_sequence() is not None
         if not needed:
             log_of = CommitLogReader(services.js, services.subjects, change_set)
-            end = await log_of.end(services.released.last_commit(change_set))
+            end = await log_of.end(services.states.last_commit(change_set))
             needed = end.entry is not None and end.entry.control.unfinished
     except (JetStreamError, RunEnded) as error:
         log.warning("post-ack check failed", change_set=str(change_set), error=str(error))
@@ -371,7 +371,7 @@ async def process(
         instance=services.instance,
     )
     try:
-        with services.held.owned(ownership):
+        with services.states.owned(change_set, ownership):
             is_idle = await ChangeSetRun(context).until_idle()
     except Fenced:
         raise

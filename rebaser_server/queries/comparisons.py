@@ -31,11 +31,10 @@ from rebaser_core.queries import (
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_core.versioning import WireModel, accepted_version
 from rebaser_server.commit_log.state import Batch
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.state_loader import OpenLoader, StateLoader
 from rebaser_server.compute.affected import closure
 from rebaser_server.graph_application.commands import digest, head_changes_since
 from rebaser_server.graph_application.content import content_of, graph_of
-from rebaser_server.queries.state_cache import OpenLoader
 from rebaser_server.queries.values import TooManyValues
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.values.edits import (

@@ -44,7 +44,7 @@ from rebaser_server.cluster.upkeep import CapacityCheck, DeletedDataJob, Garbage
 from rebaser_server.commit_log.batch_store import BatchStore, open_batch_store, open_shared_files
 from rebaser_server.commit_log.log import GroupCommit
 from rebaser_server.commit_log.state import Retention
-from rebaser_server.commit_log.state_loader import ReleasedStates
+from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.errors import GraceExceeded, Interrupted, WorkStopped
 from rebaser_server.ops.endpoint import ops_endpoint, starting_endpoint
 from rebaser_server.processor.application import Application
@@ -98,7 +98,7 @@ def build_services(
             dvu_attempts=settings.dvu_max_attempts,
             batch_limits=settings.limits,
         ),
-        ReleasedStates(settings.released_bytes),
+        StateCache(settings.state_cache_bytes),
         why_stopped=why_stopped,
         startup_permits=Permits(MAX_STARTUPS, settings.ack_wait.total_seconds() * STARTUP_SHARE),
     )
@@ -111,9 +111,8 @@ def query_service(services: Services, settings: Settings) -> QueryService:
         queries.max_waiting,
         queries.max_waiting_bytes,
         queries.max_reply_bytes,
-        queries.cache_bytes,
     )
-    return QueryService(services.subjects, services.loader, outcomes, bounds, services.held)
+    return QueryService(services.subjects, services.loader, outcomes, bounds)
 
 
 log: Final = structlog.get_logger()
@@ -288,7 +287,7 @@ async def serve(
         unsaved = UnsavedChangeSets(
             services.js,
             services.subjects,
-            services.released,
+            services.states,
             settings.quiet_period.total_seconds(),
             lambda: work.spare,
         )

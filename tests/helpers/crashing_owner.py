@@ -14,8 +14,7 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Retention
-from rebaser_server.graph_application.state_machine import checkpoints_of
-from rebaser_server.queries.state_cache import open_state_loader
+from rebaser_server.graph_application.state_machine import checkpoints_of, open_state_loader
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store import checkpoints, compaction
 from rebaser_server.store.checkpoints import Checkpoints

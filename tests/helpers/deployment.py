@@ -24,13 +24,16 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import UNFINISHED
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.graph_application.state_machine import GraphStateMachine, open_checkpoints
+from rebaser_server.graph_application.state_machine import (
+    GraphStateMachine,
+    open_checkpoints,
+    open_state_loader,
+)
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.queries.query_service import DEFAULT, QueryService
-from rebaser_server.queries.state_cache import open_state_loader
 from rebaser_server.queries.values import QueryBounds
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
@@ -157,11 +160,18 @@ class Deployment:
         await daemon.ready()
         return daemon
 
-    def answering(self, bounds: QueryBounds = DEFAULT) -> QueryService:
-        """Answers questions in this process, as a daemon does."""
+    def answering(
+        self, bounds: QueryBounds = DEFAULT, cache: StateCache | None = None
+    ) -> QueryService:
+        """Answers questions in this process, as a daemon does; keeps all states by default."""
+        states = StateCache(1 << 40) if cache is None else cache
+
+        def open_loader(change_set: ChangeSet) -> StateLoader:
+            return open_state_loader(self.js, self.settings, change_set, states)
+
         checkpoints = open_checkpoints(self.settings.store)
         outcomes = OutcomeLookup(self.js, self.subjects, GraphStateMachine(checkpoints))
-        return QueryService(self.subjects, self.archive, outcomes, bounds)
+        return QueryService(self.subjects, open_loader, outcomes, bounds)
 
     def archive(self, change_set: ChangeSet) -> StateLoader:
         return open_state_loader(self.js, self.settings, change_set)

@@ -18,7 +18,7 @@ from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.commit_log.log import CommitLog, LogEnd
 from rebaser_server.commit_log.state import RecentRequests, State
-from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
+from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.errors import Fenced
 from rebaser_server.graph_application import application, branches, commands
 from rebaser_server.processor import context, run
@@ -74,10 +74,11 @@ def without_remembering_the_need() -> AbstractContextManager[Any]:
 def beginning_with_states_that_the_log_left_behind() -> AbstractContextManager[Any]:
     """W2c: what this process released is used although other runs have committed since."""
 
-    def take(self: ReleasedStates, change_set: ChangeSet, _: LogEnd) -> State | None:
-        return self.drop(change_set)
+    async def take(self: StateCache, change_set: ChangeSet, _: LogEnd) -> State | None:
+        kept = self._drop(change_set)
+        return kept and kept.state
 
-    return mock.patch.object(ReleasedStates, "take", take)
+    return mock.patch.object(StateCache, "take", take)
 
 
 def without_knowing_what_was_handled() -> AbstractContextManager[Any]:

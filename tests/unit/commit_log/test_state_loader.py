@@ -4,7 +4,7 @@ from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, Settled
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_server.commit_log.log import LogEnd
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import MIN_SIZE, ReleasedStates
+from rebaser_server.commit_log.state_loader import MIN_SIZE, StateCache
 from rebaser_server.graph_application.content import GraphContent
 
 CHANGE_SET, OTHER, THIRD = (ChangeSet(WorkspaceId(), ChangeSetId()) for _ in range(3))
@@ -23,66 +23,66 @@ def state_of(entry: CommitV1) -> State:
     return state
 
 
-def test_it_is_there_once_if_the_log_ends_with_the_commit_that_it_ends_with() -> None:
-    released, entry = ReleasedStates(10**6), commit()
+async def test_it_is_there_once_if_the_log_ends_with_the_commit_that_it_ends_with() -> None:
+    released, entry = StateCache(10**6), commit()
     loaded = state_of(entry)
     released.keep(CHANGE_SET, loaded, 0, entry)
 
-    assert released.take(CHANGE_SET, LogEnd(7, entry)) is loaded
-    assert released.take(CHANGE_SET, LogEnd(7, entry)) is None
+    assert await released.take(CHANGE_SET, LogEnd(7, entry)) is loaded
+    assert await released.take(CHANGE_SET, LogEnd(7, entry)) is None
     assert released.total == 0
 
 
-def test_it_is_worth_nothing_once_the_log_moved() -> None:
-    released, entry = ReleasedStates(10**6), commit()
+async def test_it_is_worth_nothing_once_the_log_moved() -> None:
+    released, entry = StateCache(10**6), commit()
     released.keep(CHANGE_SET, state_of(entry), 0, entry)
 
-    assert released.take(CHANGE_SET, LogEnd(8, commit())) is None
+    assert await released.take(CHANGE_SET, LogEnd(8, commit())) is None
     assert len(released) == 0
 
 
-def test_a_commit_of_another_past_in_the_same_place_is_another_one() -> None:
+async def test_a_commit_of_another_past_in_the_same_place_is_another_one() -> None:
     """As after NATS was restored from a backup."""
-    released = ReleasedStates(10**6)
+    released = StateCache(10**6)
     released.keep(CHANGE_SET, state_of(commit()), 0, None)
-    assert released.take(CHANGE_SET, LogEnd(7, commit())) is None
+    assert await released.take(CHANGE_SET, LogEnd(7, commit())) is None
 
     released.keep(CHANGE_SET, state_of(commit()), 0, None)
-    assert released.take(CHANGE_SET, LogEnd()) is None
+    assert await released.take(CHANGE_SET, LogEnd()) is None
 
 
-def test_the_commit_that_the_log_may_end_with_is_known_while_the_state_is_kept() -> None:
-    released, entry = ReleasedStates(10**6), commit()
+async def test_the_commit_that_the_log_may_end_with_is_known_while_the_state_is_kept() -> None:
+    released, entry = StateCache(10**6), commit()
     assert released.last_commit(CHANGE_SET) is None
 
     loaded = state_of(entry)
     released.keep(CHANGE_SET, loaded, 0, entry)
     assert released.last_commit(CHANGE_SET) == (7, entry)
 
-    released.take(CHANGE_SET, LogEnd(7, entry))
+    await released.take(CHANGE_SET, LogEnd(7, entry))
     assert released.last_commit(CHANGE_SET) is None
 
 
-def test_the_states_that_were_released_first_go_if_they_do_not_all_fit() -> None:
-    released, entry = ReleasedStates(2 * (MIN_SIZE + 100)), commit()
+async def test_the_states_that_were_released_first_go_if_they_do_not_all_fit() -> None:
+    released, entry = StateCache(2 * (MIN_SIZE + 100)), commit()
     for change_set in (CHANGE_SET, OTHER, THIRD):
         released.keep(change_set, state_of(entry), 100, entry)
 
     assert released.total == 2 * (MIN_SIZE + 100)
-    assert released.take(CHANGE_SET, LogEnd(7, entry)) is None
-    assert released.take(OTHER, LogEnd(7, entry)) is not None
+    assert await released.take(CHANGE_SET, LogEnd(7, entry)) is None
+    assert await released.take(OTHER, LogEnd(7, entry)) is not None
 
 
-def test_with_no_memory_none_is_kept() -> None:
-    released, entry = ReleasedStates(0), commit()
+async def test_with_no_memory_none_is_kept() -> None:
+    released, entry = StateCache(0), commit()
 
     released.keep(CHANGE_SET, state_of(entry), 0, entry)
 
-    assert released.take(CHANGE_SET, LogEnd(7, entry)) is None
+    assert await released.take(CHANGE_SET, LogEnd(7, entry)) is None
 
 
 def test_those_without_a_checkpoint_are_named_until_a_run_was_asked_for() -> None:
-    released = ReleasedStates(10**6)
+    released = StateCache(10**6)
     released.keep(CHANGE_SET, state_of(commit(settles=True)), 0, None)
     released.keep(OTHER, state_of(commit()), 0, None)
     released.keep(THIRD, state_of(commit(settles=True)), 0, None)
