@@ -9,8 +9,7 @@ import structlog
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.commit_log.state import SMALL_BATCH, CheckpointAttempt, Retention
 from rebaser_server.errors import RetryLater
-from rebaser_server.processor.ownership import Ownership
-from rebaser_server.processor.slot_lease import CommittedEntry
+from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.runtime.tasks import Wakeup
 from rebaser_server.telemetry import metrics

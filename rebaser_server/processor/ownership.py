@@ -7,9 +7,9 @@ The acquisition of a change set: one commit takes it from every earlier owner (W
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
-from rebaser_core.commits import CommitV1, ControlState, SettledRequest
+from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
@@ -18,7 +18,6 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.processor.request_traces import PendingDvu, RequestSpans
-from rebaser_server.processor.slot_lease import CommitObserver, CommittedEntry
 from rebaser_server.runtime.tasks import WatchedLock
 
 
@@ -36,6 +35,28 @@ async def require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV1 
 _LEAVE_TIMEOUT: Final = 2.0  # seconds
 
 
+class CommittedEntry(NamedTuple):
+    """A commit of this run, once the log holds it and the state includes it."""
+
+    sequence: int
+    entry: CommitV1
+    action: str | None
+    """The action on the change set as a whole that it carries out, if any."""
+    request: SettledRequest | None
+    """The request that it settles, if any."""
+
+    @classmethod
+    def of(cls, entry: CommitV1, sequence: int, action: str | None) -> Self:
+        """Return it of a commit that the log holds as `sequence`."""
+        handled = entry.handled
+        is_of_request = handled is not None and handled.sequence != NO_REQUEST
+        return cls(sequence, entry, action, handled if is_of_request else None)
+
+
+CommitObserver = Callable[[CommittedEntry], None]
+"""Called under the lock, so it notes what was committed, and others act on it later."""
+
+
 class Ownership:
     """The ownership of a change set: its holder alone can append to the log, until a takeover.
 
@@ -50,8 +71,8 @@ class Ownership:
         self.lock = WatchedLock()
         self.spans = RequestSpans(loader.change_set)
         self.pending_dvu = PendingDvu()
-        self.observers: Sequence[CommitObserver] = ()
-        """Called in this order with each commit of the run, in the order of the log."""
+        self.on_commit: CommitObserver | None = None
+        """Called with each commit of the run, in the order of the log."""
         self._last_entry: CommitV1 | None = None
         """The last commit of this run."""
         self._staged: list[CommitV1] = []
@@ -102,7 +123,7 @@ class Ownership:
             self._staged_actions[own_id] = action
 
     async def flush(self) -> None:
-        """Append the staged commits, in order, and call the observers with what was committed.
+        """Append the staged commits, in order, and call `on_commit` with what was committed.
 
         Raises:
             Fenced: another run owns the change set. The first few of the commits may have
@@ -149,9 +170,8 @@ class Ownership:
             self.state.advance(entry, sequence)
             self._last_entry = entry
             action = actions.get(entry.id) if actions else None
-            committed = CommittedEntry.of(entry, sequence, action)
-            for observe in self.observers:
-                observe(committed)
+            if self.on_commit is not None:
+                self.on_commit(CommittedEntry.of(entry, sequence, action))
 
     def spoil(self) -> None:
         """Record that the content may hold what the log does not: no checkpoint is made of it.

@@ -114,7 +114,7 @@ async def test_few_large_batches_are_reason_for_a_checkpoint_as_are_many_small_o
     monkeypatch.setattr(state_machine, "MIN_CHANGED_VALUES", 100)
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set)
-    owner.own.observers = (owner.checkpointing.on_commit,)
+    owner.own.on_commit = owner.checkpointing.on_commit
     async with background(owner.checkpointing.run()):
         await owner.commit([put(new_id(), 0) for _ in range(99)])
         assert not owner.own.state.checkpoint_commit
