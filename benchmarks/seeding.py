@@ -4,8 +4,8 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
 from rebaser_server.commit_log.state import Retention
 from rebaser_server.graph_application.content import GraphContent
+from rebaser_server.graph_application.state_machine import open_state_loader
 from rebaser_server.processor.ownership import acquire_ownership
-from rebaser_server.queries.state_cache import open_state_loader
 from rebaser_server.settings.settings import Settings
 from rebaser_server.values.graph import Graph
 from tests.helpers.scripted_owner import Owner

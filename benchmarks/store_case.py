@@ -18,9 +18,8 @@ from rebaser_core.updates import AnyUpdate, PutValue, SetValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.state import Retention
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.graph_application.state_machine import checkpoints_of
+from rebaser_server.graph_application.state_machine import checkpoints_of, open_state_loader
 from rebaser_server.processor.ownership import acquire_ownership
-from rebaser_server.queries.state_cache import open_state_loader
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store.compaction import compact, drop_superseded
@@ -95,7 +94,7 @@ class Case:
 
     async def tidy(self) -> None:
         own = self.owner.own
-        start = own.checkpoints[0].commit if own.checkpoints else 0
+        start = own.state.checkpoints[0].commit if own.state.checkpoints else 0
         archive = self.owner.archive
         await asyncio.to_thread(
             compact, checkpoints_of(archive), archive.change_set, start, KEEP_REPLACED
@@ -108,7 +107,7 @@ class Case:
         assert table is not None  # noqa: S101 - there is a checkpoint
         started = time.perf_counter()
         work = asyncio.create_task(
-            asyncio.to_thread(drop_superseded, table, self.owner.own.checkpoint_commit)
+            asyncio.to_thread(drop_superseded, table, self.owner.own.state.checkpoint_commit)
         )
         commits = []
         while not work.done():

@@ -37,7 +37,7 @@ from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.log import UNFINISHED, UNSAVED
-from rebaser_server.commit_log.state_loader import ReleasedStates
+from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.processor.dead_letters import (
     DIED_AT,
     REASON,
@@ -307,13 +307,13 @@ class UnsavedChangeSets:
     def __init__(
         self,
         streams: Streams,
-        released: ReleasedStates,
+        states: StateCache,
         age: float,
         free: Callable[[], int],
     ) -> None:
         """`age`: seconds since the release; `free` counts the slots that no task waits for."""
         self._streams = streams
-        self._released = released
+        self._states = states
         self._age = age
         self._free = free
 
@@ -322,10 +322,10 @@ class UnsavedChangeSets:
         await repeat_every(CHECK_EVERY, self._check, "unsaved")
 
     async def _check(self) -> None:
-        due = list(islice(self._released.unsaved(self._age), ceil(self._free() / SHARE)))
+        due = list(islice(self._states.unsaved(self._age), ceil(self._free() / SHARE)))
         for change_set in due:
             await ensure_task(self._streams, change_set)
-            self._released.on_task(change_set)
+            self._states.on_task(change_set)
 
 
 _ID: Final = CANONICAL[1:-1]

@@ -4,11 +4,9 @@ The application's part of a change set's state, and the batches that change it.
 
 The ids of the requests that a change set settled lately, by which duplicates are recognised.
 
-The state of a change set as of one commit of its log.
+The state of a change set as of one commit of its log, with the books of its checkpoints.
 
 How much of a change set's past is kept: the log goes back to the checkpoint chosen here.
-
-A state of a change set with what was read for it.
 
 What the commit log asks of an application: contents to replay commits on, and checkpoints.
 """
@@ -284,68 +282,6 @@ def _differences(numbers: Sequence[int]) -> bytes:
     return array("q", (after - before for before, after in pairwise((0, *numbers)))).tobytes()
 
 
-_EXTERNAL_BATCHES: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
-
-
-@dataclass(slots=True)
-class State:
-    """The whole state of one change set; only `advance` and `content.apply` change it."""
-
-    content: Content
-    control: ControlState = field(default_factory=ControlState)
-    commit: int = 0
-    """Sequence of the last commit that the state includes."""
-    commit_id: RequestId | None = None
-    """Its id; None if the checkpoint that the state was loaded from does not name it."""
-    recent: RecentRequests = field(default_factory=RecentRequests)
-    external_batches: list[tuple[int, UpdatesAddress]] = field(default_factory=list)
-    """Commits whose batch is not inline, and its address: deleted after the commit is purged."""
-
-    def advance(self, commit: CommitV1, sequence: int) -> None:
-        """Take over the control record of `commit`, whose batch the content already includes."""
-        closed = (
-            commit.control.closing is not None and commit.control.closing.standing != "applying"
-        )
-        if commit.control.clean_sequence > self.control.clean_sequence and not closed:
-            # A closed branch keeps what was left to do: a fork of it does it.
-            self.content.complete(commit.control.clean_sequence)
-        self.control = commit.control
-        self.commit, self.commit_id = sequence, commit.id
-        if commit.handled is not None:
-            self._remember(commit, commit.handled, sequence)
-
-    def _remember(self, commit: CommitV1, handled: SettledRequest, sequence: int) -> None:
-        if handled.outcome is not RequestOutcome.DUPLICATE and handled.sequence != NO_REQUEST:
-            stored, digest = commit.id.milliseconds, commit.request_digest
-            self.recent.remember(handled.id, sequence, handled.outcome, stored, digest)
-        if handled.updates is not None and not isinstance(handled.updates, Inline):
-            self.external_batches.append((sequence, handled.updates))
-
-    def metadata(self) -> dict[str, Any]:
-        """Return all but the content, as plain data for a checkpoint."""
-        return {
-            "commitId": None if self.commit_id is None else str(self.commit_id),
-            "head": self.control.model_dump(mode="json", by_alias=True),
-            **self.recent.metadata(),
-            "stored": _EXTERNAL_BATCHES.dump_python(
-                self.external_batches, mode="json", by_alias=True
-            ),
-        }
-
-    @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint) -> "State":
-        """Build the state that a checkpoint holds."""
-        metadata, commit_id = checkpoint.metadata, checkpoint.metadata.get("commitId")
-        return cls(
-            checkpoint.content,
-            ControlState.model_validate(metadata["head"]),
-            checkpoint.commit,
-            None if commit_id is None else RequestId.from_str(commit_id),
-            RecentRequests.from_metadata(metadata),
-            _EXTERNAL_BATCHES.validate_python(metadata["stored"]),
-        )
-
-
 CHECKPOINTS_KEY: Final = "checkpoints"
 """Key under which a checkpoint's metadata lists the checkpoints before it."""
 
@@ -401,27 +337,150 @@ class Retention:
         return lines > self.entries or sum(entry > commit for entry in batches) > self.batches
 
 
-@dataclass(slots=True)
-class LoadedState:
-    """A state, and how much of the log went into it."""
+_EXTERNAL_BATCHES: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
 
-    state: State
-    checkpoint: int
-    """Commit of the checkpoint that it started from; 0 for none."""
-    entries: int = 0
-    """Commits that were replayed after the checkpoint."""
-    settled_requests: int = 0
+
+_MEASURED_EVERY: Final = 8
+"""Requests with small batches after which a state's size is measured again."""
+
+
+class Unsaved(NamedTuple):
+    """Number of commits behind the last checkpoint."""
+
+    commits: int
+    requests: int
     """Those of them that settle a request."""
+
+
+class CheckpointAttempt(NamedTuple):
+    """A checkpoint that `State.begin_checkpoint` took, and that is not written yet."""
+
+    snapshot: "Snapshot"
+    checkpoints: list[CheckpointRef]
+    """The kept ones, once it is written."""
+    covered: Unsaved
+
+
+@dataclass(slots=True)
+class State:
+    """The whole state of one change set, and which checkpoints hold how much of it.
+
+    Only `advance`, `content.apply` and the methods about checkpoints change it.
+    """
+
+    content: Content
+    control: ControlState = field(default_factory=ControlState)
+    commit: int = 0
+    """Sequence of the last commit that the state includes."""
+    commit_id: RequestId | None = None
+    """Its id; None if the checkpoint that the state was loaded from does not name it."""
+    recent: RecentRequests = field(default_factory=RecentRequests)
+    external_batches: list[tuple[int, UpdatesAddress]] = field(default_factory=list)
+    """Commits whose batch is not inline, and its address: deleted after the commit is purged."""
+    checkpoint_commit: int = 0
+    """Commit of the last checkpoint; 0 for none."""
     checkpoints: list[CheckpointRef] = field(default_factory=list)
     """Checkpoints that the past can be restored from, oldest first, the last one included."""
-    size: int = 0
-    """Bytes of memory as last measured, more or less; 0: not measured."""
-    unmeasured: int = 0
-    """Requests settled since then."""
-    released_by: CommitV1 | None = None
-    """The commit that the state ends with, where a run of this process released it."""
     damage: str = ""
     """Why a later checkpoint could not be read; empty if there is none. The log made up for it."""
+    _commits: int = field(default=0, init=False)
+    _requests: int = field(default=0, init=False)
+    _size: int = field(default=0, init=False)
+    _unmeasured: int = field(default=_MEASURED_EVERY, init=False)
+
+    @property
+    def unsaved(self) -> Unsaved:
+        """What came after the last checkpoint that is known to be written."""
+        return Unsaved(self._commits, self._requests)
+
+    def advance(self, commit: CommitV1, sequence: int) -> None:
+        """Take over the control record of `commit`, whose batch the content already includes."""
+        closed = (
+            commit.control.closing is not None and commit.control.closing.standing != "applying"
+        )
+        if commit.control.clean_sequence > self.control.clean_sequence and not closed:
+            # A closed branch keeps what was left to do: a fork of it does it.
+            self.content.complete(commit.control.clean_sequence)
+        self.control = commit.control
+        self.commit, self.commit_id = sequence, commit.id
+        self._commits += 1
+        if commit.handled is not None:
+            self._requests += 1
+            is_small = isinstance(commit.handled.updates, Inline | None)
+            self._unmeasured += 1 if is_small else _MEASURED_EVERY  # nothing else adds content
+            self._remember(commit, commit.handled, sequence)
+
+    def _remember(self, commit: CommitV1, handled: SettledRequest, sequence: int) -> None:
+        if handled.outcome is not RequestOutcome.DUPLICATE and handled.sequence != NO_REQUEST:
+            stored, digest = commit.id.milliseconds, commit.request_digest
+            self.recent.remember(handled.id, sequence, handled.outcome, stored, digest)
+        if handled.updates is not None and not isinstance(handled.updates, Inline):
+            self.external_batches.append((sequence, handled.updates))
+
+    def metadata(self) -> dict[str, Any]:
+        """Return all but the content, as plain data for a checkpoint."""
+        return {
+            "commitId": None if self.commit_id is None else str(self.commit_id),
+            "head": self.control.model_dump(mode="json", by_alias=True),
+            **self.recent.metadata(),
+            "stored": _EXTERNAL_BATCHES.dump_python(
+                self.external_batches, mode="json", by_alias=True
+            ),
+        }
+
+    def size(self, machine: "StateMachine") -> int:
+        """Bytes of memory, more or less: measured again once enough was committed. May block."""
+        if self._unmeasured >= _MEASURED_EVERY:
+            self._size, self._unmeasured = machine.footprint(self), 0
+        return self._size
+
+    def begin_checkpoint(self, machine: "StateMachine", now: float) -> CheckpointAttempt:
+        """Take what changed since the last checkpoint. Blocks; nothing is committed meanwhile.
+
+        Each attempt ends with `finish_checkpoint` or `abandon_checkpoint`; else the state is
+        worthless. `now`: seconds since 1970.
+        """
+        checkpoints = [*self.checkpoints, CheckpointRef(self.commit, now, self._commits)]
+        metadata = {**self.metadata(), CHECKPOINTS_KEY: checkpoints}
+        snapshot = machine.take(self, metadata, whole=self.checkpoint_commit == 0)
+        return CheckpointAttempt(snapshot, checkpoints, self.unsaved)
+
+    def finish_checkpoint(self, attempt: CheckpointAttempt) -> None:
+        """Record that the checkpoint is written; commits may have followed it."""
+        self.checkpoint_commit, self.checkpoints = attempt.snapshot.commit, attempt.checkpoints
+        self._commits -= attempt.covered.commits
+        self._requests -= attempt.covered.requests
+
+    def abandon_checkpoint(self, machine: "StateMachine", attempt: CheckpointAttempt) -> None:
+        """Leave what the checkpoint would have held to the next one: it is not written."""
+        machine.put_back(self, attempt.snapshot)
+
+    def forget_checkpoints(self) -> None:
+        """Have the next checkpoint hold everything: the table is none that changes could go to."""
+        self.checkpoint_commit, self.checkpoints = 0, []
+
+    def cut_past(self, retention: Retention, now: float) -> int:
+        """Return the commit at which the past may begin; checkpoints before it are forgotten."""
+        batches = [commit for commit, _ in self.external_batches]
+        begin = retention.purge_point(self.checkpoints, batches, now)
+        self.checkpoints = [each for each in self.checkpoints if each.commit >= begin]
+        return begin
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> "State":
+        """Build the state that a checkpoint holds."""
+        metadata, commit_id = checkpoint.metadata, checkpoint.metadata.get("commitId")
+        return cls(
+            checkpoint.content,
+            ControlState.model_validate(metadata["head"]),
+            checkpoint.commit,
+            None if commit_id is None else RequestId.from_str(commit_id),
+            RecentRequests.from_metadata(metadata),
+            _EXTERNAL_BATCHES.validate_python(metadata["stored"]),
+            checkpoint.commit,
+            CheckpointRef.read_all(metadata),
+            checkpoint.damage,
+        )
 
 
 LoadState = Callable[[ChangeSetId, int], Awaitable[State]]

@@ -1,150 +1,284 @@
-"""Loads states of change sets, and keeps those that this process released.
+"""Loads states of change sets, and keeps those that runs or readers used last.
 
 All that a change set's state can be loaded from: checkpoint, commit log, and batches.
 
-The states of change sets that this process released, for its next runs of the same ones.
+The states that a process holds: of its runs, of what they released, and of what was read.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from math import floor
-from typing import Any, Final
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from rebaser_core.commits import CommitV1
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import OTHER_PAST, CommitLog, LogEnd, NumberedEntry
-from rebaser_server.commit_log.state import (
-    Checkpoint,
-    CheckpointRef,
-    LoadedState,
-    State,
-    StateMachine,
-)
+from rebaser_server.commit_log.state import State, StateMachine
 from rebaser_server.errors import HistoryInconsistent, MissingBatch, NeedsNewerVersion, NotRetained
 from rebaser_server.runtime.failures import StoreDamaged
+from rebaser_server.runtime.tasks import compute_in_turn, drop_error
 
-MIN_SIZE = 16 * 1024
+T = TypeVar("T")
+
+Lasts = Literal["an instant", "a moment", "long"]
+"""How long a look at a state lasts: a millisecond or so, which needs no thread; no longer than
+requests may be held up; or longer."""
+
+MIN_SIZE: Final = 16 * 1024
 """Bytes that a state is counted with at the least, also an empty one."""
 
 
-@dataclass(slots=True)
-class _Released:
-    loaded: LoadedState
-    size: int
-    at: float
-    """When it was released, by the monotonic clock."""
-    is_due: bool
+class OwnedState(Protocol):
+    """The state of a run, which changes it under its lock."""
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def lock(self) -> asyncio.Lock: ...
+
+    def includes(self, end: LogEnd) -> bool:
+        """Whether all that the state holds is in the log, and the commit `end` is in the state."""
+
+
+class _Displaced(Exception):
+    """A run has begun with the state, or ended, while a reader waited for it."""
+
+
+@dataclass(slots=True, eq=False)
+class _KeptState:
+    """A state that no run has. A reader brings it up to date under its lock, and looks at it."""
+
+    state: State | None = None
+    """None until it is loaded, and while it may be half up to date."""
+    size: int = MIN_SIZE
+    released_by: CommitV1 | None = None
+    """The commit by which a run left it as it is; None if a reader made it what it is."""
+    released_at: float = 0.0
+    """By the monotonic clock."""
+    is_due: bool = False
     """Whether a run should write a checkpoint of it, and none was asked for."""
+    is_taken: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class ReleasedStates:
-    """As many states as fit into `max_bytes`, the latest ones.
+class StateCache:
+    """The states that a process holds of change sets, at most one of each that is of use.
 
-    A state is true as long as the log ends with the commit that the state ends with: the commit
-    that released it (W2c).
+    Those of its runs, and of the others as many as fit into `max_bytes`, the last used ones: a
+    larger one is loaded for each reader and dropped after it. What a run released is for the next
+    run of this process, if the log still ends with the commit that released it (W2c); until then
+    readers may look at it, as they do at the state of a run, and change nothing.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int = 0) -> None:
         self._max_bytes = max_bytes
-        self._released: OrderedDict[ChangeSet, _Released] = OrderedDict()
-        """The one released last is the last."""
+        self._owned: dict[ChangeSet, OwnedState] = {}
+        self._kept: OrderedDict[ChangeSet, _KeptState] = OrderedDict()
+        """The one used last is the last."""
         self._total = 0
-        self._lent: dict[ChangeSet, set[asyncio.Future[Any]]] = {}
 
     def __len__(self) -> int:
-        return len(self._released)
+        return len(self._kept)
+
+    def __contains__(self, change_set: object) -> bool:
+        return change_set in self._owned or change_set in self._kept
 
     @property
     def total(self) -> int:
-        """Bytes that they take, more or less."""
+        """Bytes that those take, more or less, which no run has."""
         return self._total
 
-    def keep(self, change_set: ChangeSet, loaded: LoadedState) -> None:
-        """Keep a state whose size is known; the caller does not touch it any more."""
-        self.drop(change_set)
-        size = MIN_SIZE + loaded.size
-        self._released[change_set] = _Released(
-            loaded, size, time.monotonic(), is_due=loaded.settled_requests > 0
-        )
-        self._total += size
-        while self._total > self._max_bytes:
-            self.drop(next(iter(self._released)))
+    @contextmanager
+    def owned(self, change_set: ChangeSet, run: OwnedState) -> Iterator[None]:
+        """Let readers have the run's state while the body lasts.
 
-    def drop(self, change_set: ChangeSet) -> LoadedState | None:
-        """Remove and return the state of the change set, whether or not it is true."""
-        released = self._released.pop(change_set, None)
-        if released is None:
-            return None
-        self._total -= released.size
-        return released.loaded
-
-    def __contains__(self, change_set: object) -> bool:
-        return change_set in self._released
-
-    def take(self, change_set: ChangeSet, end: LogEnd) -> LoadedState | None:
-        """Remove the state of the change set; return it if the log ends where it does.
-
-        Readers may have it until `returned`.
+        Of two runs of this process, the later one has displaced the other.
         """
-        loaded = self.drop(change_set)
-        return loaded if loaded is not None and _ends_with(loaded.state, end) else None
+        self._owned[change_set] = run
+        try:
+            yield
+        finally:
+            if self._owned.get(change_set) is run:
+                del self._owned[change_set]
+
+    def keep(self, change_set: ChangeSet, state: State, size: int, released_by: CommitV1) -> None:
+        """Keep a state that a run released by that commit; the caller does not touch it any more.
+
+        `size`: bytes of memory, as `State.size`.
+        """
+        self._drop(change_set)
+        self._kept[change_set] = kept = _KeptState(
+            state, 0, released_by, time.monotonic(), is_due=state.unsaved.requests > 0
+        )
+        self._resize(change_set, kept, size)
+
+    async def take(self, change_set: ChangeSet, end: LogEnd) -> State | None:
+        """Remove the state that a run released, once no reader looks at it any more.
+
+        Return it if the log ends where it does.
+        """
+        kept = self._kept.get(change_set)
+        if kept is None or kept.released_by is None:
+            return None
+        released_by = kept.released_by.id
+        self._drop(change_set)
+        kept.is_taken = True
+        async with kept.lock:
+            state = kept.state
+        # To a state that a reader brought up to date belong checkpoints that it does not know.
+        if state is None or state.commit_id != released_by or not _ends_with(state, end):
+            return None
+        return state
 
     def last_commit(self, change_set: ChangeSet) -> NumberedEntry | None:
         """The commit that released the change set, with which its log may end."""
-        released = self._released.get(change_set)
-        if released is None or released.loaded.released_by is None:
+        kept = self._kept.get(change_set)
+        if kept is None or kept.state is None or kept.released_by is None:
             return None
-        return released.loaded.state.commit, released.loaded.released_by
-
-    def peek(self, change_set: ChangeSet, end: LogEnd) -> State | None:
-        """The state of the change set if the log ends where it does.
-
-        It is true until the next await, or for as long as it is lent.
-        """
-        released = self._released.get(change_set)
-        if released is None or not _ends_with(released.loaded.state, end):
-            return None
-        return released.loaded.state
-
-    def lend(self, change_set: ChangeSet, reading: asyncio.Future[Any]) -> None:
-        """Note that the state that `peek` returned is read until `reading` is done."""
-        lent = self._lent.setdefault(change_set, set())
-        lent.add(reading)
-
-        def give_back(_: object) -> None:
-            lent.remove(reading)
-            if not lent and self._lent.get(change_set) is lent:
-                del self._lent[change_set]
-
-        reading.add_done_callback(give_back)
-
-    async def returned(self, change_set: ChangeSet) -> None:
-        """Wait until a state that was taken is not read any more."""
-        while lent := self._lent.get(change_set):
-            await asyncio.wait(lent)
+        return kept.state.commit, kept.released_by
 
     def unsaved(self, age: float) -> Iterator[ChangeSet]:
         """Yield the change sets released at least `age` seconds ago that have no checkpoint of it.
 
-        The one released first comes first.
+        The one used first comes first.
         """
         until = time.monotonic() - age
-        for change_set, released in self._released.items():
-            if released.at > until:
-                return
-            if released.is_due:
+        for change_set, kept in self._kept.items():
+            if kept.is_due and kept.released_at <= until:
                 yield change_set
 
     def on_task(self, change_set: ChangeSet) -> None:
         """Note that a run was asked for that writes its checkpoint."""
-        if change_set in self._released:
-            self._released[change_set].is_due = False
+        if change_set in self._kept:
+            self._kept[change_set].is_due = False
+
+    async def read(
+        self, loader: "StateLoader", look: Callable[[State], T], lasts: Lasts = "long"
+    ) -> T:
+        """Return what `look`, which changes nothing, returns of the state as of the last commit.
+
+        Nothing changes the state meanwhile: requests and other readers wait, also if the caller
+        is cancelled, until `look` has ended. For one that lasts long no request waits, unless it
+        begins a run: a state is loaded beside that of a run.
+
+        Raises:
+            HistoryInconsistent: log and store contradict each other, or belong to different
+                deployments.
+        """
+        change_set, end = loader.change_set, None
+        while True:
+            if change_set in self:
+                # After the query came: so the state of a run that was fenced off before is no use.
+                end = await loader.log.end(self.last_commit(change_set))
+            run = self._owned.get(change_set)
+            if run is not None and end is not None and lasts != "long":
+                with suppress(_Displaced):
+                    return await self._read_owned(change_set, run, end, look, lasts)
+            with suppress(_Displaced):
+                return await self._read_kept(loader, end, look, lasts)
+
+    async def _read_owned(
+        self,
+        change_set: ChangeSet,
+        run: OwnedState,
+        end: LogEnd,
+        look: Callable[[State], T],
+        lasts: Lasts,
+    ) -> T:
+        await run.lock.acquire()  # not as a body of it: a reader's error spoils nothing
+        with ExitStack() as stack:
+            stack.callback(run.lock.release)
+            if self._owned.get(change_set) is not run or not run.includes(end):
+                raise _Displaced
+            if lasts == "an instant":
+                return look(run.state)
+            stack.pop_all()
+        return await _unlocked_after(run.lock, asyncio.to_thread(look, run.state))
+
+    async def _read_kept(
+        self,
+        loader: "StateLoader",
+        end: LogEnd | None,
+        look: Callable[[State], T],
+        lasts: Lasts,
+    ) -> T:
+        change_set = loader.change_set
+        kept = self._kept.get(change_set)
+        if kept is None:
+            kept = self._kept[change_set] = _KeptState()
+            self._total += kept.size
+        self._kept.move_to_end(change_set)
+        await kept.lock.acquire()
+        with ExitStack() as stack:
+            stack.callback(kept.lock.release)
+            if kept.is_taken:
+                raise _Displaced
+            state = kept.state
+            is_known = state is not None and end is not None and _ends_with(state, end)
+            if state is None or not is_known:
+                state = await self._update(kept, loader, end)
+            if is_known and lasts == "an instant":
+                return look(state)
+            stack.pop_all()
+        # For what a run left the next one waits, so its readers do not wait for others.
+        compute = asyncio.to_thread
+        if kept.released_by is None:
+            compute = partial(compute_in_turn, str(change_set.workspace_id))
+
+        async def measure_and_look() -> T:
+            if not is_known:
+                self._resize(change_set, kept, await compute(state.size, loader.machine))
+            return await compute(look, state)
+
+        return await _unlocked_after(kept.lock, measure_and_look())
+
+    async def _update(self, kept: _KeptState, loader: "StateLoader", end: LogEnd | None) -> State:
+        """Bring the state up to date: what costs what was committed since the last reader."""
+        state, kept.state = kept.state, None  # cancelled or failed, it is worthless
+        kept.released_by, kept.is_due = None, False
+        try:
+            if state is not None and end is not None:
+                state = await loader.follow(state, end)
+            kept.state = state or await loader.load()
+        except BaseException:
+            self._drop(loader.change_set, kept)
+            raise
+        return kept.state
+
+    def _resize(self, change_set: ChangeSet, kept: _KeptState, size: int) -> None:
+        """Count it with that size, drop what is too much then, and what has no commits."""
+        if self._kept.get(change_set) is not kept:
+            return  # others displaced it meanwhile
+        self._total += MIN_SIZE + size - kept.size
+        kept.size = MIN_SIZE + size
+        if kept.state is None or not kept.state.commit:
+            self._drop(change_set)
+        while self._total > self._max_bytes:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, change_set: ChangeSet, only: _KeptState | None = None) -> _KeptState | None:
+        kept = self._kept.get(change_set)
+        if kept is None or only not in (None, kept):
+            return None
+        self._total -= kept.size
+        return self._kept.pop(change_set)
+
+
+async def _unlocked_after(lock: asyncio.Lock, work: Coroutine[Any, Any, T]) -> T:
+    """Return what `work` returns; release the lock after it, also if the caller is cancelled."""
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(lambda _: lock.release())
+    task.add_done_callback(drop_error)
+    return await asyncio.shield(task)
 
 
 def _ends_with(state: State, end: LogEnd) -> bool:
@@ -165,10 +299,10 @@ class StateLoader:
     log: CommitLog
     batches: BatchStore
     machine: StateMachine
-    released: ReleasedStates = field(default_factory=lambda: ReleasedStates(0))
-    """The states that this process released; none by default."""
+    cache: StateCache = field(default_factory=StateCache)
+    """The states that this process holds; by default it keeps none."""
 
-    async def load(self, at: int | None = None) -> LoadedState:
+    async def load(self, at: int | None = None) -> State:
         """Return the state as of the last commit, or of the last one up to sequence `at`.
 
         Touches nothing and needs no ownership. The past goes back as far as the log does,
@@ -202,23 +336,25 @@ class StateLoader:
                     raise
         raise AssertionError("the last look returns or raises")
 
-    async def load_own(self, before: LogEnd, own: NumberedEntry) -> LoadedState:
+    async def load_own(self, before: LogEnd, own: NumberedEntry) -> State:
         """Return the state as of `own`, the commit of a takeover, which follows `before`.
 
         If this process released the change set with the commit `before`, it still has the state
         (W2c). Raises as `replay_to`.
         """
         sequence, entry = own
-        released = self.released.take(self.change_set, before)
-        await self.released.returned(self.change_set)
+        released = await self.cache.take(self.change_set, before)
         if entry.control.deleted:
-            return LoadedState(State(self.machine.empty(), entry.control, sequence), 0)
+            return State(self.machine.empty(), entry.control, sequence)
         if released is not None:
-            released.state.advance(entry, sequence)
-            released.entries += 1
+            released.advance(entry, sequence)
             return released
         known = [own] if before.entry is None else [(before.sequence, before.entry), own]
         return await self.replay_to(sequence, known=known)
+
+    async def read(self, look: Callable[[State], T], lasts: Lasts = "long") -> T:
+        """Return what `look` returns of the state as of the last commit; see `StateCache.read`."""
+        return await self.cache.read(self, look, lasts)
 
     async def _extent(self) -> tuple[int, int]:
         """The earliest commit whose state can be had, and the last."""
@@ -234,7 +370,7 @@ class StateLoader:
 
     async def replay_to(
         self, until: int, *, past: bool = False, known: Sequence[NumberedEntry] = ()
-    ) -> LoadedState:
+    ) -> State:
         """Return the state as of commit `until`, which is the last one unless `past` is true.
 
         `known` are the last commits, if the caller has read them already.
@@ -243,52 +379,44 @@ class StateLoader:
             HistoryInconsistent: checkpoint and log contradict each other; nothing was changed.
             NeedsNewerVersion: only a newer release can read the checkpoint.
         """
-        loaded, damage = await self._restore_checkpoint(until if past else None)
-        if loaded is None:
-            first = await self.log.oldest()
-            loaded = LoadedState(State(await self.machine.initial(first, self._load_sibling)), 0)
-        if loaded.checkpoint > until:
+        state = await self._restore_checkpoint(until if past else None)
+        if state.checkpoint_commit > until:
             raise HistoryInconsistent(
-                f"{self.change_set}: the checkpoint is of commit {loaded.checkpoint}, but the "
-                f"log ends at {until}; was the stream restored from an older backup than the store?"
+                f"{self.change_set}: the checkpoint is of commit {state.checkpoint_commit}, but "
+                f"the log ends at {until}; was the stream restored from an older backup than the "
+                "store?"
             )
         try:
-            await self._require_same_past(loaded.state, known)
-            await self.catch_up(loaded, until, known)
-            self.machine.require_sound(loaded.state)
+            await self._require_same_past(state, known)
+            await self.catch_up(state, until, known)
+            self.machine.require_sound(state)
         except HistoryInconsistent as error:
-            raise self._damaged(damage, str(error)) if damage else error from None
-        loaded.damage = damage
-        return loaded
+            raise self._damaged(state.damage, str(error)) if state.damage else error from None
+        return state
 
-    async def _restore_checkpoint(self, at: int | None) -> tuple[LoadedState | None, str]:
-        """Restore the last sound checkpoint, and say why it is not the last, if that is so."""
+    async def _restore_checkpoint(self, at: int | None) -> State:
+        """Restore the last sound checkpoint; without one, the state before the first commit."""
+        damage = ""
         try:
-            restored = await asyncio.to_thread(self._restore, at)
-            if restored is None:
-                return None, ""
-            checkpoint, kept, state = restored
+            if (state := await asyncio.to_thread(self._restore, at)) is not None:
+                return state
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error
         except StoreDamaged as error:
-            begins = await self.earliest_commit()
-            if not begins:
-                return None, str(error)
-            raise self._damaged(
-                str(error), f"no checkpoint is sound, and the log begins behind commit {begins}"
-            ) from error
+            damage = str(error)
+            if begins := await self.earliest_commit():
+                reason = f"no checkpoint is sound, and the log begins behind commit {begins}"
+                raise self._damaged(damage, reason) from error
         except (LookupError, TypeError, ValueError) as error:
             raise HistoryInconsistent(
                 f"{self.change_set}: the checkpoint cannot be read: {type(error).__name__}: {error}"
             ) from error
-        return LoadedState(state, checkpoint.commit, checkpoints=kept), checkpoint.damage
+        first = await self.log.oldest()
+        return State(await self.machine.initial(first, self._load_sibling), damage=damage)
 
-    def _restore(self, at: int | None) -> tuple[Checkpoint, list[CheckpointRef], State] | None:
+    def _restore(self, at: int | None) -> State | None:
         checkpoint = self.machine.load(self.change_set, at)
-        if checkpoint is None:
-            return None
-        kept = CheckpointRef.read_all(checkpoint.metadata)
-        return checkpoint, kept, State.from_checkpoint(checkpoint)
+        return None if checkpoint is None else State.from_checkpoint(checkpoint)
 
     def _damaged(self, damage: str, reason: str) -> HistoryInconsistent:
         return HistoryInconsistent(
@@ -335,18 +463,15 @@ class StateLoader:
             )
 
     async def _load_sibling(self, change_set_id: ChangeSetId, at: int) -> State:
-        return (await self.sibling(change_set_id).load(at)).state
+        return await self.sibling(change_set_id).load(at)
 
     def sibling(self, change_set_id: ChangeSetId) -> "StateLoader":
         """Return the loader of another change set of the workspace."""
         other = ChangeSet(self.change_set.workspace_id, change_set_id)
         return StateLoader(other, self.log.sibling(other), self.batches, self.machine)
 
-    async def catch_up(
-        self, loaded: LoadedState, until: int, known: Sequence[NumberedEntry] = ()
-    ) -> None:
-        """Replay the commits after `loaded`, up to commit `until`, onto its state."""
-        state = loaded.state
+    async def catch_up(self, state: State, until: int, known: Sequence[NumberedEntry] = ()) -> None:
+        """Replay the commits after those that `state` holds, up to commit `until`, onto it."""
         if until < state.commit:
             raise HistoryInconsistent(
                 f"{self.change_set}: the log ends at {until}, before commit {state.commit}"
@@ -354,8 +479,23 @@ class StateLoader:
         async for sequence, commit in self._read_entries(state.commit, until, known):
             await self._replay(state, commit)
             state.advance(commit, sequence)
-            loaded.entries += 1
-            loaded.settled_requests += commit.handled is not None
+
+    async def follow(self, state: State, end: LogEnd) -> State | None:
+        """Replay what was committed since onto `state`; None if it is of no use any more.
+
+        `end` was the log's last commit a moment ago.
+        """
+        if end.sequence <= state.commit:  # another reader was faster, or NATS was restored
+            end = await self.log.end()
+            if _ends_with(state, end):
+                return state
+        if end.sequence <= state.commit:
+            return None
+        try:
+            await self.catch_up(state, end.sequence)
+        except HistoryInconsistent:  # purged since the last look
+            return None
+        return state
 
     async def _read_entries(
         self, after: int, until: int, known: Sequence[NumberedEntry]
@@ -382,3 +522,6 @@ class StateLoader:
             raise HistoryInconsistent(
                 f"{self.change_set}: {error}, which the log refers to"
             ) from error
+
+
+OpenLoader = Callable[[ChangeSet], StateLoader]

@@ -16,8 +16,8 @@ from rebaser_server.doctor import nats_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories, check_requests
 from rebaser_server.files import OrphanFiles
+from rebaser_server.graph_application.state_machine import open_state_loader
 from rebaser_server.ops.store_location import settings_with_store
-from rebaser_server.queries.state_cache import open_state_loader
 from rebaser_server.settings.settings import Settings
 
 

@@ -14,7 +14,7 @@ from rebaser_core.commits import ControlState
 from rebaser_core.errors import RebaserError, many
 from rebaser_core.jetstream import ordered_reader
 from rebaser_core.streams import Streams
-from rebaser_server.commit_log.state import LoadedState
+from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, NotRetained
@@ -66,7 +66,9 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         if present.damage:
             return _damaged(loader, present)
         if deep and len(present.checkpoints) > 1:
-            return await _compared(loader, present.checkpoints[-2].commit, present.checkpoint)
+            return await _compared(
+                loader, present.checkpoints[-2].commit, present.checkpoint_commit
+            )
     except NeedsNewerVersion as error:
         remedy = "use `rebaser doctor` of the newest release that has run here"
         return replace(_broken(loader, error), remedy=remedy)
@@ -105,7 +107,7 @@ async def _damage_of_rows(loader: StateLoader) -> str:
     return ""
 
 
-def _damaged(loader: StateLoader, present: LoadedState) -> Finding:
+def _damaged(loader: StateLoader, present: State) -> Finding:
     async def repair() -> None:
         await asyncio.to_thread(checkpoints_of(loader).repair, loader.change_set)
 
@@ -113,7 +115,7 @@ def _damaged(loader: StateLoader, present: LoadedState) -> Finding:
         "history",
         str(loader.change_set),
         f"the last checkpoint is damaged, and the state comes from that of commit "
-        f"{present.checkpoint} and the log: {present.damage}",
+        f"{present.checkpoint_commit} and the log: {present.damage}",
         repair=repair,
     )
 
@@ -143,7 +145,7 @@ async def _compared(loader: StateLoader, older: int, checkpoint: int) -> Finding
         return None
     await loader.catch_up(made, checkpoint)
     saved = await loader.load(checkpoint)
-    if _same(graph_of(made.state), graph_of(saved.state)):
+    if _same(graph_of(made), graph_of(saved)):
         return None
     return Finding(
         "history",
@@ -200,7 +202,7 @@ async def _require_settled(streams: Streams, loader: StateLoader, control: Contr
     if first is None or first.sequence > control.last_sequence:
         return
     try:
-        state = (await loader.load()).state
+        state = await loader.load()
     except HistoryInconsistent:
         return  # the check of histories reports it
     request_id = announced_request(first.headers)
@@ -209,7 +211,7 @@ async def _require_settled(streams: Streams, loader: StateLoader, control: Contr
 
 async def _bury(streams: Streams, loader: StateLoader) -> None:
     """Move the requests that another past hides to the dead letters, which can be replayed."""
-    state = (await loader.load()).state
+    state = await loader.load()
     requests = ordered_reader(
         streams.js, streams.requests_stream, streams.requests(loader.change_set)
     )

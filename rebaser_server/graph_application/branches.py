@@ -20,7 +20,13 @@ from rebaser_client.errors import ClientError, NoSuchChangeSet
 from rebaser_client.registry import Registry
 from rebaser_client.requests import ensure_task, publish_request
 from rebaser_core.activities import Activity, ActivityKind
-from rebaser_core.commits import BranchState, ClosedState, Commit, RequestOutcome
+from rebaser_core.commits import (
+    BranchState,
+    ClosedState,
+    Commit,
+    RequestOutcome,
+    SettledRequest,
+)
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines, ordered_reader
@@ -46,13 +52,11 @@ from rebaser_core.versioning import APPLY_REQUEST, AUTHOR
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.commands import head_request_id
 from rebaser_server.graph_application.content import content_of, require
-from rebaser_server.processor.application import Companion
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.dead_letters import REASON_LENGTH
 from rebaser_server.processor.outcomes import OutcomeLookup
-from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.processor.requests import without_dvu
-from rebaser_server.processor.slot_lease import CommittedEntry
 from rebaser_server.runtime.tasks import background
 
 log: Final = structlog.get_logger()
@@ -344,8 +348,8 @@ class HeadFollower:
             await self._committed.wait()
 
 
-class BranchRunner(Companion):
-    """The branch work of one run; it does nothing for a change set that is no branch."""
+class BranchRunner:
+    """A `Companion`: follows head, for a branch, and sees a closing through."""
 
     def __init__(
         self,
@@ -356,7 +360,6 @@ class BranchRunner(Companion):
         every: float,
     ) -> None:
         """`every`: seconds between two reads of head's log if no activity of head comes."""
-        super().__init__()
         self._ownership = ownership
         self._checkpointer = checkpointer
         self._follower = HeadFollower(streams, ownership, every)
@@ -372,8 +375,6 @@ class BranchRunner(Companion):
         """
         ownership, content = self._ownership, content_of(self._ownership.state)
         origin = content.origin
-        if ownership.state.control.branch is not None or self.busy:
-            self.needed.set()
         if origin is None or not content.is_unstarted_branch(ownership.state.control):
             return
         if origin.lost is None:
@@ -400,19 +401,19 @@ class BranchRunner(Companion):
         raise AssertionError("it follows until it is cancelled")
 
     def on_commit(self, committed: CommittedEntry) -> None:
-        """Note what was committed; own refreshes do not keep the branch awake."""
-        request = committed.request
-        if request is None or not self._follower.is_own_refresh(request.sequence):
-            super().on_commit(committed)
+        """Note what was committed."""
+        del committed
         self._follower.notify()
         self._closer.notify()
-        if self.busy:
-            self.needed.set()
 
-    def idle_timeout(self, period: float, *, unfinished: bool) -> float:
-        """Return the seconds until it is idle, or until the run checks whether head applies it."""
-        left = super().idle_timeout(period, unfinished=unfinished)
-        return min(left, HEAD_PATIENCE) if self.busy else left
+    def is_own(self, request: SettledRequest) -> bool:
+        """Whether it is a refresh that the branch asked for."""
+        return self._follower.is_own_refresh(request.sequence)
+
+    @property
+    def patience(self) -> float:
+        """How long the run waits for head to apply the branch before it looks again."""
+        return HEAD_PATIENCE
 
     @property
     def busy(self) -> bool:

@@ -24,7 +24,7 @@ from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
 from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
 from rebaser_core.versioning import APPLY_REQUEST, header
-from rebaser_server.commit_log.state import SMALL_BATCH, Batch, LoadedState, State
+from rebaser_server.commit_log.state import SMALL_BATCH, Batch, State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.memo import WorkspaceMemo
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
@@ -94,7 +94,7 @@ class HeadChanges(NamedTuple):
 
 
 async def head_changes_since(
-    loader: StateLoader, state: State, branch: BranchState, head: LoadedState | None = None
+    loader: StateLoader, state: State, branch: BranchState, head: State | None = None
 ) -> HeadChanges:
     """Head's batches behind the branch's cursor, as performed; its dependents' results apart.
 
@@ -104,7 +104,7 @@ async def head_changes_since(
     head_loader, cursor = loader.sibling(branch.head), branch.cursor or 0
     until, last = await head_loader.log.last()
     if head is not None:
-        until = head.state.commit
+        until = head.commit
     if (
         until <= cursor or last is None or last.control.deleted
     ):  # the head of a deleted workspace is deleted before the branch
@@ -123,18 +123,18 @@ async def head_changes_since(
                 await asyncio.to_thread(changes.extend, updates)
             batches += 1
     except (HistoryInconsistent, MissingBatch):
-        loaded = head or await head_loader.load()
-        found = await asyncio.to_thread(_diff_states, state, loaded)
-        return HeadChanges(found, loaded.state.commit, None)
+        head = head or await head_loader.load()
+        found = await asyncio.to_thread(_diff_states, state, head)
+        return HeadChanges(found, head.commit, None)
     return HeadChanges(changes, until, batches)
 
 
-def _diff_states(state: State, head: LoadedState) -> list[AnyUpdate]:
+def _diff_states(state: State, head: State) -> list[AnyUpdate]:
     content = content_of(state)
     graph, edits = content.graph, require(content.edits, "edits")
     values = {*graph.values, *edits.theirs}
     funcs = {*graph.funcs, *edits.their_funcs}
-    return changes_between(edits.head_view(graph), graph_of(head.state), values, funcs)
+    return changes_between(edits.head_view(graph), graph_of(head), values, funcs)
 
 
 async def merge_head(

@@ -17,9 +17,13 @@ import structlog
 
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream
+from rebaser_core.streams import Streams
 from rebaser_core.updates import PutValue
+from rebaser_server.commit_log.batch_store import open_batch_store
+from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Checkpoint, CheckpointRef, LoadState, Snapshot, State
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.errors import HistoryInconsistent, NotRetained
 from rebaser_server.graph_application.content import (
     BranchOrigin,
@@ -28,7 +32,7 @@ from rebaser_server.graph_application.content import (
     graph_of,
 )
 from rebaser_server.runtime.containment import contained
-from rebaser_server.settings.settings import StoreSettings
+from rebaser_server.settings.settings import Settings, StoreSettings
 from rebaser_server.store.checkpoints import (
     CheckpointChanges,
     Checkpoints,
@@ -217,6 +221,23 @@ class GraphStateMachine:
     def on_purge(self, change_set: ChangeSet, commit: int) -> None:
         if self._maintenance is not None:
             self._maintenance.schedule(change_set, commit)
+
+
+def open_state_loader(
+    js: JetStream, settings: Settings, change_set: ChangeSet, cache: StateCache | None = None
+) -> StateLoader:
+    """Return a loader of the change set; the store must be the daemons' own.
+
+    `cache`: of states that were read (default: none is kept).
+    """
+    streams = Streams(settings.nats.prefix, js=js)
+    return StateLoader(
+        change_set,
+        CommitLog(streams, change_set),
+        open_batch_store(streams, settings),
+        GraphStateMachine(open_checkpoints(settings.store)),
+        StateCache() if cache is None else cache,
+    )
 
 
 def open_checkpoints(store: StoreSettings) -> Checkpoints:

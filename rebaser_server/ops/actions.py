@@ -35,13 +35,14 @@ from rebaser_core.updates import AnyUpdate, SetValue
 from rebaser_core.versioning import WireModel, first_error
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state_loader import OpenLoader
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.answers import cancel_update
 from rebaser_server.ops.auth import Guard, Visitor
 from rebaser_server.ops.dead_letters import NoSuchLetter, replay
 from rebaser_server.processor.context import Services
 from rebaser_server.queries.comparisons import plan_revert
-from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.settings.settings import Role
 from rebaser_server.values.edits import DefinitionView, difference
 
@@ -61,7 +62,6 @@ class ActionContext:
     streams: Streams
     batches: BatchStore
     open_loader: OpenLoader
-    states: StateCache
     client: RebaserClient
     """Names the visitor as the author of what it sends."""
     author: str
@@ -163,17 +163,17 @@ async def take_theirs(context: ActionContext, body: OfDefinition) -> str:
     """
     head = await _head_of_branch(context, body.target)
     await context.client.workspaces.refresh(*body.target)
-    async with context.states.state_of(head) as state:
-        theirs = DefinitionView.of(graph_of(state))
-        definition = theirs.value(body.id), theirs.func(body.id)
-    async with context.states.state_of(body.target) as state:
-        ours = DefinitionView.of(graph_of(state))
-        updates = difference(
-            ours,
-            DefinitionView(lambda _: definition[0], lambda _: definition[1]),
-            [body.id],
-            [body.id],
-        )
+
+    def definition_at_head(state: State) -> DefinitionView:
+        view = DefinitionView.of(graph_of(state))
+        value, func = view.value(body.id), view.func(body.id)
+        return DefinitionView(lambda _: value, lambda _: func)
+
+    theirs = await context.open_loader(head).read(definition_at_head, "a moment")
+    updates = await context.open_loader(body.target).read(
+        lambda state: difference(DefinitionView.of(graph_of(state)), theirs, [body.id], [body.id]),
+        "a moment",
+    )
     if not updates:
         return "the branch has what head has"
     return await _send(context, body.target, updates)
@@ -339,12 +339,9 @@ class _Outcome:
 class ActionService:
     """Checks who asks, does it, and logs it."""
 
-    def __init__(
-        self, services: Services, replies: ReplyInbox, states: StateCache, guard: Guard
-    ) -> None:
+    def __init__(self, services: Services, replies: ReplyInbox, guard: Guard) -> None:
         self._services = services
         self._replies = replies
-        self._states = states
         self._guard = guard
 
     def routes(self) -> list[web.RouteDef]:
@@ -428,7 +425,6 @@ class ActionService:
             services.streams,
             services.batches,
             services.loader,
-            self._states,
             client,
             visitor.name,
             visitor.role,

@@ -372,7 +372,7 @@ async def ops_endpoint(
             Onlookers(),
             ChangeSetPage(services.streams, queries),
             OperatorPage(services.streams, services.batches),
-            ActionService(services, replies, queries.values.cache, guard),
+            ActionService(services, replies, guard),
         )
         async with Endpoint(settings, context).serving() as url:
             log.info("ops endpoint started", url=url)

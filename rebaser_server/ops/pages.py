@@ -23,6 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -294,12 +295,14 @@ class ChangeSetPage:
 
     async def _values(self, change_set: ChangeSet, request: web.Request) -> Any:
         search = request.query.get("search", "").casefold()
-        async with self._queries.values.cache.state_of(change_set) as state:
-            return await asyncio.to_thread(_list_values, state, search)
+        return await self._queries.open_loader(change_set).read(
+            partial(_list_values, search=search)
+        )
 
     async def _value(self, change_set: ChangeSet, request: web.Request) -> Any:
-        async with self._queries.values.cache.state_of(change_set) as state:
-            return await asyncio.to_thread(_describe, graph_of(state), request.query.get("id", ""))
+        value_id = request.query.get("id", "")
+        loader = self._queries.open_loader(change_set)
+        return await loader.read(lambda state: _describe(graph_of(state), value_id))
 
     async def _why(self, change_set: ChangeSet, request: web.Request) -> Any:
         query = ProvenanceQueryV1(

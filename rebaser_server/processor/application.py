@@ -17,9 +17,7 @@ from rebaser_core.records import ChangeSetRequestV2
 from rebaser_server.commit_log.state import Batch, Content, StateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.dead_letters import reject
-from rebaser_server.processor.ownership import Ownership
-from rebaser_server.processor.slot_lease import CommittedEntry
-from rebaser_server.runtime.tasks import Wakeup
+from rebaser_server.processor.ownership import CommittedEntry, Ownership
 
 Changes = dict[str, Any]
 """New values of fields of the control record."""
@@ -31,14 +29,8 @@ OnProgress = Callable[[int, int], None]
 """Values done, at least, and values in all."""
 
 
-class Companion:
-    """Does nothing but measure idleness; an application's may do more, for branches for one."""
-
-    def __init__(self) -> None:
-        self.needed = Wakeup()
-        """`run` begins once it is set, which is at the latest when there is something to do."""
-        self._clock = asyncio.get_running_loop().time
-        self._last_request = self._clock()
+class Companion(Protocol):
+    """Goes on beside the requests of a branch, or of a change set that is being closed."""
 
     async def start(self) -> None:
         """Do what comes before the first request.
@@ -49,38 +41,28 @@ class Companion:
 
     async def run(self) -> Never:
         """Work beside the requests until cancelled."""
-        await asyncio.Event().wait()
-        raise AssertionError("nobody sets it")
 
     def on_commit(self, committed: CommittedEntry) -> None:
         """Note what the run has committed."""
-        if committed.request is not None:
-            self._last_request = self._clock()
 
-    def idle_timeout(self, period: float, *, unfinished: bool) -> float:
-        """Seconds without a request until the run asks whether the change set is idle.
-
-        Args:
-            period: the quiet period.
-            unfinished: whether a background job is due.
-        """
-        least = POLL_EVERY if unfinished or self.busy else 0.0
-        return max(least, self._last_request + period - self._clock())
+    def is_own(self, request: SettledRequest) -> bool:
+        """Whether it sent the request itself, so that this keeps the change set awake no longer."""
 
     @property
     def busy(self) -> bool:
         """Whether the run must go on although no request comes."""
-        return False
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which the run asks, while it is busy, whether it must yield."""
 
     @property
     def awaits_another(self) -> bool:
         """Whether what keeps it busy is another change set's work, for which that has a task."""
-        return False
 
     @property
     def must_yield(self) -> bool:
         """Whether that other change set may be waiting for the very slot that the run holds."""
-        return False
 
 
 class JobResult(Protocol):
@@ -187,10 +169,10 @@ class Application(StateMachine, Protocol):
         await asyncio.Event().wait()
         raise AssertionError("nobody sets it")
 
-    def companion(self, ownership: Ownership, checkpointer: Checkpointer) -> Companion:
-        """What goes on beside the requests of one run."""
+    def companion(self, ownership: Ownership, checkpointer: Checkpointer) -> Companion | None:
+        """Return what goes on beside the requests of a branch, or of a change set that closes."""
         del ownership, checkpointer
-        return Companion()
+        return None
 
     def planner(self, change_set: ChangeSet) -> JobPlanner:
         """Plans the background jobs of one run; not called if no batch leaves work to them."""

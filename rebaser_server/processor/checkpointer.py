@@ -7,16 +7,9 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.jetstream import JetStreamError
-from rebaser_server.commit_log.state import (
-    CHECKPOINTS_KEY,
-    SMALL_BATCH,
-    CheckpointRef,
-    Retention,
-    Snapshot,
-)
+from rebaser_server.commit_log.state import SMALL_BATCH, CheckpointAttempt, Retention
 from rebaser_server.errors import RetryLater
-from rebaser_server.processor.ownership import Ownership
-from rebaser_server.processor.slot_lease import CommittedEntry
+from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.runtime.tasks import Wakeup
 from rebaser_server.telemetry import metrics
@@ -40,6 +33,8 @@ class Checkpointer:
         self.requested = Wakeup()
         """Set while a checkpoint is asked for: `run` writes it, or `on_end` if that comes first."""
         self._lock = asyncio.Lock()
+        self._attempted = 0
+        """Unsaved commits that the last attempt, if it failed, or is under way, should save."""
 
     async def run(self) -> Never:
         """Write a checkpoint whenever the log has become long enough, until cancelled.
@@ -60,7 +55,7 @@ class Checkpointer:
         ownership = self._ownership
         if (
             committed.action == "checkpoint"
-            or ownership.entries_since_checkpoint >= self._every
+            or ownership.state.unsaved.commits - self._attempted >= self._every
             or ownership.loader.machine.is_checkpoint_due(ownership.state)
         ):
             self.requested.set()
@@ -72,11 +67,7 @@ class Checkpointer:
         due (W10d).
         """
         async with self._lock:
-            if (
-                self.requested.is_set()
-                if is_preempted
-                else self._ownership.requests_since_checkpoint
-            ):
+            if self.requested.is_set() if is_preempted else self._ownership.state.unsaved.requests:
                 await self._write()
 
     async def write(self) -> None:
@@ -87,88 +78,56 @@ class Checkpointer:
     async def require(self) -> None:
         """Write a checkpoint of a state that the log lacks; raise `RetryLater` if that fails."""
         await self.write()
-        if self._ownership.checkpoint_commit != self._ownership.state.commit:
+        if self._ownership.state.checkpoint_commit != self._ownership.state.commit:
             raise RetryLater("the store did not take a branch's first checkpoint", STORE_DELAY)
 
     async def _write(self) -> None:
-        ownership, loader = self._ownership, self._ownership.loader
-        machine = loader.machine
+        ownership, state = self._ownership, self._ownership.state
+        machine, change_set = ownership.loader.machine, ownership.loader.change_set
         async with ownership.lock:
-            if ownership.state.commit == ownership.checkpoint_commit:
+            if state.commit == state.checkpoint_commit:
                 return  # already written; counted twice it would be the one before itself
             if ownership.spoiled:
                 return
-            state, before, entries, requests = (
-                ownership.state,
-                ownership.checkpoints,
-                ownership.entries_since_checkpoint,
-                ownership.requests_since_checkpoint,
-            )
-            checkpoints = [
-                *before,
-                CheckpointRef(state.commit, time.time(), ownership.uncovered_entries + entries),
-            ]
-            metadata = {
-                **await asyncio.to_thread(state.metadata),
-                CHECKPOINTS_KEY: checkpoints,
-            }
-            is_first = ownership.checkpoint_commit == 0
-            snapshot = await asyncio.to_thread(machine.take, state, metadata, whole=is_first)
-            ownership.entries_since_checkpoint = ownership.requests_since_checkpoint = 0
+            attempt = await asyncio.to_thread(state.begin_checkpoint, machine, time.time())
+            self._attempted = attempt.covered.commits
         try:
             with metrics.CHECKPOINT_SECONDS.time():
-                await asyncio.to_thread(machine.save, loader.change_set, snapshot)
-        except asyncio.CancelledError:  # what `snapshot` holds would be in no later one
+                await asyncio.to_thread(machine.save, change_set, attempt.snapshot)
+        except asyncio.CancelledError:  # what `attempt` holds would be in no later one
             ownership.spoil()
-            ownership.requests_since_checkpoint += requests
             raise
         except OSError as error:
             metrics.CHECKPOINTS.labels("failed").inc()
-            log.warning("checkpoint failed", change_set=str(loader.change_set), error=str(error))
-            await self._on_failure(snapshot, entries, requests)
-            if isinstance(error, StoreDamaged):  # nothing that changes could be added to
-                ownership.checkpoint_commit, ownership.checkpoints = 0, []
+            log.warning("checkpoint failed", change_set=str(change_set), error=str(error))
+            await self._abandon(attempt)
+            if isinstance(error, StoreDamaged):
+                state.forget_checkpoints()
             return
         metrics.CHECKPOINTS.labels("written").inc()
-        metrics.CHECKPOINT_ROWS.inc(len(snapshot))
-        ownership.checkpoint_commit, ownership.checkpoints, ownership.uncovered_entries = (
-            snapshot.commit,
-            checkpoints,
-            0,
-        )
+        metrics.CHECKPOINT_ROWS.inc(len(attempt.snapshot))
+        state.finish_checkpoint(attempt)
+        self._attempted = 0
         try:
             await self._purge_log()
         except (OSError, JetStreamError) as error:
-            log.warning("log purge failed", change_set=str(loader.change_set), error=str(error))
+            log.warning("log purge failed", change_set=str(change_set), error=str(error))
 
-    async def _on_failure(self, snapshot: Snapshot, entries: int, requests: int) -> None:
-        """Leave the changes to the next checkpoint."""
-        ownership = self._ownership
+    async def _abandon(self, attempt: CheckpointAttempt) -> None:
+        """Leave the changes to the next checkpoint, which is due `every` commits later."""
+        ownership, state = self._ownership, self._ownership.state
         async with ownership.lock:
-            put_back = ownership.loader.machine.put_back
-            if len(snapshot) < SMALL_BATCH:
-                put_back(ownership.state, snapshot)
+            if len(attempt.snapshot) < SMALL_BATCH:
+                state.abandon_checkpoint(ownership.loader.machine, attempt)
             else:
-                await asyncio.to_thread(put_back, ownership.state, snapshot)
-            ownership.requests_since_checkpoint += requests
-            ownership.uncovered_entries += entries  # the next attempt is due after `every` more
+                machine = ownership.loader.machine
+                await asyncio.to_thread(state.abandon_checkpoint, machine, attempt)
 
     async def _purge_log(self) -> None:
         """Purge the log up to where the past may begin, and delete the purged commits' batches."""
-        ownership, loader, external = (
-            self._ownership,
-            self._ownership.loader,
-            self._ownership.state.external_batches,
-        )
-        purge_point = self._retention.purge_point(
-            ownership.checkpoints, [commit for commit, _ in external], time.time()
-        )
+        loader, external = self._ownership.loader, self._ownership.state.external_batches
+        purge_point = self._ownership.state.cut_past(self._retention, time.time())
         if purge_point:
-            ownership.checkpoints = [
-                checkpoint
-                for checkpoint in ownership.checkpoints
-                if checkpoint.commit >= purge_point
-            ]
             await loader.log.purge(purge_point)
             for commit, address in list(external):
                 if commit <= purge_point:

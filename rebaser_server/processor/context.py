@@ -17,10 +17,10 @@ from rebaser_core.updates import BatchLimits
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog, GroupCommit
 from rebaser_server.commit_log.state import Retention
-from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
+from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.processor.application import Application
 from rebaser_server.processor.outcomes import Notifier
-from rebaser_server.processor.ownership import HeldStates, Ownership
+from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.tasks import Permits, Shutdown
 
@@ -100,10 +100,8 @@ class Services:
     notifier: Notifier
     former_owners: FormerOwners
     settings: ProcessorSettings
-    released: ReleasedStates = field(default_factory=lambda: ReleasedStates(0))
-    """The states of the change sets that this process released."""
-    held: HeldStates = field(init=False)
-    """These, and those of its runs."""
+    states: StateCache = field(default_factory=StateCache)
+    """The states that this process holds, of its runs and for the next ones, and for readers."""
     failed_to_load: set[ChangeSet] = field(default_factory=set)
     """Change sets whose state could not be loaded when a run last started."""
     why_stopped: Callable[[], Awaitable[str | None]] = never_stopped
@@ -111,13 +109,10 @@ class Services:
     startup_permits: Permits = field(default_factory=lambda: Permits(MAX_STARTUPS))
     """Of a run until its change set is loaded."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "held", HeldStates(self.released))
-
     def loader(self, change_set: ChangeSet) -> StateLoader:
         """All that the change set's state can be loaded from."""
         log_of = CommitLog(self.streams, change_set, self.group_commit)
-        return StateLoader(change_set, log_of, self.batches, self.application, self.released)
+        return StateLoader(change_set, log_of, self.batches, self.application, self.states)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_server.errors import DvuCancelled, RetryLater, RunEnded
 from rebaser_server.processor.application import Job, JobPlanner, JobResult
 from rebaser_server.processor.context import RunContext
-from rebaser_server.processor.ownership import Ownership
-from rebaser_server.processor.slot_lease import CommittedEntry
+from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import EvaluatorAway, JobFailed
 from rebaser_server.runtime.tasks import Wakeup, background, finish

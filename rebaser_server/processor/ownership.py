@@ -3,27 +3,22 @@
 Whether the log still shows a run's own epoch, or a later owner's (W2).
 
 The acquisition of a change set: one commit takes it from every earlier owner (W2).
-
-The states that this process holds, for readers: those of its runs, and those that they left.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Self
 
-from rebaser_core.commits import CommitV1, ControlState, SettledRequest
-from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, SettledRequest
+from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
-from rebaser_core.messages import Inline
 from rebaser_server.commit_log.log import UNSAVED, LogEnd
-from rebaser_server.commit_log.state import LoadedState, State
-from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
+from rebaser_server.commit_log.state import State
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.processor.request_traces import PendingDvu, RequestSpans
-from rebaser_server.processor.slot_lease import CommitObserver, CommittedEntry
-from rebaser_server.runtime.tasks import WatchedLock, drop_error
+from rebaser_server.runtime.tasks import WatchedLock
 
 
 async def require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV1 | None]:
@@ -38,8 +33,28 @@ async def require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV1 
 
 
 _LEAVE_TIMEOUT: Final = 2.0  # seconds
-_MEASURED_EVERY: Final = 8
-"""Requests with small batches after which a state's size is measured again."""
+
+
+class CommittedEntry(NamedTuple):
+    """A commit of this run, once the log holds it and the state includes it."""
+
+    sequence: int
+    entry: CommitV1
+    action: str | None
+    """The action on the change set as a whole that it carries out, if any."""
+    request: SettledRequest | None
+    """The request that it settles, if any."""
+
+    @classmethod
+    def of(cls, entry: CommitV1, sequence: int, action: str | None) -> Self:
+        """Return it of a commit that the log holds as `sequence`."""
+        handled = entry.handled
+        is_of_request = handled is not None and handled.sequence != NO_REQUEST
+        return cls(sequence, entry, action, handled if is_of_request else None)
+
+
+CommitObserver = Callable[[CommittedEntry], None]
+"""Called under the lock, so it notes what was committed, and others act on it later."""
 
 
 class Ownership:
@@ -50,26 +65,14 @@ class Ownership:
     write raised, the state is worthless.
     """
 
-    def __init__(self, loader: StateLoader, loaded: LoadedState) -> None:
+    def __init__(self, loader: StateLoader, state: State) -> None:
         self.loader = loader
-        self.state = loaded.state
-        self.checkpoint_commit = loaded.checkpoint
-        """Commit of the last checkpoint; 0 for none."""
-        self.entries_since_checkpoint = loaded.entries
-        """Number of commits since then."""
-        self.requests_since_checkpoint = loaded.settled_requests
-        """Number of requests settled since then."""
-        self.uncovered_entries = 0
-        """Number of commits that failed checkpoints would have covered."""
-        self.checkpoints = loaded.checkpoints
-        self._size, self._unmeasured = loaded.size, loaded.unmeasured
-        self.damage = loaded.damage
-        """Why a later checkpoint could not be read; empty if there was none."""
+        self.state = state
         self.lock = WatchedLock()
         self.spans = RequestSpans(loader.change_set)
         self.pending_dvu = PendingDvu()
-        self.observers: Sequence[CommitObserver] = ()
-        """Called in this order with each commit of the run, in the order of the log."""
+        self.on_commit: CommitObserver | None = None
+        """Called with each commit of the run, in the order of the log."""
         self._last_entry: CommitV1 | None = None
         """The last commit of this run."""
         self._staged: list[CommitV1] = []
@@ -120,7 +123,7 @@ class Ownership:
             self._staged_actions[own_id] = action
 
     async def flush(self) -> None:
-        """Append the staged commits, in order, and call the observers with what was committed.
+        """Append the staged commits, in order, and call `on_commit` with what was committed.
 
         Raises:
             Fenced: another run owns the change set. The first few of the commits may have
@@ -154,7 +157,7 @@ class Ownership:
 
     def _leaves_unsaved(self, control: ControlState) -> bool:
         """Whether a commit with that record ends a run that no checkpoint covers (W10d)."""
-        return not (control.owner or control.deleted) and self.requests_since_checkpoint > 0
+        return not (control.owner or control.deleted) and self.state.unsaved.requests > 0
 
     def _advance(
         self,
@@ -166,14 +169,9 @@ class Ownership:
             self.pending_dvu.record(entry, self.spans.context)
             self.state.advance(entry, sequence)
             self._last_entry = entry
-            self.entries_since_checkpoint += 1
-            self.requests_since_checkpoint += entry.handled is not None
-            if entry.handled is not None:  # no other commit changes the content
-                self._unmeasured += 1 if _is_small(entry.handled) else _MEASURED_EVERY
             action = actions.get(entry.id) if actions else None
-            committed = CommittedEntry.of(entry, sequence, action)
-            for observe in self.observers:
-                observe(committed)
+            if self.on_commit is not None:
+                self.on_commit(CommittedEntry.of(entry, sequence, action))
 
     def spoil(self) -> None:
         """Record that the content may hold what the log does not: no checkpoint is made of it.
@@ -200,6 +198,15 @@ class Ownership:
         async with self.lock:
             await self.write(owner="")
 
+    def includes(self, end: LogEnd) -> bool:
+        """Whether all that the state holds is in the log, and the commit `end` is in the state."""
+        state = self.state
+        if self.spoiled or self.lock.failed or end.entry is None:
+            return False
+        return state.commit > end.sequence or (
+            state.commit == end.sequence and state.commit_id == end.entry.id
+        )
+
     def keep_state(self) -> None:
         """Leave the state to the next run in this process, after `release`, if it is sound (W2c).
 
@@ -207,19 +214,9 @@ class Ownership:
         """
         if self.spoiled or self.lock.failed or self.state.control.deleted:
             return
-        loaded = LoadedState(
-            self.state,
-            self.checkpoint_commit,
-            self.entries_since_checkpoint + self.uncovered_entries,
-            self.requests_since_checkpoint,
-            self.checkpoints,
-            size=self._size,
-            unmeasured=self._unmeasured,
-            released_by=self._last_entry,
-        )
-        if not loaded.size or loaded.unmeasured >= _MEASURED_EVERY:
-            loaded.size, loaded.unmeasured = self.loader.machine.footprint(self.state), 0
-        self.loader.released.keep(self.loader.change_set, loaded)
+        loader, size = self.loader, self.state.size(self.loader.machine)
+        if self._last_entry is not None:
+            loader.cache.keep(loader.change_set, self.state, size, self._last_entry)
 
     async def leave(self) -> None:
         """Release the change set after the run failed, if that is possible (W14).
@@ -249,11 +246,6 @@ class Ownership:
     async def confirm(self) -> None:
         """Raise `Fenced` if the log shows another owner (W10b)."""
         await require_epoch(self.loader, self.state.control.epoch)
-
-
-def _is_small(handled: SettledRequest) -> bool:
-    """Whether its batch cannot add much to the state."""
-    return isinstance(handled.updates, Inline | None)
 
 
 _RELEASE_TIMEOUT: Final = 2.0  # seconds
@@ -294,8 +286,7 @@ async def acquire_ownership(
             end = None
             continue
         try:
-            loaded = await loader.load_own(end, (sequence, entry))
-            ownership = Ownership(loader, loaded)
+            ownership = Ownership(loader, await loader.load_own(end, (sequence, entry)))
         except HistoryInconsistent:
             # To a slow reader, a checkpoint and purge by a successor look the same.
             await require_epoch(loader, own_control.epoch)
@@ -317,78 +308,3 @@ async def _release_if_possible(loader: StateLoader, entry: CommitV1) -> None:
     with suppress(Fenced, JetStreamError, TimeoutError):
         async with within(_RELEASE_TIMEOUT):
             await loader.log.append([entry])
-
-
-T = TypeVar("T")
-
-
-class HeldStates:
-    """A reader takes from a state what it needs, and nothing changes the state meanwhile."""
-
-    def __init__(self, released: ReleasedStates) -> None:
-        self._released = released
-        self._owned: dict[ChangeSet, Ownership] = {}
-
-    def __contains__(self, change_set: object) -> bool:
-        return change_set in self._owned or change_set in self._released
-
-    @contextmanager
-    def owned(self, ownership: Ownership) -> Iterator[None]:
-        """Let readers have the state while the body runs, and the caller still owns it after.
-
-        Of two runs of this process, the later one has displaced the other.
-        """
-        change_set = ownership.loader.change_set
-        self._owned[change_set] = ownership
-        try:
-            yield
-        finally:
-            if self._owned.get(change_set) is ownership:
-                del self._owned[change_set]
-
-    async def read(
-        self, change_set: ChangeSet, end: LogEnd, look: Callable[[State], T], *, is_quick: bool
-    ) -> T | None:
-        """What `look` finds in a state that includes the commit `end`; None: none is held.
-
-        Args:
-            change_set: whose state.
-            end: the last commit, as the log's leader had it after the question came. So a state
-                of a run that was fenced off before that is not looked at.
-            look: returns soon, since requests wait for it.
-            is_quick: whether it is over within a millisecond or so, and needs no thread. If not,
-                and the caller is cancelled, requests wait until `look` has ended all the same.
-        """
-        ownership, looking = self._owned.get(change_set), None
-        if ownership is None:
-            state = self._released.peek(change_set, end)
-            if state is None or is_quick:
-                return None if state is None else look(state)
-            looking = asyncio.ensure_future(asyncio.to_thread(look, state))
-            looking.add_done_callback(drop_error)
-            self._released.lend(change_set, looking)
-            return await asyncio.shield(looking)
-        lock = ownership.lock
-        await lock.acquire()  # not as a body of it: a reader's error spoils nothing
-        try:
-            if self._owned.get(change_set) is not ownership or not _includes(ownership, end):
-                return None
-            if is_quick:
-                return look(ownership.state)
-            looking = asyncio.ensure_future(asyncio.to_thread(look, ownership.state))
-            looking.add_done_callback(lambda _: lock.release())  # also if cancelled
-            looking.add_done_callback(drop_error)
-            return await asyncio.shield(looking)
-        finally:
-            if looking is None:
-                lock.release()
-
-
-def _includes(ownership: Ownership, end: LogEnd) -> bool:
-    """Whether all that the state holds is in the log, and the commit `end` is in the state."""
-    state = ownership.state
-    if ownership.spoiled or ownership.lock.failed or end.entry is None:
-        return False
-    return state.commit > end.sequence or (
-        state.commit == end.sequence and state.commit_id == end.entry.id
-    )

@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -42,7 +43,7 @@ from rebaser_core.messages import (
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2, ChangeSetStatus
 from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_TYPE, REPLY_INBOX, header
 from rebaser_server.commit_log.batch_store import OversizedBatch
-from rebaser_server.commit_log.state import SMALL_BATCH, State
+from rebaser_server.commit_log.state import SMALL_BATCH, Batch, State
 from rebaser_server.errors import AppendRefused, NeedsNewerVersion, RetryLater, RunEnded
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.context import RunContext
@@ -63,7 +64,6 @@ from rebaser_server.processor.outcomes import (
 )
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import RequestQueue, announced_request, request_id_of
-from rebaser_server.processor.slot_lease import CommittedEntry
 from rebaser_server.runtime.containment import backoff, is_transient
 
 _CLOSES: Final = {"abandon": ChangeSetStatus.ABANDONED, "delete": ChangeSetStatus.DELETED}
@@ -167,9 +167,50 @@ async def apply_request(
         if admission is not RequestOutcome.APPLIED:  # an earlier commit may refer to the batch
             _stage_unapplied(ownership, request, message.id, admission)
             return None
-    handled, changes = await _apply_batch(run, message, request)
-    stage_request(ownership, request, handled, **changes)
-    return None if handled.updates is message.updates_address else message.updates_address
+    batches = run.services.batches
+    settled = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
+    unused: UpdatesAddress | None = message.updates_address
+    batch = await _read_batch(run, message)
+    if not isinstance(batch, Batch):
+        handled = settled(outcome=RequestOutcome.STALE)
+        if batch is not None:
+            handled = reject(settled(outcome=RequestOutcome.REFUSED), batch)
+        stage_request(ownership, request, handled)
+        return unused
+    applied = await ownership.state.content.apply(request.stream_sequence, batch)
+    address = message.updates_address
+    inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
+    as_sent = not applied.corrections and len(applied.updates) == len(batch.updates)
+    if inline or not as_sent:  # a commit has room for small ones alone
+        address = await batches.put(message.id, applied.updates)
+    else:
+        address = await batches.adopt(address, batch)
+    handled = settled(
+        outcome=RequestOutcome.APPLIED,
+        updates=address,
+        corrections=await batches.put_corrections(message.id, applied.corrections),
+    )
+    dirty: Changes = {"dirty_sequence": request.stream_sequence} if applied.dirty else {}
+    stage_request(ownership, request, handled, **dirty)
+    return None if handled.updates is unused else unused
+
+
+async def _read_batch(run: RunContext, message: EnqueueUpdatesRequestV1) -> Batch | str | None:
+    """Return the batch; why it is refused; or None: it is a result, which requests do not bring."""
+    try:
+        batch = await run.services.batches.fetch(
+            message.updates_address, message.id, from_client=True
+        )
+    except OversizedBatch as error:
+        return f"the batch is too large: {error}"
+    if batch.computed is not None:  # D5: of an older Rebaser, whose update is due, or forged
+        return None
+    if batch.head_side is not None:
+        raise Unprocessable("only a branch's own log says what head has under it")
+    if batch.results is not None:
+        raise Unprocessable("only an update's own result lies in files")
+    limits = run.services.settings.batch_limits
+    return batch_rejection(run.ownership.state, batch, limits) or batch
 
 
 def _stage_unapplied(
@@ -228,47 +269,6 @@ def stage_request(
         attempts=None,
         **changes,
     )
-
-
-async def _apply_batch(
-    run: RunContext, message: EnqueueUpdatesRequestV1, request: Delivery
-) -> tuple[SettledRequest, Changes]:
-    """Apply the batch; return the settled request and the new control fields."""
-    batches, state, sequence = run.services.batches, run.ownership.state, request.stream_sequence
-    changes: Changes = {}
-    try:
-        batch = await batches.fetch(message.updates_address, message.id, from_client=True)
-    except OversizedBatch as error:
-        handled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
-        return reject(handled, f"the batch is too large: {error}"), {}
-    if batch.computed is not None:  # D5: of an older Rebaser, whose update is due, or forged
-        return SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.STALE), {}
-    if batch.head_side is not None:
-        raise Unprocessable("only a branch's own log says what head has under it")
-    if batch.results is not None:
-        raise Unprocessable("only an update's own result lies in files")
-    rejection = batch_rejection(state, batch, run.services.settings.batch_limits)
-    if rejection is not None:
-        handled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
-        return reject(handled, rejection), {}
-    applied = await state.content.apply(sequence, batch)
-    address = message.updates_address
-    inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
-    as_sent = not applied.corrections and len(applied.updates) == len(batch.updates)
-    if inline or not as_sent:  # a commit has room for small ones alone
-        address = await batches.put(message.id, applied.updates)
-    else:
-        address = await batches.adopt(address, batch)
-    if applied.dirty:
-        changes = {"dirty_sequence": sequence}
-    handled = SettledRequest(
-        id=message.id,
-        sequence=sequence,
-        outcome=RequestOutcome.APPLIED,
-        updates=address,
-        corrections=await batches.put_corrections(message.id, applied.corrections),
-    )
-    return handled, changes
 
 
 log: Final = structlog.get_logger()
@@ -436,37 +436,55 @@ class RequestHandler:
             RetryLater: one could not be handled now; it is at the head of the queue.
             Fenced: the change set has another owner; the first few may be handled.
         """
+        done: list[Delivery] = []
+        failed: RetryLater | None = None
         try:
-            await self._handle(requests)
+            async with self.ownership.lock:
+                for request in requests:
+                    try:
+                        with self.ownership.spans.begin(request, request_id_of):
+                            if self._is_new(request):
+                                await self._attempt(request)
+                        done.append(request)
+                    except RetryLater as error:
+                        failed = error
+                    except AppendRefused as error:
+                        failed = await self._on_append_refused([*done, request], error)
+                    if failed is not None:
+                        break
+                try:
+                    await self.ownership.flush()
+                except AppendRefused as error:
+                    failed = await self._on_append_refused(done, error)
+            await self._answer(done)
         finally:
             self.ownership.spans.abandon("not settled")
             self._committed.clear()
+        if failed is not None:
+            raise failed
 
-    def on_commit(self, committed: CommittedEntry) -> None:
-        """Note the result of a request that was committed."""
-        request = committed.request
-        if request is not None:
-            self._committed[request.sequence] = CommittedRequest(request, committed.sequence)
+    def on_commit(self, request: SettledRequest, sequence: int) -> None:
+        """Note the result of a request that the commit of that sequence settles."""
+        self._committed[request.sequence] = CommittedRequest(request, sequence)
 
-    async def _handle(self, requests: Sequence[Delivery]) -> None:
-        done: list[Delivery] = []
-        failed: RetryLater | None = None
-        async with self.ownership.lock:
-            for request in requests:
-                try:
-                    with self.ownership.spans.begin(request, request_id_of):
-                        await self._handle_one(request)
-                    done.append(request)
-                except RetryLater as error:
-                    failed = error
-                except AppendRefused as error:
-                    failed = await self._on_append_refused([*done, request], error)
-                if failed is not None:
-                    break
-            try:
-                await self.ownership.flush()
-            except AppendRefused as error:
-                failed = await self._on_append_refused(done, error)
+    def _is_new(self, request: Delivery) -> bool:
+        """Whether no commit settled it before (W5).
+
+        Raises:
+            HistoryInconsistent: it is of another stream (S-5).
+        """
+        if request.stream_sequence > self.ownership.control.last_sequence:
+            return True
+        self.ownership.loader.require_settled(
+            self.ownership.state,
+            request.stream_sequence,
+            announced_request(request.headers),
+            request.timestamp,
+        )
+        return False
+
+    async def _answer(self, done: Sequence[Delivery]) -> None:
+        """Reply to those that are committed, then delete them."""
         settled = [request for request in done if self._is_committed(request)]
         results = [await self._result(request) for request in settled]
         for request, result in zip(settled, results, strict=True):
@@ -474,19 +492,6 @@ class RequestHandler:
                 await publish_result(self.run, request, result)
         for request in settled:
             await self.queue.handled.add(request.stream_sequence)
-        if failed is not None:
-            raise failed
-
-    async def _handle_one(self, request: Delivery) -> None:
-        if request.stream_sequence > self.ownership.control.last_sequence:
-            await self._attempt(request)
-        else:  # settled before (W5), or of another stream (S-5)
-            self.ownership.loader.require_settled(
-                self.ownership.state,
-                request.stream_sequence,
-                announced_request(request.headers),
-                request.timestamp,
-            )
 
     async def _result(self, request: Delivery) -> CommittedRequest | None:
         committed = self._committed.get(request.stream_sequence)
@@ -524,11 +529,22 @@ class RequestHandler:
             await self.attempts.count_death(owner, first)
 
     async def _attempt(self, request: Delivery) -> None:
-        """Apply the request; dead-letter it if it fails and a repetition cannot help."""
+        """Apply the request; dead-letter it if it fails and a repetition cannot help.
+
+        It is committed, too, unless it may be committed with those after it.
+        """
         if await self.attempts.end_deadly(request):
             return
+        ownership = self.ownership
         try:
-            await self._apply(request)
+            message = read_request(self.run.change_set, request)
+            is_alone = not is_batchable(message) or ownership.has_staged(message.id)
+            if is_alone:
+                await ownership.flush()
+            unused = await apply_request(self.run, request, message)
+            if is_alone:
+                await ownership.flush()
+            await self._discard(unused)
         except (RunEnded, AppendRefused):
             raise
         except asyncio.CancelledError:
@@ -544,16 +560,8 @@ class RequestHandler:
                 raise RetryLater(describe(error)) from error
             raise await self.attempts.count_failure(request, error) from error
 
-    async def _apply(self, request: Delivery) -> None:
-        """Apply the request; commit it, too, unless it may be committed with those after it."""
-        ownership = self.ownership
-        message = read_request(self.run.change_set, request)
-        is_alone = not is_batchable(message) or ownership.has_staged(message.id)
-        if is_alone:
-            await ownership.flush()
-        unused = await apply_request(self.run, request, message)
-        if is_alone:
-            await ownership.flush()
+    async def _discard(self, unused: UpdatesAddress | None) -> None:
+        """Delete a batch that nothing refers to; if it stays, it becomes garbage."""
         if unused is not None:
             with suppress(JetStreamError, OSError):
-                await ownership.loader.batches.delete(unused)
+                await self.ownership.loader.batches.delete(unused)

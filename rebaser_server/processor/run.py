@@ -6,7 +6,7 @@ Whether there is work for a change set: checked before and after a run, without 
 """
 
 import random
-from asyncio import sleep
+from asyncio import get_running_loop, sleep
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple, Never
@@ -33,14 +33,15 @@ from rebaser_server.errors import (
     Resumed,
     RunEnded,
 )
+from rebaser_server.processor.application import POLL_EVERY, Companion
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.context import RunContext, Services
 from rebaser_server.processor.dvu import DvuScheduler
-from rebaser_server.processor.ownership import Ownership, acquire_ownership
+from rebaser_server.processor.ownership import CommittedEntry, Ownership, acquire_ownership
 from rebaser_server.processor.request_queue import RequestQueue, StoredRequests, announced_request
 from rebaser_server.processor.requests import RequestHandler
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.tasks import BackgroundTasks, Shutdown
+from rebaser_server.runtime.tasks import BackgroundTasks, Shutdown, Wakeup
 from rebaser_server.telemetry import metrics
 
 
@@ -59,14 +60,15 @@ class ChangeSetRun:
         self._checkpointer = Checkpointer(
             context.ownership, settings.checkpoint_every, settings.retention
         )
-        self._companion = services.application.companion(context.ownership, self._checkpointer)
-        context.ownership.observers = (
-            self._handler.on_commit,  # what to answer
-            self._slot.on_commit,  # how long without a request
-            self._companion.on_commit,
-            self._dvu.on_commit,
-            self._checkpointer.on_commit,
-        )
+        self._companion: Companion | None = None
+        self._accompanied = Wakeup()
+        """Set once there is a companion."""
+        self._clock = get_running_loop().time
+        self._last_request = self._clock()
+        control = context.ownership.state.control
+        if control.branch is not None or control.closing is not None:
+            self._accompany()
+        context.ownership.on_commit = self._on_commit
 
     async def until_idle(self) -> bool:
         """Work until the change set is idle; False if the run yields its slot before.
@@ -78,7 +80,7 @@ class ChangeSetRun:
         async with self._queue, BackgroundTasks() as tasks:
             self._dvu.notify()
             tasks.start_on(self._dvu.wakeup, self._dvu.run)
-            tasks.start_on(self._companion.needed, self._companion.run)
+            tasks.start_on(self._accompanied, self._run_companion)
             tasks.start_on(self._checkpointer.requested, self._checkpointer.run)
             tasks.start_after(self._pause_of_watch(), self._watch_ownership)
             is_idle = await self._loop()
@@ -94,13 +96,42 @@ class ChangeSetRun:
             if await former_owners.counts_as_death(self._context.change_set, owner):
                 await self._handler.count_death(owner)
                 await self._dvu.count_death()
-        await self._companion.start()
-        in_vain = ownership.entries_since_checkpoint - ownership.requests_since_checkpoint
+        if self._companion is not None:
+            await self._companion.start()
+        unsaved = ownership.state.unsaved
+        in_vain = unsaved.commits - unsaved.requests
         has_other_work = self._context.first is not None or ownership.state.control.unfinished
         was_released = not (has_other_work or ownership.unreleased_owner)
-        only_unsaved = was_released and ownership.requests_since_checkpoint > 0
+        only_unsaved = was_released and unsaved.requests > 0
         if only_unsaved or in_vain >= self._settings.checkpoint_every:
             self._checkpointer.requested.set()  # of what runs wrote that made room or had no work
+
+    def _on_commit(self, committed: CommittedEntry) -> None:
+        """Note what was committed, and wake who has something to do about it."""
+        request, companion = committed.request, self._companion
+        if request is not None:
+            self._handler.on_commit(request, committed.sequence)
+            self._slot.on_request()
+            if companion is None or not companion.is_own(request):
+                self._last_request = self._clock()
+        if companion is not None:
+            companion.on_commit(committed)
+        elif committed.entry.control.closing is not None:
+            self._accompany()
+        self._dvu.on_commit(committed)
+        self._checkpointer.on_commit(committed)
+
+    def _accompany(self) -> None:
+        application, ownership = self._context.services.application, self._ownership
+        self._companion = application.companion(ownership, self._checkpointer)
+        if self._companion is not None:
+            self._accompanied.set()
+
+    async def _run_companion(self) -> Never:
+        if self._companion is None:
+            raise AssertionError("there is one once it is begun")
+        await self._companion.run()
+        raise AssertionError("it works until it is cancelled")
 
     async def _loop(self) -> bool:
         while True:
@@ -121,10 +152,7 @@ class ChangeSetRun:
         self._context.shutdown.check()
         if requests := await self._queue.take_buffered(self._handler.batch_size):
             return requests
-        ownership = self._ownership
-        wait = self._companion.idle_timeout(
-            self._settings.quiet_period, unfinished=ownership.state.control.dvu_due
-        )
+        wait = self._idle_timeout()
         async with self._context.shutdown.interrupts():
             try:
                 async with self._slot.wait_for_work(self._has_work):
@@ -132,6 +160,14 @@ class ChangeSetRun:
             except Preempted:  # without a look at the stream: what it has is found by W12
                 return await self._queue.take_buffered(self._handler.batch_size)
         return [request] if request else []
+
+    def _idle_timeout(self) -> float:
+        """Seconds without a request until the run asks whether the change set is idle."""
+        left = self._last_request + self._settings.quiet_period - self._clock()
+        companion = self._companion
+        if companion is not None and companion.busy:
+            return min(max(POLL_EVERY, left), companion.patience)
+        return max(POLL_EVERY if self._ownership.state.control.dvu_due else 0.0, left)
 
     async def _drain(self) -> bool:
         """Of a paused change set: see the update in hand through; False: resumed meanwhile."""
@@ -155,16 +191,19 @@ class ChangeSetRun:
     def _has_work(self) -> bool:
         """Whether the run has work of its own, also without a request."""
         companion = self._companion
-        is_working = companion.busy and not companion.awaits_another
+        is_working = companion is not None and companion.busy and not companion.awaits_another
         return self._ownership.state.control.dvu_due or is_working
 
     def _must_yield(self) -> bool:
         """Whether the run is in the way of what it waits for."""
         companion = self._companion
-        return companion.awaits_another and (self._slot.is_set or companion.must_yield)
+        if companion is None or not companion.awaits_another:
+            return False
+        return self._slot.is_set or companion.must_yield
 
     def _is_idle(self) -> bool:
-        return not self._ownership.state.control.dvu_due and not self._companion.busy
+        is_busy = self._companion is not None and self._companion.busy
+        return not self._ownership.state.control.dvu_due and not is_busy
 
     async def _watch_ownership(self) -> Never:
         """A run that was overtaken while idle must not keep the task from redelivery (W10b)."""
@@ -205,7 +244,7 @@ async def find_work(services: Services, change_set: ChangeSet) -> PendingWork | 
     """
     requests = StoredRequests(services.streams, change_set)
     log_of = CommitLogReader(services.streams, change_set)
-    known = services.released.last_commit(change_set)
+    known = services.states.last_commit(change_set)
     asked = await log_of.ask_end() if services.streams.js.connection.is_connected else None
     try:
         first = await requests.lowest()
@@ -255,7 +294,7 @@ async def require_settled(loader: StateLoader, request: StoredMessage) -> None:
     `StateLoader.require_settled`.
     """
     with suppress(NotRetained):  # of a deleted change set
-        state = (await loader.load()).state
+        state = await loader.load()
         loader.require_settled(
             state, request.sequence, announced_request(request.headers), request.time
         )
@@ -329,7 +368,7 @@ async def recheck_after_ack(services: Services, change_set: ChangeSet) -> None:
         needed = await requests.lowest_sequence() is not None
         if not needed:
             log_of = CommitLogReader(services.streams, change_set)
-            end = await log_of.end(services.released.last_commit(change_set))
+            end = await log_of.end(services.states.last_commit(change_set))
             needed = end.entry is not None and end.entry.control.unfinished
     except (JetStreamError, RunEnded) as error:
         log.warning("post-ack check failed", change_set=str(change_set), error=str(error))
@@ -368,7 +407,7 @@ async def process(
         instance=services.instance,
     )
     try:
-        with services.held.owned(ownership):
+        with services.states.owned(change_set, ownership):
             is_idle = await ChangeSetRun(context).until_idle()
     except Fenced:
         raise
@@ -407,9 +446,9 @@ async def _acquire(services: Services, change_set: ChangeSet, end: LogEnd) -> Ow
         doubtful.add(change_set)
         raise
     doubtful.discard(change_set)
-    if ownership.damage:
+    if damage := ownership.state.damage:
         metrics.CHECKPOINTS.labels("damaged").inc()
-        log.warning("checkpoint damaged", change_set=str(change_set), reason=ownership.damage)
+        log.warning("checkpoint damaged", change_set=str(change_set), reason=damage)
     return ownership
 
 

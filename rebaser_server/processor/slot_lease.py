@@ -1,39 +1,12 @@
-"""A change set's stay in a slot: its age, its idle time, and the interrupts sent to it.
-
-What the observers of a run's log are given of each commit.
-"""
+"""A change set's stay in a slot: its age, its idle time, and the interrupts sent to it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple, Self
 
-from rebaser_core.commits import NO_REQUEST, CommitV1, SettledRequest
 from rebaser_core.ids import WorkspaceId
 from rebaser_server.errors import DvuCancelled, Preempted, Resumed
 from rebaser_server.runtime.tasks import Interrupt
-
-
-class CommittedEntry(NamedTuple):
-    """A commit of this run, once the log holds it and the state includes it."""
-
-    sequence: int
-    entry: CommitV1
-    action: str | None
-    """The action on the change set as a whole that it carries out, if any."""
-    request: SettledRequest | None
-    """The request that it settles, if any."""
-
-    @classmethod
-    def of(cls, entry: CommitV1, sequence: int, action: str | None) -> Self:
-        """Return it of a commit that the log holds as `sequence`."""
-        handled = entry.handled
-        is_of_request = handled is not None and handled.sequence != NO_REQUEST
-        return cls(sequence, entry, action, handled if is_of_request else None)
-
-
-CommitObserver = Callable[[CommittedEntry], None]
-"""Called under the lock, so it notes what was committed, and acts on it later."""
 
 
 class SlotLease(Interrupt):
@@ -68,10 +41,9 @@ class SlotLease(Interrupt):
         else:
             self.resume.set()
 
-    def on_commit(self, committed: CommittedEntry) -> None:
-        """Note when a request was handled. A stay without requests is the first to be preempted."""
-        if committed.request is not None:
-            self._last_request = self._clock()
+    def on_request(self) -> None:
+        """Note that a request was handled. A stay without requests is the first to be preempted."""
+        self._last_request = self._clock()
 
     @property
     def idle(self) -> float:

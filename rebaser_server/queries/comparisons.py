@@ -31,11 +31,10 @@ from rebaser_core.queries import (
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_core.versioning import WireModel, accepted_version
 from rebaser_server.commit_log.state import Batch
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.state_loader import OpenLoader, StateLoader
 from rebaser_server.compute.affected import closure
 from rebaser_server.graph_application.commands import digest, head_changes_since
 from rebaser_server.graph_application.content import content_of, graph_of
-from rebaser_server.queries.state_cache import OpenLoader
 from rebaser_server.queries.values import TooManyValues
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.values.edits import (
@@ -82,8 +81,7 @@ async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
         NotRetained, HistoryInconsistent: as `StateLoader.load`.
     """
     workspace = str(loader.change_set.workspace_id)
-    loaded = await loader.load()
-    state = loaded.state
+    state = await loader.load()
     branch, content = state.control.branch, content_of(state)
     graph, edits = content.graph, content.edits
     if branch is None or edits is None:
@@ -99,7 +97,7 @@ async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
     its_digest = await compute_in_turn(workspace, digest, difference, edits.head_view(graph))
     found = None
     if head is not None:
-        found = await compute_in_turn(workspace, effects, graph, graph_of(head.state), difference)
+        found = await compute_in_turn(workspace, effects, graph, graph_of(head), difference)
     return Diff(
         commit=state.commit,
         digest=its_digest,
@@ -283,18 +281,18 @@ async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) 
     """
     entry = await loader.log.entry(commit)
     if entry is not None:
-        loaded = await loader.load(entry.previous)
+        state = await loader.load(entry.previous)
     else:
         await loader.load(commit)  # raises if the log does not go back so far
         raise NotRevertible(f"{loader.change_set}: {commit} is no commit of this change set")
     performed = await _updates_of(loader, entry, commit)
-    graph, workspace = graph_of(loaded.state), str(loader.change_set.workspace_id)
+    graph, workspace = graph_of(state), str(loader.change_set.workspace_id)
     ids = await compute_in_turn(workspace, touched_ids, graph, performed)
     before = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
-    await loader.catch_up(loaded, commit)
+    await loader.catch_up(state, commit)
     after = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
     last, _ = await loader.log.last()
-    await loader.catch_up(loaded, last)
+    await loader.catch_up(state, last)
     now = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
     updates, skipped = await compute_in_turn(workspace, invert, before, after, now, force=force)
     return RevertPlan(commit, last, updates, skipped)

@@ -328,7 +328,7 @@ class DefinitionHistory:
         """
         self.begins = self._commit = await self._loader.earliest_commit()
         if self.begins:
-            state = (await self._loader.load(self.begins)).state
+            state = await self._loader.load(self.begins)
             self._is_due = state.control.dvu_due
             await compute_in_turn(self._workspace, self.definitions.begin, graph_of(state))
             return

@@ -11,6 +11,7 @@ A value that is not there any more, and the commit that removed it.
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from heapq import nsmallest
 from itertools import zip_longest
 from operator import or_
@@ -32,7 +33,7 @@ from rebaser_core.queries import (
 from rebaser_core.records import utc_text
 from rebaser_core.updates import AnyUpdate, PutValue, RemoveValue
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.state_loader import OpenLoader, StateLoader
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.definition_history import (
     Attribution,
@@ -41,7 +42,6 @@ from rebaser_server.queries.definition_history import (
     FuncState,
     ValueState,
 )
-from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.queries.values import row_of
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.values.columns import ValueStatus
@@ -299,7 +299,7 @@ async def find_removal(loader: StateLoader, name: str, until: int) -> Provenance
     """The commit, up to `until`, that removed the value of that name or id; None if unknown."""
     begins, ids, removal = await loader.earliest_commit(), {name}, None
     if begins:
-        known = graph_of((await loader.load(begins)).state).names.get(name)
+        known = graph_of(await loader.load(begins)).names.get(name)
         ids |= {known} if known else set()
     async for sequence, entry in loader.log.entries(begins, until):
         handled = entry.handled
@@ -347,9 +347,8 @@ class _Unknown(NamedTuple):
 class ProvenanceService:
     """Reads and changes nothing; a question costs as much as the commits that are kept."""
 
-    def __init__(self, open_loader: OpenLoader, cache: StateCache) -> None:
+    def __init__(self, open_loader: OpenLoader) -> None:
         self._open_loader = open_loader
-        self._cache = cache
 
     async def replies(
         self, query: ProvenanceQueryV1, _: Mapping[str, str]
@@ -367,10 +366,9 @@ class ProvenanceService:
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         loader, workspace = self._open_loader(change_set), str(query.workspace_id)
         if query.at is None:
-            async with self._cache.state_of(change_set) as state:
-                known = await compute_in_turn(workspace, _look_up, state, query.value)
+            known = await loader.read(partial(_look_up, name=query.value))
         else:
-            state = (await loader.load(query.at)).state
+            state = await loader.load(query.at)
             known = await compute_in_turn(workspace, _look_up, state, query.value)
         if isinstance(known, _Unknown):
             removal = await find_removal(loader, query.value, known.commit)

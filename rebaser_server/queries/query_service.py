@@ -53,11 +53,10 @@ from rebaser_core.versioning import (
     Versioned,
     header,
 )
+from rebaser_server.commit_log.state_loader import OpenLoader
 from rebaser_server.processor.outcomes import OutcomeLookup
-from rebaser_server.processor.ownership import HeldStates
 from rebaser_server.queries.comparisons import ComparisonService, no_difference, no_revert
 from rebaser_server.queries.provenance import ProvenanceService, no_provenance
-from rebaser_server.queries.state_cache import OpenLoader
 from rebaser_server.queries.values import QueryBounds, ValueService, refusal
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import background, compute_in_turn
@@ -363,14 +362,13 @@ class QueryService:
         open_loader: OpenLoader,
         outcomes: OutcomeLookup,
         bounds: QueryBounds = DEFAULT,
-        held: HeldStates | None = None,
     ) -> None:
-        """`held`: the states that the process holds for its runs; none by default."""
         self._subjects = subjects
         self._bounds = bounds
         self._outcomes = outcomes
-        self.values = ValueService(open_loader, bounds, held)
-        self.provenance = ProvenanceService(open_loader, self.values.cache)
+        self.open_loader = open_loader
+        self.values = ValueService(open_loader, bounds)
+        self.provenance = ProvenanceService(open_loader)
         self.comparisons = ComparisonService(open_loader, bounds.answer_bytes)
 
     @asynccontextmanager

@@ -33,12 +33,10 @@ from rebaser_core.queries import FunctionSnapshot, ValueSnapshot, ValuesQueryV2,
 from rebaser_core.updates import Inputs
 from rebaser_core.versioning import REPLY_VERSION, accepted_version
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import ReleasedStates, StateLoader
+from rebaser_server.commit_log.state_loader import OpenLoader, StateLoader
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
-from rebaser_server.processor.ownership import HeldStates
-from rebaser_server.queries.state_cache import OpenLoader, StateCache
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.store.stored_values import OpenTables, StoredValue, StoredValues, find_values
 from rebaser_server.values.canonical_json import loads
@@ -308,8 +306,6 @@ class QueryBounds:
     """Their octets, headers included."""
     answer_bytes: int = 64 * 1024 * 1024
     """Octets of values in one reply; a reply with more is an error."""
-    kept_bytes: int = 512 * 1024 * 1024
-    """Memory of the change sets that are cached for the next query."""
     loaded_rows: int = 500_000
     """Rows of a table from which on a few values are read from it, not the change set loaded."""
 
@@ -325,22 +321,17 @@ _TELLS_FUNCTIONS: Final = 3
 
 
 class ValueService:
-    """Answers from the state that this process holds for a run, if it holds one.
+    """Answers from the state that this process holds, if it holds one; see `StateCache`.
 
-    A few values of a large change set it reads from the table, if that says all. Otherwise it
-    keeps what was asked for lately, and brings it up to date for each question. The first
-    question about a change set costs its loading then, each later one what was committed since;
-    nothing is owned or changed.
+    If not, it reads a few values of a large change set from the table, if that says all. Otherwise
+    the first question about a change set costs its loading, each later one what was committed
+    since. Nothing is owned or changed.
     """
 
-    def __init__(
-        self, open_loader: OpenLoader, bounds: QueryBounds, held: HeldStates | None = None
-    ) -> None:
+    def __init__(self, open_loader: OpenLoader, bounds: QueryBounds) -> None:
         self._open_loader = open_loader
         self._tables = TableLookup(open_loader, bounds.loaded_rows)
-        self._held = held or HeldStates(ReleasedStates(0))
         self._max_bytes = bounds.answer_bytes
-        self.cache = StateCache(open_loader, bounds.kept_bytes)
         self._large = asyncio.Lock()
         """A large value takes many times its octets while it is made: one at a time."""
 
@@ -377,21 +368,15 @@ class ValueService:
     async def _find(self, query: ValuesQueryV2) -> ValuesFound:
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         workspace = str(query.workspace_id)
-        look = partial(prepare_find, query, self._max_bytes)
-        find: Callable[[], ValuesFound] | None = None
+        loader, look = self._open_loader(change_set), partial(prepare_find, query, self._max_bytes)
         if query.at is not None:
-            state = (await self._open_loader(change_set).load(query.at)).state
-            find = await compute_in_turn(workspace, look, state)
-        elif change_set in self._held:
-            end = await self._open_loader(change_set).log.end()
-            find = await self._held.read(change_set, end, look, is_quick=_names_few(query))
-        elif _names_few(query) and change_set not in self.cache:
-            found = await self._tables.find(change_set, query.which, self._max_bytes)
-            if found is not None:
-                return found
-        if find is None:
-            async with self.cache.state_of(change_set) as state:
-                find = await compute_in_turn(workspace, look, state)
+            find = await compute_in_turn(workspace, look, await loader.load(query.at))
+        else:
+            if _names_few(query) and change_set not in loader.cache:
+                found = await self._tables.find(change_set, query.which, self._max_bytes)
+                if found is not None:
+                    return found
+            find = await loader.read(look, "an instant" if _names_few(query) else "a moment")
         return find() if _names_few(query) else await compute_in_turn(workspace, find)
 
 

@@ -44,7 +44,7 @@ from rebaser_server.cluster.upkeep import CapacityCheck, DeletedDataJob, Garbage
 from rebaser_server.commit_log.batch_store import BatchStore, open_batch_store, open_shared_files
 from rebaser_server.commit_log.log import GroupCommit
 from rebaser_server.commit_log.state import Retention
-from rebaser_server.commit_log.state_loader import ReleasedStates
+from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.errors import GraceExceeded, Interrupted, WorkStopped
 from rebaser_server.ops.endpoint import ops_endpoint, starting_endpoint
 from rebaser_server.processor.application import Application
@@ -97,7 +97,7 @@ def build_services(
             dvu_attempts=settings.dvu_max_attempts,
             batch_limits=settings.limits,
         ),
-        ReleasedStates(settings.released_bytes),
+        StateCache(settings.state_cache_bytes),
         why_stopped=why_stopped,
         startup_permits=Permits(MAX_STARTUPS, settings.ack_wait.total_seconds() * STARTUP_SHARE),
     )
@@ -110,9 +110,8 @@ def query_service(services: Services, settings: Settings) -> QueryService:
         queries.max_waiting,
         queries.max_waiting_bytes,
         queries.max_reply_bytes,
-        queries.cache_bytes,
     )
-    return QueryService(services.streams, services.loader, outcomes, bounds, services.held)
+    return QueryService(services.streams, services.loader, outcomes, bounds)
 
 
 log: Final = structlog.get_logger()
@@ -282,7 +281,7 @@ async def serve(
         queries = query_service(services, settings)
         unsaved = UnsavedChangeSets(
             services.streams,
-            services.released,
+            services.states,
             settings.quiet_period.total_seconds(),
             lambda: work.spare,
         )

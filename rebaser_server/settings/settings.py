@@ -409,8 +409,6 @@ class QuerySettings(SettingsGroup):
     """Their bytes."""
     max_reply_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 20
     """Bytes of values in one reply."""
-    cache_bytes: Annotated[int, Field(ge=0)] = 512 << 20
-    """Memory of the change sets that are cached for the next query."""
 
 
 class FunctionSettings(SettingsGroup):
@@ -454,8 +452,8 @@ class Settings(BaseSettings):
     """`json`, `pretty`, or `auto`: pretty in a terminal, JSON elsewhere."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Change sets worked on at once by this process."""
-    released_bytes: Annotated[int, Field(ge=0)] = 256 << 20
-    """Memory of the change sets that made room for others and are kept for the next request."""
+    state_cache_bytes: Annotated[int, Field(ge=0)] = 768 << 20
+    """Memory of the change sets not in hand that are kept for the next request or query."""
     quiet_period: Duration = timedelta(minutes=5)
     """Silence on a change set after which its task is done."""
     ack_wait: Duration = timedelta(seconds=120)
@@ -576,7 +574,7 @@ NEW_NAMES: Final = {
     "HISTORY__KEEP": "HISTORY__RETENTION",
     "PROGRESS_EVERY": "PROGRESS_INTERVAL",
     "QUESTIONS__ANSWER_BYTES": "QUERIES__MAX_REPLY_BYTES",
-    "QUESTIONS__KEPT_BYTES": "QUERIES__CACHE_BYTES",
+    "QUESTIONS__KEPT_BYTES": "STATE_CACHE_BYTES",
     "QUESTIONS__WAITING": "QUERIES__MAX_WAITING",
     "QUESTIONS__WAITING_BYTES": "QUERIES__MAX_WAITING_BYTES",
     "RECONCILE_EVERY": "RECONCILE_INTERVAL",

@@ -275,7 +275,7 @@ async def write_down_values(
     deployment: Deployment, change_set: ChangeSet, history: History
 ) -> None:
     """As checkpoint and log have them; none of a change set that is closed."""
-    state = (await deployment.archive(change_set).load()).state
+    state = await deployment.archive(change_set).load()
     if state.control.closing is None:
         found = {v.id: [v.status.value, v.value] for v in graph_of(state).values.values()}
         history.add(Kind.VALUES, change_set=str(change_set), values=found)

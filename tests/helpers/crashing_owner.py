@@ -14,8 +14,7 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Retention
-from rebaser_server.graph_application.state_machine import checkpoints_of
-from rebaser_server.queries.state_cache import open_state_loader
+from rebaser_server.graph_application.state_machine import checkpoints_of, open_state_loader
 from rebaser_server.settings.settings import Settings
 from rebaser_server.store import checkpoints, compaction
 from rebaser_server.store.checkpoints import Checkpoints
@@ -79,7 +78,7 @@ async def one_round(owner: Owner, number: int) -> None:
         compaction.compact,
         checkpoints_of(archive),
         archive.change_set,
-        owner.own.checkpoints[0].commit,
+        owner.own.state.checkpoints[0].commit,
         7200,
     )
 

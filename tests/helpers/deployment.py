@@ -25,13 +25,16 @@ from rebaser_core.jetstream import (
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import UNFINISHED
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.graph_application.content import graph_of
-from rebaser_server.graph_application.state_machine import GraphStateMachine, open_checkpoints
+from rebaser_server.graph_application.state_machine import (
+    GraphStateMachine,
+    open_checkpoints,
+    open_state_loader,
+)
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.queries.query_service import DEFAULT, QueryService
-from rebaser_server.queries.state_cache import open_state_loader
 from rebaser_server.queries.values import QueryBounds
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
@@ -161,18 +164,25 @@ class Deployment:
         await daemon.ready()
         return daemon
 
-    def answering(self, bounds: QueryBounds = DEFAULT) -> QueryService:
-        """Answers questions in this process, as a daemon does."""
+    def answering(
+        self, bounds: QueryBounds = DEFAULT, cache: StateCache | None = None
+    ) -> QueryService:
+        """Answers questions in this process, as a daemon does; keeps all states by default."""
+        states = StateCache(1 << 40) if cache is None else cache
+
+        def open_loader(change_set: ChangeSet) -> StateLoader:
+            return open_state_loader(self.js, self.settings, change_set, states)
+
         checkpoints = open_checkpoints(self.settings.store)
         outcomes = OutcomeLookup(self.streams, GraphStateMachine(checkpoints))
-        return QueryService(self.streams, self.archive, outcomes, bounds)
+        return QueryService(self.streams, open_loader, outcomes, bounds)
 
     def archive(self, change_set: ChangeSet) -> StateLoader:
         return open_state_loader(self.js, self.settings, change_set)
 
     async def graph(self, change_set: ChangeSet) -> Graph:
         """The change set as store and log say it is."""
-        return graph_of((await self.archive(change_set).load()).state)
+        return graph_of(await self.archive(change_set).load())
 
     async def at_rest(self, within: float = 60) -> None:
         """Return once no request, no task, no consumer and no due work is left (S6).

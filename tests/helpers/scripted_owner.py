@@ -67,4 +67,4 @@ class Owner:
     async def checkpoint(self) -> int:
         """Write one, and purge as the retention has it; its commit."""
         await self.checkpointing.write()
-        return self.own.checkpoint_commit
+        return self.own.state.checkpoint_commit

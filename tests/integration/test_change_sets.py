@@ -79,7 +79,7 @@ async def test_heads_changes_reach_a_branch_although_heads_log_was_purged(
         await asyncio.sleep(0.05)
     await deployment.at_rest()
     log = deployment.archive(team.head).log
-    cursor = (await deployment.archive(branch).load()).state.control.branch.cursor
+    cursor = (await deployment.archive(branch).load()).control.branch.cursor
     first = await log.oldest()
     assert first is not None
     assert first.previous > cursor, "the premise: the log was purged behind the cursor"
@@ -217,7 +217,7 @@ async def test_a_branch_can_begin_at_an_earlier_commit(team: Team) -> None:
 
     restored = await team.deployment.archive(branch).load(at=None)
 
-    assert restored.state.control.branch.base.commit == status.success.commit
+    assert restored.control.branch.base.commit == status.success.commit
     await team.becomes(branch, team.sum.net, 20)  # and then it catches up
 
 

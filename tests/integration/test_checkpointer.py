@@ -47,10 +47,10 @@ async def test_commits_go_on_while_a_checkpoint_is_written(
     may_end.set()
     assert await checkpoint < meanwhile
     restored = await owner.archive.load()
-    assert restored.entries == 1
-    assert contents(graph_of(restored.state)) == contents(graph_of(owner.own.state))
+    assert restored.unsaved.commits == 1
+    assert contents(graph_of(restored)) == contents(graph_of(owner.own.state))
     assert await owner.checkpoint() == meanwhile
-    assert (await owner.archive.load()).entries == 0
+    assert (await owner.archive.load()).unsaved.commits == 0
 
 
 async def test_the_next_checkpoint_holds_the_changes_of_a_failed_one(
@@ -77,13 +77,11 @@ async def test_the_next_checkpoint_holds_the_changes_of_a_failed_one(
     commits.append(await owner.commit([set_to(value, 3)]))
     await owner.checkpoint()
 
-    graph = graph_of((await owner.archive.load()).state)
+    graph = graph_of(await owner.archive.load())
     assert contents(graph) == contents(graph_of(owner.own.state))
-    seen = [
-        graph_of((await owner.archive.load(commit)).state).values[value].value for commit in commits
-    ]
+    seen = [graph_of(await owner.archive.load(commit)).values[value].value for commit in commits]
     assert seen == [0, 1, 1, 3]
-    assert [kept.entries for kept in owner.own.checkpoints] == [2, 3]
+    assert [kept.entries for kept in owner.own.state.checkpoints] == [2, 3]
 
 
 async def test_a_log_stays_as_short_as_it_may_be_however_long_the_change_set_lives(
@@ -101,9 +99,12 @@ async def test_a_log_stays_as_short_as_it_may_be_however_long_the_change_set_liv
         longest = max(longest, lines)
 
     assert longest <= 10 + 4 + 4
-    assert len(owner.own.checkpoints) <= 4
+    assert len(owner.own.state.checkpoints) <= 4
     successor = await Owner.over(owner.archive)
-    assert successor.own.checkpoints[-len(owner.own.checkpoints) :] == owner.own.checkpoints
+    assert (
+        successor.own.state.checkpoints[-len(owner.own.state.checkpoints) :]
+        == owner.own.state.checkpoints
+    )
 
 
 async def test_few_large_batches_are_reason_for_a_checkpoint_as_are_many_small_ones(
@@ -113,14 +114,14 @@ async def test_few_large_batches_are_reason_for_a_checkpoint_as_are_many_small_o
     monkeypatch.setattr(state_machine, "MIN_CHANGED_VALUES", 100)
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set)
-    owner.own.observers = (owner.checkpointing.on_commit,)
+    owner.own.on_commit = owner.checkpointing.on_commit
     async with background(owner.checkpointing.run()):
         await owner.commit([put(new_id(), 0) for _ in range(99)])
-        assert not owner.own.checkpoint_commit
+        assert not owner.own.state.checkpoint_commit
 
         commit = await owner.commit([put(new_id(), 0)])
 
-        await eventually(lambda: owner.own.checkpoint_commit == commit)
+        await eventually(lambda: owner.own.state.checkpoint_commit == commit)
 
 
 async def test_a_daemon_writes_and_tidies_while_requests_come(deployment: Deployment) -> None:
@@ -155,9 +156,7 @@ async def test_a_checkpoint_asked_for_twice_is_not_the_one_before_itself(
     assert await owner.archive.earliest_commit() == 0
     table = Path(checkpoints_of(owner.archive).uri(change_set))
     await asyncio.to_thread(shutil.rmtree, table)
-    assert contents(graph_of((await owner.archive.load()).state)) == contents(
-        graph_of(owner.own.state)
-    )
+    assert contents(graph_of(await owner.archive.load())) == contents(graph_of(owner.own.state))
 
 
 @pytest.mark.parametrize("is_due", [False, True])
@@ -173,4 +172,4 @@ async def test_who_makes_room_writes_a_checkpoint_only_if_the_log_is_long(
 
     await owner.checkpointing.on_end(is_preempted=True)
 
-    assert owner.own.checkpoint_commit == (owner.own.state.commit if is_due else 0)
+    assert owner.own.state.checkpoint_commit == (owner.own.state.commit if is_due else 0)

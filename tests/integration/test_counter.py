@@ -57,7 +57,7 @@ class Counting:
     async def total(self, change_set: ChangeSet) -> int:
         of_graphs = self.deployment.archive(change_set)
         loader = dataclasses.replace(of_graphs, machine=self.application)
-        return total_of((await loader.load()).state)
+        return total_of(await loader.load())
 
 
 @pytest.fixture

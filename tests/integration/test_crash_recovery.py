@@ -95,8 +95,8 @@ async def test_the_next_owner_finds_every_commit(
     await collector.remove(await collector.find())
 
     known = contents(graph_of(owner.own.state))
-    for at in (None, *(checkpoint.commit for checkpoint in owner.own.checkpoints)):
+    for at in (None, *(checkpoint.commit for checkpoint in owner.own.state.checkpoints)):
         restored = await owner.archive.load(at)
-    assert contents(graph_of((await owner.archive.load()).state)) == known
-    assert restored.state.commit == owner.own.checkpoints[-1].commit
+    assert contents(graph_of(await owner.archive.load())) == known
+    assert restored.commit == owner.own.state.checkpoints[-1].commit
     assert (await collector.find()).counts() == {}

@@ -80,8 +80,8 @@ async def test_the_next_owner_has_the_state_and_the_next_checkpoint_is_sound(
     await successor.commit([put(new_id(), 4)])
     await successor.checkpoint()
     loaded = await deployment.archive(change_set).load()
-    assert (loaded.damage, loaded.entries) == ("", 0)
-    assert contents(graph_of(loaded.state)) == contents(graph_of(successor.own.state))
+    assert (loaded.damage, loaded.unsaved.commits) == ("", 0)
+    assert contents(graph_of(loaded)) == contents(graph_of(successor.own.state))
     assert await check_history(owner.archive, deep=True) is None
 
 
@@ -98,7 +98,7 @@ async def test_the_doctor_repairs_it(deployment: Deployment, find: Find) -> None
 
     assert await check_history(owner.archive, deep=True) is None
     loaded = await deployment.archive(change_set).load()
-    assert contents(graph_of(loaded.state)) == contents(graph_of(owner.own.state))
+    assert contents(graph_of(loaded)) == contents(graph_of(owner.own.state))
 
 
 def restored(table: DeltaTable) -> None:
@@ -135,7 +135,7 @@ async def test_what_another_program_changed_in_a_table_is_a_finding_and_not_serv
             await Owner.over(deployment.archive(change_set))
         return
     loaded = await deployment.archive(change_set).load()
-    assert contents(graph_of(loaded.state)) == contents(graph_of(owner.own.state))
+    assert contents(graph_of(loaded)) == contents(graph_of(owner.own.state))
     assert (await repair(finding)).repaired
     assert await check_history(deployment.archive(change_set), deep=True) is None
 
@@ -186,8 +186,8 @@ async def test_while_the_log_has_everything_no_checkpoint_is_needed(
     await successor.checkpoint()
 
     loaded = await deployment.archive(change_set).load()
-    assert (loaded.damage, loaded.entries) == ("", 0)
-    assert len(graph_of(loaded.state).values) == 4
+    assert (loaded.damage, loaded.unsaved.commits) == ("", 0)
+    assert len(graph_of(loaded).values) == 4
 
 
 async def test_under_a_living_owner_the_checkpoint_after_the_next_has_everything(
@@ -201,7 +201,7 @@ async def test_under_a_living_owner_the_checkpoint_after_the_next_has_everything
         await owner.commit([put(new_id(), number)])
         await owner.checkpoint()
         loaded = await deployment.archive(change_set).load()
-        assert contents(graph_of(loaded.state)) == contents(graph_of(owner.own.state))
+        assert contents(graph_of(loaded)) == contents(graph_of(owner.own.state))
 
 
 @pytest.mark.long

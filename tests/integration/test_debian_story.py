@@ -20,7 +20,7 @@ async def exposed(deployment: Deployment, change_set: ChangeSet) -> int:
 
     async def right() -> bool:
         nonlocal count
-        state = (await deployment.archive(change_set).load()).state
+        state = await deployment.archive(change_set).load()
         named = [v for v in graph_of(state).values.values() if v.func_id is not None]
         count = sum(v.value is True for v in named if (v.name or "").endswith("/exposed"))
         return not state.control.dvu_due

@@ -147,11 +147,11 @@ async def test_a_damaged_checkpoint_is_replaced_by_the_one_before_and_the_log(
     assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
     assert [row["check"] for row in found] == ["history"]
     assert repaired[0]["repaired"]
-    assert len(graph_of((await owner.archive.load()).state).values) == 4
+    assert len(graph_of(await owner.archive.load()).values) == 4
     later = await Owner.of(deployment, change_set)  # and it goes on from there
     await later.commit([put(new_id(), 5)])
     await later.checkpoint()
-    assert len(graph_of((await owner.archive.load()).state).values) == 5
+    assert len(graph_of(await owner.archive.load()).values) == 5
 
 
 async def test_a_store_that_lost_more_than_its_last_write_is_for_a_person(

@@ -97,7 +97,7 @@ async def test_a_committed_batch_cannot_be_overwritten_by_a_client(
 
     assert (await deployment.graph(change_set)).values[values.gross].value == 9
     past = await deployment.archive(change_set).load(await first_commit(deployment, change_set))
-    assert graph_of(past.state).values[values.net].value == 3
+    assert graph_of(past).values[values.net].value == 3
 
 
 async def first_commit(deployment: Deployment, change_set: ChangeSet) -> int:
@@ -124,7 +124,7 @@ async def test_a_request_cannot_throw_away_what_another_change_sets_line_refers_
 
     assert (await deployment.graph(victim)).values[value].value == 3
     past = await deployment.archive(victim).load(await first_commit(deployment, victim))
-    assert graph_of(past.state).values[value].value == 3
+    assert graph_of(past).values[value].value == 3
 
 
 async def test_a_batch_whose_description_cannot_be_read_is_buried(deployment: Deployment) -> None:

@@ -97,7 +97,7 @@ async def test_batches_of_requests_dead_letters_and_commits_stay(
         await bucket.get(lost.object)
     with pytest.raises(MissingBatch):
         await owner.archive.batches.fetch(nobodys, RequestId())
-    assert len(graph_of((await owner.archive.load(commit)).state).values) == 600
+    assert len(graph_of(await owner.archive.load(commit)).values) == 600
     assert (await collecting.find()).counts() == {}
 
 
@@ -186,7 +186,7 @@ async def test_a_batch_that_is_placed_again_long_after_its_request_was_handled_s
     garbage = await collector(deployment, grace=-(2**31)).find()
 
     assert garbage.files == []
-    assert graph_of((await owner.archive.load(commit)).state).values
+    assert graph_of(await owner.archive.load(commit)).values
 
 
 async def test_daemons_collect_by_themselves(deployment: Deployment) -> None:

@@ -187,7 +187,7 @@ async def test_a_branch_whose_values_are_computed_again_differs_from_head_no_mor
     await deployment.at_rest()
 
     change_set = ChangeSet(workspace.workspace_id, branch.change_set_id)
-    restored = content_of((await deployment.archive(change_set).load()).state)
+    restored = content_of(await deployment.archive(change_set).load())
     assert restored.edits is not None
     assert restored.edits.difference(restored.graph) == []
     assert await value_of(deployment, change_set, gate.value) == ("ok", 5)

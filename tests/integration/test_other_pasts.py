@@ -1,12 +1,15 @@
 """A log, a store or requests of another past are refused: no state is made of two (S-5, S-6)."""
 
+from dataclasses import replace
+
 import pytest
 
 from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.streams import stream_configs
+from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.errors import HistoryInconsistent
-from rebaser_server.queries.state_cache import CachedState
+from rebaser_server.graph_application.content import graph_of
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -82,14 +85,14 @@ async def test_a_state_that_a_reader_keeps_is_dropped_with_its_past(
     owner = await Owner.of(deployment, change_set)
     for number in range(5):
         await owner.commit([put(new_id(), number)])
-    cached = CachedState(deployment.archive(change_set))
-    assert len((await cached.graph()).values) == 5
+    reader = replace(deployment.archive(change_set), cache=StateCache(1 << 30))
+    assert len((await reader.read(graph_of)).values) == 5
     assert owner.own.state.commit == 6
     await make_anew(deployment, deployment.streams.commits_stream)
     for previous in range(lines):
         await write_line(deployment, change_set, previous)
 
-    assert not (await cached.graph()).values
+    assert not (await reader.read(graph_of)).values
 
 
 async def write_line(deployment: Deployment, change_set: ChangeSet, previous: int) -> None:

@@ -16,10 +16,10 @@ from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.errors import AppendRefused, Fenced, RetryLater
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
-from rebaser_server.processor.ownership import acquire_ownership
+from rebaser_server.processor.ownership import CommittedEntry, acquire_ownership
 from rebaser_server.processor.requests import RequestHandler
 from rebaser_server.processor.run import process
-from rebaser_server.processor.slot_lease import CommitObserver, CommittedEntry, SlotLease
+from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import build_services, provisioner_of
 from rebaser_server.service.daemon import ValueGraph
@@ -93,22 +93,19 @@ async def owner_of(deployment: Deployment, change_set: ChangeSet) -> str:
     return last.control.owner.partition("/")[0]
 
 
-async def test_observers_are_called_in_order_with_each_commit_also_before_a_refused_one(
+async def test_each_commit_is_observed_also_before_a_refused_one(
     deployment: Deployment,
 ) -> None:
-    """The state includes a commit when its observers are called."""
+    """The state includes a commit when its observer is called."""
     [change_set] = new_change_sets(1)
     own = await acquire_ownership(deployment.archive(change_set), "owner")
-    seen: list[tuple[str, int, str | None]] = []
+    seen: list[tuple[int, str | None]] = []
 
-    def observer(name: str) -> CommitObserver:
-        def observe(committed: CommittedEntry) -> None:
-            assert own.state.commit == committed.sequence
-            seen.append((name, committed.sequence, committed.action))
+    def observe(committed: CommittedEntry) -> None:
+        assert own.state.commit == committed.sequence
+        seen.append((committed.sequence, committed.action))
 
-        return observe
-
-    own.observers = (observer("first"), observer("second"))
+    own.on_commit = observe
     before = own.state.commit
     own.stage(action="checkpoint")
     own.stage(owner="x" * 2_000_000)  # more than a message may have
@@ -117,7 +114,7 @@ async def test_observers_are_called_in_order_with_each_commit_also_before_a_refu
     with pytest.raises(AppendRefused):
         await own.flush()
 
-    assert seen == [(name, before + 1, "checkpoint") for name in ("first", "second")]
+    assert seen == [(before + 1, "checkpoint")]
 
 
 async def test_a_checkpoint_that_waits_for_the_lock_is_not_written_once_the_run_is_fenced(
@@ -136,7 +133,7 @@ async def test_a_checkpoint_that_waits_for_the_lock_is_not_written_once_the_run_
             await own.write()
     await waiting
 
-    assert own.checkpoint_commit == 0
+    assert own.state.checkpoint_commit == 0
 
 
 async def test_a_failed_run_learns_by_its_release_that_it_was_fenced(

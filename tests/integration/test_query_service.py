@@ -20,7 +20,7 @@ from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, Re
 from rebaser_core.queries import ValuesQuery, ValuesQueryV2, ValuesReply
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.versioning import REPLY_VERSION
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.queries.values import QueryBounds
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -123,7 +123,8 @@ async def test_a_query_with_too_large_an_answer_is_refused(deployment: Deploymen
 
 
 async def test_questions_about_nothing_leave_nothing_behind(deployment: Deployment) -> None:
-    served = deployment.answering()
+    cache = StateCache(1 << 30)
+    served = deployment.answering(cache=cache)
 
     async def ask(count: int) -> None:
         for _ in range(count):
@@ -151,7 +152,7 @@ async def test_questions_about_nothing_leave_nothing_behind(deployment: Deployme
     finally:
         tracemalloc.stop()
 
-    assert len(served.values.cache) == 0
+    assert len(cache) == 0
     assert grown < 300 * 2_000  # octets; a reader takes four times as many
 
 
@@ -164,9 +165,9 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
     daemon.kill()
     bounds = QueryBounds(waiting=100, waiting_bytes=2 * MIB)
     served, gate = deployment.answering(bounds), asyncio.Event()
-    archive_of = served.values.cache._open_loader
+    archive_of = served.values._open_loader
     counted = Counted(archive_of, gate)
-    served.values.cache._open_loader = counted
+    served.values._open_loader = counted
     subject, inbox = deployment.streams.values(change_set), deployment.nc.new_inbox()
     heard = await deployment.nc.subscribe(inbox)
     headers, payload = values_question(change_set, which=["x" * 60_000, value])
@@ -197,13 +198,13 @@ async def test_questions_of_a_workspace_leave_room_and_an_answerer_to_others(
     await deployment.at_rest()
     daemon.kill()
     served, gate = deployment.answering(QueryBounds(waiting=100)), asyncio.Event()
-    archive_of = served.values.cache._open_loader
+    archive_of = served.values._open_loader
 
     def with_gate(change_set: ChangeSet) -> Any:
         found = archive_of(change_set)
         return Gated(found, gate) if change_set == busy else found
 
-    served.values.cache._open_loader = with_gate
+    served.values._open_loader = with_gate
     headers, payload = values_question(busy, which=[value])
     inbox = deployment.nc.new_inbox()
     heard = await deployment.nc.subscribe(inbox)
@@ -228,7 +229,7 @@ async def test_a_question_at_a_time_without_a_leader_is_answered_later(
     await committed(deployment, change_set, [put(value, 1)])
     daemon.kill()
     served, elections = deployment.answering(), 1
-    archive_of = served.values.cache._open_loader
+    archive_of = served.values._open_loader
 
     def with_elections(change_set: ChangeSet) -> StateLoader:
         nonlocal elections
@@ -237,7 +238,7 @@ async def test_a_question_at_a_time_without_a_leader_is_answered_later(
             raise Unavailable(503, 10008, "JetStream system temporarily unavailable")
         return archive_of(change_set)
 
-    served.values.cache._open_loader = with_elections
+    served.values._open_loader = with_elections
     async with served.serve(deployment.nc):
         found = await deployment.client.reader(*change_set).values(value)
 
@@ -262,6 +263,10 @@ class Gated:
         await self._gate.wait()
         return await self._archive.load(at)
 
+    async def read(self, *look: Any) -> Any:
+        await self._gate.wait()
+        return await self._archive.read(*look)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._archive, name)
 
@@ -269,7 +274,7 @@ class Gated:
 async def test_a_question_whose_asker_left_is_not_answered(deployment: Deployment) -> None:
     change_sets, served = new_change_sets(6), deployment.answering()
     gate = asyncio.Event()
-    served.values.cache._open_loader = Counted(served.values.cache._open_loader, gate)
+    served.values._open_loader = Counted(served.values._open_loader, gate)
     nc, inboxes = deployment.nc, []
     async with served.serve(nc):
         for number, change_set in enumerate(change_sets):  # four are being answered, two wait

@@ -65,7 +65,7 @@ async def doctor_has_them_replayed(
     streams = deployment.streams
     await replay(streams, batches, deployment.client, letter.stream_sequence)
     state, first = (
-        (await deployment.archive(change_set).load()).state,
+        await deployment.archive(change_set).load(),
         await RequestQueue(streams, change_set).lowest(),
     )
     assert first is not None

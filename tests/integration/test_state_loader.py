@@ -35,9 +35,9 @@ async def test_every_commit_is_restored_as_it_was(deployment: Deployment) -> Non
 
     for at, graph in known.items():
         restored = await owner.archive.load(at)
-        assert contents(graph_of(restored.state)) == graph, at
-        assert restored.state.commit <= at
-    last = (await owner.archive.load()).state
+        assert contents(graph_of(restored)) == graph, at
+        assert restored.commit <= at
+    last = await owner.archive.load()
     assert (last.commit, contents(graph_of(last))) == (commit, known[commit])
 
 
@@ -71,7 +71,7 @@ async def test_a_tidied_table_still_has_the_past_that_is_kept(deployment: Deploy
     checkpoints, known = checkpoints_of(owner.archive), contents(graph_of(owner.own.state))
 
     async def require_past(first: int) -> None:
-        assert contents(graph_of((await owner.archive.load()).state)) == known
+        assert contents(graph_of(await owner.archive.load())) == known
         for number in (first, first + 1, 45, 59):
             assert await value_at(owner, ids[0], commits[number]) == number
 
@@ -151,7 +151,7 @@ async def test_a_concurrent_reader_sees_a_consistent_state(
     class MeanwhileOverhauled(CommitLog):
         async def last(self) -> tuple[int, CommitV1 | None]:
             last = await super().last()
-            if owner.own.checkpoint_commit == 0:
+            if owner.own.state.checkpoint_commit == 0:
                 await owner.commit([set_to(value, 2)])
                 await owner.checkpoint()
             return last
@@ -159,8 +159,8 @@ async def test_a_concurrent_reader_sees_a_consistent_state(
     log = MeanwhileOverhauled(deployment.streams, change_set)
     restored = await replace(owner.archive, log=log).load()
 
-    assert graph_of(restored.state).values[value].value == 2
+    assert graph_of(restored).values[value].value == 2
 
 
 async def value_at(owner: Owner, value_id: str, commit: int) -> object:
-    return graph_of((await owner.archive.load(commit)).state).values[value_id].value
+    return graph_of(await owner.archive.load(commit)).values[value_id].value

@@ -9,6 +9,7 @@ import pytest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import ValuesQueryV2, ValuesReplyV3
 from rebaser_core.versioning import REPLY_VERSION
+from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.values import QueryBounds, TooManyValues
@@ -72,7 +73,8 @@ async def test_the_table_answers_as_the_change_set_does(deployment: Deployment) 
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
         assert (await reply).status.success
         await deployment.at_rest()
-    from_table, loaded = deployment.answering(ALL), deployment.answering(NONE)
+    looked_up, read = StateCache(1 << 30), StateCache(1 << 30)
+    from_table, loaded = deployment.answering(ALL, looked_up), deployment.answering(NONE, read)
 
     for which in (
         [shop.net],
@@ -82,7 +84,7 @@ async def test_the_table_answers_as_the_change_set_does(deployment: Deployment) 
     ):
         assert await ask(from_table, change_set, *which) == await ask(loaded, change_set, *which)
 
-    assert (len(from_table.values.cache), len(loaded.values.cache)) == (0, 1)
+    assert (len(looked_up), len(read)) == (0, 1)
     failed = await ask(from_table, change_set, "bad", "behind")
     assert [value.status for value in failed.values] == ["failed", "blocked"]
 
@@ -93,7 +95,8 @@ async def test_commits_behind_the_table_are_seen(deployment: Deployment) -> None
     await deployment.start()
     await deployment.client.enqueue_updates(*change_set, shop.define())
     await deployment.at_rest()
-    served = deployment.answering(ALL)
+    cache = StateCache(1 << 30)
+    served = deployment.answering(ALL, cache)
     before = await ask(served, change_set, shop.tax)
     await deployment.start(QUIET_PERIOD="60")
     for daemon in deployment.daemons[:-1]:
@@ -107,7 +110,7 @@ async def test_commits_behind_the_table_are_seen(deployment: Deployment) -> None
 
     assert [before.values[0].value, after.values[0].value] == [19, 8]
     assert after.commit > before.commit
-    assert len(served.values.cache) == 1
+    assert len(cache) == 1
 
 
 def empty_the_log(table: Path) -> None:
@@ -133,15 +136,16 @@ async def test_of_a_damaged_table_the_change_set_is_loaded(
     await deployment.start()
     await deployment.client.enqueue_updates(*change_set, shop.define())
     await deployment.at_rest()
-    warm, cold = deployment.answering(ALL), deployment.answering(ALL)
+    caches = StateCache(1 << 30), StateCache(1 << 30)
+    warm, cold = (deployment.answering(ALL, cache) for cache in caches)
     before = await ask(warm, change_set, shop.tax, "gross")
-    assert len(warm.values.cache) == 0
+    assert len(caches[0]) == 0
 
     damage(Path(checkpoints_of(deployment.archive(change_set)).uri(change_set)))
 
-    for served in (warm, cold):
+    for served, cache in zip((warm, cold), caches, strict=True):
         assert await ask(served, change_set, shop.tax, "gross") == before
-        assert len(served.values.cache) == 1
+        assert len(cache) == 1
 
 
 async def test_more_octets_than_a_reply_takes_are_refused(deployment: Deployment) -> None:

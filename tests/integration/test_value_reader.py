@@ -23,6 +23,7 @@ from rebaser_core.queries import (
     ValuesReplyV2,
 )
 from rebaser_core.versioning import MESSAGE_VERSION, REPLY_VERSION, MessageType, downgrade_to
+from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.queries import values as selection
 from rebaser_server.queries.query_service import QUEUE, Intake, QueryKind
 from rebaser_server.queries.values import QueryBounds
@@ -194,15 +195,15 @@ async def test_change_sets_asked_for_long_ago_are_forgotten(
     await deployment.at_rest()
     for daemon in deployment.daemons:
         daemon.kill()
-    bounds = QueryBounds(kept_bytes=60_000)
-    served = deployment.answering(bounds)
+    cache = StateCache(60_000)
+    served = deployment.answering(cache=cache)
     async with served.serve(deployment.nc):
         readers = [deployment.client.reader(*change_set) for change_set in change_sets]
         for _ in range(2):
             answers = await asyncio.gather(*(reader.values() for reader in readers))
             assert [len(answer) for answer in answers] == [8] * 4
-        assert len(served.values.cache) <= 3
-        assert served.values.cache.total <= bounds.kept_bytes
+        assert len(cache) <= 3
+        assert cache.total <= 60_000
 
 
 async def test_functions_are_read_by_name_or_id_with_how_many_values_each_computes(

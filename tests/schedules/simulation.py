@@ -23,7 +23,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.files import BatchFiles, SharedFiles
-from rebaser_server.processor.requests import RequestHandler
+from rebaser_server.processor import requests
 from rebaser_server.service import composition
 from tests.chaos.checker import judge
 from tests.chaos.history import Kind
@@ -162,14 +162,14 @@ class World:
 
     def _putting_off(self) -> AbstractContextManager[Any]:
         """Now and then a request cannot be handled: what it needs does not answer."""
-        real, chance = RequestHandler._apply, random.Random(f"put off {self._seed}")
+        real, chance = requests.read_request, random.Random(f"put off {self._seed}")
 
-        async def apply(handler: RequestHandler, request: Any) -> None:
+        def read(change_set: ChangeSet, request: Any) -> Any:
             if chance.random() < self._plan.put_off:
                 raise OSError(STORE_FAILS)
-            await real(handler, request)
+            return real(change_set, request)
 
-        return mock.patch.object(RequestHandler, "_apply", apply)
+        return mock.patch.object(requests, "read_request", read)
 
     async def _until(self, holds: Callable[[], bool], within: float = float("inf")) -> bool:
         """Whether it holds in the end."""
@@ -217,8 +217,8 @@ class World:
         return not self._broker.down and self._broker.leaderless_until <= self._loop.time()
 
     def _waiting(self, change_set: ChangeSet) -> Iterable[int]:
-        requests = self._broker.streams[self._subjects.requests_stream]
-        return requests.by_subject.get(self._subjects.requests(change_set), ())
+        stream = self._broker.streams[self._subjects.requests_stream]
+        return stream.by_subject.get(self._subjects.requests(change_set), ())
 
     async def _make_requests_anew(self) -> None:
         chance = random.Random(f"anew {self._seed}")
@@ -290,7 +290,7 @@ class World:
         machine = self._kin.machine()
         if last is None:
             return State(machine.empty())
-        return (await StateLoader(change_set, log, batches, machine).load()).state
+        return await StateLoader(change_set, log, batches, machine).load()
 
     async def _stop(self) -> None:
         """Stop everybody: they end in time, hold nothing, and nobody dropped an error."""

@@ -13,8 +13,9 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.streams import Streams
-from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.queries.state_cache import CachedState, open_state_loader
+from rebaser_server.commit_log.state_loader import StateCache, StateLoader
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.state_machine import open_state_loader
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
@@ -38,7 +39,7 @@ class DemoClient:
         self._client = client
         self._change_set = change_set
         self._activities = activities
-        self._reader = CachedState(loader)
+        self._loader = loader
 
     async def enqueue(self, updates: Updates) -> Awaitable[None]:
         """Enqueue a batch; the returned awaitable ends once it is applied."""
@@ -57,7 +58,7 @@ class DemoClient:
 
     async def graph(self) -> Graph:
         """The values of the change set as of the last commit."""
-        return await self._reader.graph()
+        return await self._loader.read(graph_of)
 
 
 async def _applied(reply: Awaitable[EnqueueUpdatesResponseV2]) -> None:
@@ -77,5 +78,6 @@ async def demo_client(settings: Settings) -> AsyncIterator[DemoClient]:
             RebaserClient.on(nc, js, prefix=settings.nats.prefix) as client,
             watching(Streams(settings.nats.prefix, js=js), change_set) as activities,
         ):
-            loader = open_state_loader(js, settings, change_set)
+            cache = StateCache(settings.state_cache_bytes)
+            loader = open_state_loader(js, settings, change_set, cache)
             yield DemoClient(client, change_set, activities, loader)

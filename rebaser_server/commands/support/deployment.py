@@ -111,7 +111,7 @@ class Deployment:
 
     async def state_loader(self, change_set: ChangeSet) -> "StateLoader":
         """A loader of the change set's state; raises as `settings_with_store`."""
-        from rebaser_server.queries.state_cache import open_state_loader
+        from rebaser_server.graph_application.state_machine import open_state_loader
 
         return open_state_loader(self.streams.js, await self.settings_with_store(), change_set)
 

@@ -155,7 +155,7 @@ async def _read(
 async def _load_values(loader: "StateLoader", commit: int | None) -> ReadValues:
     from rebaser_server.graph_application.content import graph_of
 
-    state = (await loader.load(commit)).state
+    state = await loader.load(commit)
     graph = graph_of(state)
 
     def function_name(func_id: str) -> str:

@@ -1,6 +1,7 @@
 """A change set's state goes on line by line, and a checkpoint holds all of it but the graph."""
 
 import json
+from pathlib import Path
 
 from rebaser_core.commits import (
     CommitV1,
@@ -14,6 +15,8 @@ from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InlineBatch, StoreRef
 from rebaser_server.commit_log.state import Checkpoint, RecentRequest, State
 from rebaser_server.graph_application.content import GraphContent, graph_of
+from rebaser_server.graph_application.state_machine import GraphStateMachine
+from rebaser_server.store.checkpoints import Checkpoints
 
 IDS = [RequestId.from_int(number) for number in range(9)]
 
@@ -103,3 +106,35 @@ def test_all_but_the_graph_survives_as_plain_data():
     )
     assert list(again.recent.items()) == list(state.recent.items())
     assert again.metadata() == state.metadata()
+
+
+def test_a_checkpoint_that_is_not_written_leaves_all_to_the_next_one(tmp_path: Path) -> None:
+    """Its commits count as unsaved, those of the time of its writing with them."""
+    machine, state = GraphStateMachine(Checkpoints(str(tmp_path))), State(GraphContent())
+    state.advance(line(handled(IDS[0])), 1)
+    first = state.begin_checkpoint(machine, 1.0)
+    state.advance(line(handled(IDS[1])), 2)
+    state.advance(line(), 3)
+
+    state.abandon_checkpoint(machine, first)
+    assert (state.checkpoint_commit, state.checkpoints, state.unsaved) == (0, [], (3, 2))
+
+    second = state.begin_checkpoint(machine, 2.0)
+    state.advance(line(handled(IDS[2])), 4)
+    assert state.unsaved == (4, 3)
+    state.finish_checkpoint(second)
+    assert (state.checkpoint_commit, state.checkpoints) == (3, [(3, 2.0, 3)])
+    assert state.unsaved == (1, 1)
+
+
+def test_without_a_sound_table_the_next_checkpoint_is_a_first_one(tmp_path: Path) -> None:
+    """There is nothing that changes could be added to."""
+    machine, state = GraphStateMachine(Checkpoints(str(tmp_path))), State(GraphContent())
+    state.advance(line(handled(IDS[0])), 1)
+    state.finish_checkpoint(state.begin_checkpoint(machine, 1.0))
+    state.advance(line(handled(IDS[1])), 2)
+
+    state.abandon_checkpoint(machine, state.begin_checkpoint(machine, 2.0))
+    state.forget_checkpoints()
+
+    assert state.begin_checkpoint(machine, 3.0).checkpoints == [(2, 3.0, 1)]
