@@ -66,6 +66,8 @@ from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import RequestQueue, announced_request, request_id_of
 from rebaser_server.runtime.containment import backoff, is_transient
 
+_SMALL_PAYLOAD: Final = 64 * 1024
+"""Bytes of a request up to which it is read on the event loop: more would hold up others."""
 _CLOSES: Final = {"abandon": ChangeSetStatus.ABANDONED, "delete": ChangeSetStatus.DELETED}
 
 
@@ -537,7 +539,10 @@ class RequestHandler:
             return
         ownership = self.ownership
         try:
-            message = read_request(self.run.change_set, request)
+            if len(request.payload) <= _SMALL_PAYLOAD:
+                message = read_request(self.run.change_set, request)
+            else:
+                message = await asyncio.to_thread(read_request, self.run.change_set, request)
             is_alone = not is_batchable(message) or ownership.has_staged(message.id)
             if is_alone:
                 await ownership.flush()
