@@ -539,10 +539,7 @@ class RequestHandler:
             return
         ownership = self.ownership
         try:
-            if len(request.payload) <= _SMALL_PAYLOAD:
-                message = read_request(self.run.change_set, request)
-            else:
-                message = await asyncio.to_thread(read_request, self.run.change_set, request)
+            message = await self._read(request)
             is_alone = not is_batchable(message) or ownership.has_staged(message.id)
             if is_alone:
                 await ownership.flush()
@@ -564,6 +561,11 @@ class RequestHandler:
             if is_transient(error):
                 raise RetryLater(describe(error)) from error
             raise await self.attempts.count_failure(request, error) from error
+
+    async def _read(self, request: Delivery) -> ClientRequest:
+        if len(request.payload) <= _SMALL_PAYLOAD:
+            return read_request(self.run.change_set, request)
+        return await asyncio.to_thread(read_request, self.run.change_set, request)
 
     async def _discard(self, unused: UpdatesAddress | None) -> None:
         """Delete a batch that nothing refers to; if it stays, it becomes garbage."""
