@@ -46,7 +46,7 @@ from rebaser_core.queries import (
     DifferenceQuery,
     DifferenceQueryV1,
     DifferenceReply,
-    DifferenceReplyV2,
+    DifferenceReplyV1,
     DueUpdate,
     FailedInput,
     FunctionSnapshot,
@@ -60,16 +60,16 @@ from rebaser_core.queries import (
     RevertReply,
     ValueSnapshot,
     ValuesQuery,
-    ValuesQueryV2,
+    ValuesQueryV1,
     ValuesReply,
-    ValuesReplyV3,
+    ValuesReplyV1,
 )
 from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
 from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
 from rebaser_core.records import utc_text
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import AnyUpdate
-from rebaser_core.versioning import REPLY_VERSION, MessageType, Versioned
+from rebaser_core.versioning import MessageType, Versioned
 
 T = TypeVar("T")
 
@@ -204,10 +204,10 @@ class BranchDifference:
     """Batches of head that the branch has not followed yet; None: more than head's log holds."""
     uncomputed: int | None
     """Values that applying the branch reaches, and whose result is not known yet because the
-    branch or head has it to compute. None: not requested, or an older Rebaser did not say."""
+    branch or head has it to compute. None: not requested."""
 
     @classmethod
-    def of(cls, reply: DifferenceReplyV2) -> "BranchDifference":
+    def of(cls, reply: DifferenceReplyV1) -> "BranchDifference":
         """What a reply says."""
         return cls(
             reply.commit,
@@ -418,7 +418,6 @@ class QuerySender(Generic[QueryT, ReplyT]):
 
     async def _ask_once(self, subject: str, query: QueryT, patience: float) -> list[ReplyT]:
         headers, payload = self.query.encode(query, self.content_type)
-        headers[REPLY_VERSION] = str(self.reply.current.VERSION)
         headers[ACCEPTS_PIECES], headers[PATIENCE_HEADER] = "1", str(patience)
         nc = self.js.nc
         inbox = nc.new_inbox()
@@ -488,12 +487,12 @@ class ValueSet(Mapping[str, ValueSnapshot]):
         values: list[ValueSnapshot],
         missing: list[str],
         *,
-        may_be_stale: bool | None,
+        may_be_stale: bool,
     ) -> None:
         self.commit = commit
         self.may_be_stale = may_be_stale
         """Whether an update of the change set's computed values was due or running by then: what
-        they are may be of earlier inputs. None: a Rebaser of an older release does not say."""
+        they are may be of earlier inputs."""
         self.missing = missing
         """Names and ids that were asked for and are not there."""
         self._by_id = {str(value.id): value for value in values}
@@ -571,7 +570,7 @@ class ChangeSetReader:
         )
         values = [value for reply in replies for value in reply.values]
         last = replies[-1]
-        return ValueSet(last.commit, values, last.missing, may_be_stale=last.due)
+        return ValueSet(last.commit, values, last.missing, may_be_stale=bool(last.due))
 
     async def functions(self, *names: str) -> list[FunctionSnapshot]:
         """The functions of these names or ids that there are, or all, as of the last commit.
@@ -580,13 +579,13 @@ class ChangeSetReader:
 
         Raises:
             Unreachable, TooLarge: as `values`.
-            ReadRefused: the Rebaser is of an older release, or they are too much for an answer.
+            ReadRefused: they are too much for an answer.
         """
         replies = await self._ask_values(which=[*names], functions=True)
         return [function for reply in replies for function in reply.functions or ()]
 
-    async def _ask_values(self, **fields: Any) -> list[ValuesReplyV3]:
-        query = ValuesQueryV2(
+    async def _ask_values(self, **fields: Any) -> list[ValuesReplyV1]:
+        query = ValuesQueryV1(
             id=RequestId(),
             workspace_id=self._change_set.workspace_id,
             change_set_id=self._change_set.change_set_id,
@@ -613,7 +612,7 @@ class ChangeSetReader:
 
         Raises:
             NoSuchValue: there is none, nor was there one among the commits that are kept.
-            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            Unreachable: no Rebaser answered in time.
             ReadRefused: one did, and said why not: the past is not kept so long.
         """
         query = ProvenanceQueryV1(
@@ -641,7 +640,7 @@ class ChangeSetReader:
         With `computed`, the results that differ as well, as far as they are computed.
 
         Raises:
-            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            Unreachable: no Rebaser answered in time.
             ReadRefused: one did, and said why not: the change set is no branch, no Rebaser has
                 taken it up yet, or the difference is too large for an answer.
         """
@@ -663,7 +662,7 @@ class ChangeSetReader:
         What a later commit changed again stays, and is in `skipped`; with `force` it is undone.
 
         Raises:
-            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            Unreachable: no Rebaser answered in time.
             ReadRefused: one did, and said why not: there is no such commit, it changed no
                 definition, or the past is not kept so long.
         """

@@ -48,7 +48,7 @@ from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.records import (
     ChangeSetKind,
     ChangeSetRecordV1,
-    ChangeSetRequestV2,
+    ChangeSetRequestV1,
     ChangeSetStatus,
     CommentRecordV1,
     WorkspaceRecordV1,
@@ -226,7 +226,7 @@ class WorkspaceCatalog:
         return await self.registry.comments(ChangeSet.of(workspace_id, change_set_id))
 
 
-SendCommand = Callable[[ChangeSetRequestV2], Awaitable[EnqueueUpdatesResponseV2]]
+SendCommand = Callable[[ChangeSetRequestV1], Awaitable[EnqueueUpdatesResponseV2]]
 """Sends the request; its final answer."""
 
 Action = Literal["refresh", "apply", "abandon", "delete"]
@@ -365,7 +365,7 @@ class Workspaces(WorkspaceCatalog):
         *,
         reviewed: str | None = None,
     ) -> RequestId:
-        request = ChangeSetRequestV2(
+        request = ChangeSetRequestV1(
             id=RequestId(),
             **ChangeSet.of(workspace_id, change_set_id)._asdict(),
             action=action,
@@ -614,7 +614,7 @@ class Operations:
         Raises:
             RequestRefused: the change set is closed.
         """
-        request = ChangeSetRequestV2(
+        request = ChangeSetRequestV1(
             id=RequestId(),
             **ChangeSet.of(workspace_id, change_set_id)._asdict(),
             action="checkpoint",
@@ -635,7 +635,7 @@ class Operations:
             RequestRefused: one of them does not exist or has no function, or the change set is
                 closed.
         """
-        request = ChangeSetRequestV2(
+        request = ChangeSetRequestV1(
             id=RequestId(),
             **ChangeSet.of(workspace_id, change_set_id)._asdict(),
             action="recompute",

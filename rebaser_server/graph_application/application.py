@@ -6,7 +6,7 @@ from rebaser_core.commits import RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.messages import EnqueueUpdatesRequestV1
-from rebaser_core.records import ChangeSetRequestV2
+from rebaser_core.records import ChangeSetRequestV1
 from rebaser_core.subjects import Subjects
 from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.commands import admit_difference, execute
@@ -42,7 +42,7 @@ class GraphApplication(GraphStateMachine):
         await self._compactions.run()
 
     async def execute(
-        self, ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
+        self, ownership: Ownership, message: ChangeSetRequestV1, handled: SettledRequest
     ) -> tuple[SettledRequest, Changes]:
         return await execute(ownership, message, handled)
 

@@ -37,7 +37,7 @@ from rebaser_core.records import (
     ApplyAttempt,
     ChangeSetRecordV1,
     ChangeSetRequest,
-    ChangeSetRequestV2,
+    ChangeSetRequestV1,
     ChangeSetStatus,
     now,
 )
@@ -326,7 +326,7 @@ class HeadFollower:
 
     async def _refresh(self) -> None:
         change_set = self._ownership.loader.change_set
-        request = ChangeSetRequestV2(
+        request = ChangeSetRequestV1(
             id=RequestId(),
             workspace_id=change_set.workspace_id,
             change_set_id=change_set.change_set_id,

@@ -21,7 +21,7 @@ from rebaser_core.commits import (
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
-from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
 from rebaser_core.versioning import APPLY_REQUEST, header
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, LoadedState, State
@@ -40,7 +40,7 @@ from rebaser_server.values.merge import MergeResult, changes_between, merge
 
 
 async def recompute(
-    ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
+    ownership: Ownership, message: ChangeSetRequestV1, handled: SettledRequest
 ) -> tuple[SettledRequest, Changes]:
     """Make the values that `message` names, or all failed ones, roots of the next update.
 
@@ -157,7 +157,7 @@ async def merge_head(
 
 
 async def execute(
-    ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
+    ownership: Ownership, message: ChangeSetRequestV1, handled: SettledRequest
 ) -> tuple[SettledRequest, Changes]:
     """Recompute, refresh or apply; see `Application.execute`."""
     if message.action == "recompute":
@@ -171,7 +171,7 @@ async def execute(
 
 async def _apply(
     ownership: Ownership,
-    message: ChangeSetRequestV2,
+    message: ChangeSetRequestV1,
     handled: SettledRequest,
     changes: Changes,
 ) -> tuple[SettledRequest, Changes]:

@@ -37,7 +37,7 @@ from rebaser_core.errors import MessageError, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.queries import ChangedDefinition, ComputedDifference, ProvenanceQueryV1
-from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
@@ -334,7 +334,7 @@ class ChangeSetPage:
             record = await Registry(self._js, self._subjects).change_set(branch)
             if record.standing is not ChangeSetStatus.OPEN:
                 return
-            request = ChangeSetRequestV2(
+            request = ChangeSetRequestV1(
                 id=RequestId(),
                 workspace_id=branch.workspace_id,
                 change_set_id=branch.change_set_id,

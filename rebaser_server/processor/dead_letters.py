@@ -14,7 +14,7 @@ from rebaser_client.requests import retry
 from rebaser_core.commits import ClosedState, RequestOutcome, SettledRequest
 from rebaser_core.jetstream import Delivery, JetStream
 from rebaser_core.messages import ID_USED
-from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import BatchLimits
 from rebaser_core.versioning import MESSAGE_ID
@@ -35,7 +35,7 @@ def batch_rejection(state: "State", batch: "Batch", limits: BatchLimits) -> str 
     return limits.violation(batch.updates, len(batch.updates))
 
 
-def command_rejection(state: "State", message: ChangeSetRequestV2) -> str | None:
+def command_rejection(state: "State", message: ChangeSetRequestV1) -> str | None:
     """Return why a command is rejected; None if it is not, or only the application rejects it."""
     closing = state.control.closing
     if closing is not None:

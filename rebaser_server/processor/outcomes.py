@@ -32,7 +32,7 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
     OutcomeQueryV1,
-    OutcomeReplyV2,
+    OutcomeReplyV1,
     RequestState,
     SuccessStatusV2,
     SuccessV2,
@@ -157,7 +157,7 @@ class OutcomeLookup:
         self._subjects = subjects
         self._machine = machine
 
-    async def find(self, query: OutcomeQueryV1, digest: str = "") -> OutcomeReplyV2:
+    async def find(self, query: OutcomeQueryV1, digest: str = "") -> OutcomeReplyV1:
         """Return the request's outcome. A request stored or settled meanwhile may be missed.
 
         `digest`: of the request that is meant; another one may have had its id.
@@ -171,9 +171,9 @@ class OutcomeLookup:
             result = refused_as_other(query.id, result.commit)
         if result is not None and not (is_other and waiting):  # until then it may be forgotten
             response = build_response(change_set, result)
-            return OutcomeReplyV2(id=query.id, state=RequestState.HANDLED, response=response)
+            return OutcomeReplyV1(id=query.id, state=RequestState.HANDLED, response=response)
         state = RequestState.WAITING if waiting else RequestState.UNKNOWN
-        return OutcomeReplyV2(id=query.id, state=state)
+        return OutcomeReplyV1(id=query.id, state=state)
 
     async def _is_waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
         reader = ordered_reader(

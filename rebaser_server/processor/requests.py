@@ -39,7 +39,7 @@ from rebaser_core.messages import (
     UpdatesAddress,
     total_count,
 )
-from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_TYPE, REPLY_INBOX, header
 from rebaser_server.commit_log.batch_store import OversizedBatch
 from rebaser_server.commit_log.state import SMALL_BATCH, State
@@ -70,7 +70,7 @@ _CLOSES: Final = {"abandon": ChangeSetStatus.ABANDONED, "delete": ChangeSetStatu
 
 
 async def execute(
-    run: RunContext, message: ChangeSetRequestV2, sequence: int
+    run: RunContext, message: ChangeSetRequestV1, sequence: int
 ) -> tuple[SettledRequest, Changes]:
     """Execute or reject the command; return the settled request and the new control fields."""
     ownership = run.ownership
@@ -104,7 +104,7 @@ class Unprocessable(RebaserError):
     """The request can never take effect."""
 
 
-ClientRequest = EnqueueUpdatesRequestV1 | ChangeSetRequestV2
+ClientRequest = EnqueueUpdatesRequestV1 | ChangeSetRequestV1
 
 
 def read_request(change_set: ChangeSet, request: Delivery) -> ClientRequest:
@@ -130,7 +130,7 @@ def is_batchable(message: ClientRequest) -> bool:
 
     Such requests may be committed together.
     """
-    if isinstance(message, ChangeSetRequestV2):
+    if isinstance(message, ChangeSetRequestV1):
         return False
     address = message.updates_address
     return (
@@ -158,7 +158,7 @@ async def apply_request(
     if message.id in ownership.state.recent:
         stage_duplicate(ownership, request, message.id)
         return None
-    if isinstance(message, ChangeSetRequestV2):
+    if isinstance(message, ChangeSetRequestV1):
         handled, changes = await execute(run, message, request.stream_sequence)
         stage_request(ownership, request, handled, action=message.action, **changes)
         return None

@@ -24,7 +24,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.jetstream.fast_client import MessageLimits
-from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
+from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV1
 from rebaser_core.queries import (
     DifferenceQuery,
     DifferenceReply,
@@ -404,9 +404,9 @@ class QueryService:
 
     async def _outcome(
         self, query: OutcomeQueryV1, headers: Mapping[str, str]
-    ) -> AsyncGenerator[OutcomeReplyV2, None]:
+    ) -> AsyncGenerator[OutcomeReplyV1, None]:
         yield await self._outcomes.find(query, header(headers, REQUEST_DIGEST) or "")
 
 
-def _no_outcome(query_id: RequestId, why: str) -> OutcomeReplyV2:
-    return OutcomeReplyV2(id=query_id, error=why)
+def _no_outcome(query_id: RequestId, why: str) -> OutcomeReplyV1:
+    return OutcomeReplyV1(id=query_id, error=why)

@@ -6,7 +6,7 @@ from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedPushConsumer
 from rebaser_core.messages import OutcomeQueryV1
-from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.graph_application.branches import BranchCloser, BranchRunner
@@ -85,7 +85,7 @@ class Mortal:
 
 async def ask(deployment: Deployment, change_set: ChangeSet, action: str) -> RequestId:
     """Store the request and do not wait."""
-    message = ChangeSetRequestV2(
+    message = ChangeSetRequestV1(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,

@@ -8,7 +8,7 @@ from rebaser_client.errors import RequestIdUsed, RequestRefused
 from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectStore
-from rebaser_core.messages import ObjectRef, StoreRef, UpdatesBatch, UpdatesBatchV3
+from rebaser_core.messages import ObjectRef, StoreRef, UpdatesBatch, UpdatesBatchV1
 from rebaser_server.errors import NeedsNewerVersion
 from rebaser_server.processor.dead_letters import REASON
 from tests.helpers.batches import ExampleGraph, new_id, set_to
@@ -120,7 +120,7 @@ async def test_a_table_that_is_none_is_buried_and_the_next_request_applied(
     deployment: Deployment,
 ) -> None:
     [change_set], values, lost = new_change_sets(1), ExampleGraph(), RequestId()
-    _, payload = UpdatesBatch.encode(UpdatesBatchV3(id=lost, updates=[], table="AAAA"))
+    _, payload = UpdatesBatch.encode(UpdatesBatchV1(id=lost, updates=[], table="AAAA"))
     bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
     name = blake3(payload).hexdigest()
     await bucket.put(name, payload)

@@ -33,21 +33,21 @@ from rebaser_core.messages import (
     InlineBatch,
     ObjectRef,
     OutcomeQueryV1,
-    OutcomeReplyV2,
+    OutcomeReplyV1,
     RequestState,
     StoreRef,
     SuccessStatusV1,
     SuccessStatusV2,
     SuccessV1,
     SuccessV2,
-    UpdatesBatchV3,
+    UpdatesBatchV1,
 )
 from rebaser_core.queries import (
     ChangedDefinition,
     ComputedDifference,
     DefinitionChange,
     DifferenceQueryV1,
-    DifferenceReplyV2,
+    DifferenceReplyV1,
     DueUpdate,
     FailedInput,
     FunctionSnapshot,
@@ -57,14 +57,14 @@ from rebaser_core.queries import (
     RevertQueryV1,
     RevertReplyV1,
     ValueSnapshot,
-    ValuesQueryV2,
-    ValuesReplyV3,
+    ValuesQueryV1,
+    ValuesReplyV1,
 )
 from rebaser_core.records import (
     ApplyAttempt,
     ChangeSetKind,
     ChangeSetRecordV1,
-    ChangeSetRequestV2,
+    ChangeSetRequestV1,
     ChangeSetStatus,
     CommentRecordV1,
     PauseRecordV1,
@@ -211,7 +211,7 @@ messages = {
         from_change_set_id=_maybe(change_set_ids),
     ),
     "EnqueueUpdatesResponse": _responses,
-    "UpdatesBatch": _made(UpdatesBatchV3, id=request_ids, updates=_lists, computed=_computed),
+    "UpdatesBatch": _made(UpdatesBatchV1, id=request_ids, updates=_lists, computed=_computed),
     "Corrections": _made(CorrectionsV1, id=request_ids, corrections=_corrections.map(list)),
     "Commit": _made(
         CommitV1, id=request_ids, previous=_counts, head=_heads, handled=_maybe(_handled)
@@ -224,7 +224,7 @@ messages = {
         details=st.dictionaries(_text, json_values, max_size=3),
     ),
     "ChangeSetRequest": _made(
-        ChangeSetRequestV2,
+        ChangeSetRequestV1,
         **_where,
         action=st.sampled_from(
             ["refresh", "apply", "abandon", "delete", "checkpoint", "recompute"]
@@ -276,7 +276,7 @@ messages = {
     ),
     "DifferenceQuery": _made(DifferenceQueryV1, **_where, computed=st.booleans()),
     "DifferenceReply": _made(
-        DifferenceReplyV2,
+        DifferenceReplyV1,
         id=request_ids,
         commit=_counts,
         digest=_text,
@@ -369,7 +369,7 @@ messages = {
         is_missing=st.booleans(),
     ),
     "ValuesQuery": _made(
-        ValuesQueryV2,
+        ValuesQueryV1,
         **_where,
         which=st.lists(_text, max_size=3),
         inputs=st.integers(0, 1_000_000),
@@ -378,7 +378,7 @@ messages = {
         functions=st.booleans(),
     ),
     "ValuesReply": _made(
-        ValuesReplyV3,
+        ValuesReplyV1,
         id=request_ids,
         commit=_counts,
         values=st.lists(
@@ -414,7 +414,7 @@ messages = {
     ),
     "OutcomeQuery": _made(OutcomeQueryV1, **_where),
     "OutcomeReply": _made(
-        OutcomeReplyV2,
+        OutcomeReplyV1,
         id=request_ids,
         state=st.sampled_from(RequestState),
         response=_maybe(_responses),
