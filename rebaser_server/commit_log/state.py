@@ -126,7 +126,7 @@ at which it stored a later one: no repetition is stored later, whenever it is ha
 _ID_BYTES: Final = 16
 _NUMBER_BYTES: Final = 8
 _UNKNOWN: Final = bytes(DIGEST_BYTES)
-"""Digest of a request that an older release settled, in place of the real one."""
+"""In place of a digest that is not known."""
 _OUTCOMES: Final = tuple(RequestOutcome)
 _ROW_BYTES: Final = _ID_BYTES + 1 + 2 * _NUMBER_BYTES
 
@@ -161,16 +161,13 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
         return len(self._commits) - self._first
 
     def __iter__(self) -> Iterator[RequestId]:
-        return self._last(len(self))
+        rows = range(self._first, len(self._commits))
+        return (RequestId.from_bytes(self._id(row)) for row in rows)
 
     @property
     def last_stored(self) -> int:
         """When NATS stored the last one, in milliseconds since 1970; 0 if that is not known."""
         return self._stored[-1] if self._stored else 0
-
-    def _last(self, count: int) -> Iterator[RequestId]:
-        end = len(self._commits)
-        return (RequestId.from_bytes(self._id(row)) for row in range(end - count, end))
 
     def __contains__(self, request_id: object) -> bool:
         return isinstance(request_id, RequestId) and request_id.bytes in self._rows
@@ -239,32 +236,24 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
     def metadata(self) -> dict[str, Any]:
         """Return plain data for a checkpoint: about 20 bytes for each id.
 
-        `recent` is what releases read that count ids and know no times; `digests` are apart from
-        `remembered`, whose columns releases read that know no digests.
+        `digests`, which do not compress, are apart from the columns in `remembered`.
         """
-        last = [(i, self[i]) for i in self._last(min(len(self), MIN_REMEMBERED))]
         first = self._first
         ids = bytes(self._ids[first * _ID_BYTES :])
         columns = [ids[place::_ID_BYTES] for place in range(_ID_BYTES)]  # which compress better
         columns += [bytes(self._outcomes[first:])]
         columns += map(_differences, (self._commits[first:], self._stored[first:]))
         return {
-            "recent": [[str(i), known.commit, known.outcome] for i, known in last],
             "remembered": base64.b64encode(zlib.compress(b"".join(columns), 1)).decode(),
             "digests": base64.b64encode(self._digests[first * DIGEST_BYTES :]).decode(),
         }
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
-        """Read `metadata`. Ids without times, of an older release, are remembered by number."""
+        """Read `metadata`."""
         requests = cls()
-        if "remembered" in metadata:
-            requests._read(zlib.decompress(base64.b64decode(metadata["remembered"])))
-            if "digests" in metadata:
-                requests._digests[:] = base64.b64decode(metadata["digests"])
-        else:
-            for text, commit, outcome in metadata["recent"]:
-                requests._append(RequestId.from_str(text), commit, RequestOutcome(outcome), 0)
+        requests._read(zlib.decompress(base64.b64decode(metadata["remembered"])))
+        requests._digests[:] = base64.b64decode(metadata["digests"])
         return requests
 
     def _read(self, columns: bytes) -> None:

@@ -12,9 +12,8 @@ from typing import Final, Never
 
 import structlog
 from nats.aio.client import Client
-from ulid import ULID
 
-from rebaser_core.ids import WorkspaceId
+from rebaser_core.ids import Ulid, WorkspaceId
 from rebaser_core.jetstream import (
     ConnectOptions,
     ConsumerGone,
@@ -216,7 +215,7 @@ async def serve(
         GraceExceeded: the runs took longer than the grace period and were cancelled.
     """
     # Started again under the same name, a process is not who owned its change sets before (F4).
-    name, subjects = f"{settings.instance_id}/{ULID()}", Subjects(settings.nats.prefix)
+    name, subjects = f"{settings.instance_id}/{Ulid()}", Subjects(settings.nats.prefix)
     async with AsyncExitStack() as stack, AsyncExitStack() as starting:
         try:
             async with shutdown.interrupts():

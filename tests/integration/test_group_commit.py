@@ -152,7 +152,7 @@ async def test_a_commit_that_does_not_fit_leaves_those_before_it(js: JetStream) 
 async def test_a_stream_that_takes_no_batches_gets_one_commit_after_the_other(
     js: JetStream, sent: Sent
 ) -> None:
-    """As one that an earlier release made: `doctor` says so, and nothing else differs."""
+    """`doctor` says so, and nothing else differs."""
     name = SUBJECTS.commits_stream
     config = await js.stream_config(name)
     await js.update_stream(config | StreamConfig(allow_atomic=False))
