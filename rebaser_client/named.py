@@ -34,7 +34,7 @@ from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
 from rebaser_core.records import CommentRecordV1
 
 NAMES_AT_ONCE: Final = 500
-"""Names in one question: each may have 512 characters, and a message has room for 1 MB."""
+"""Names in one query: each may have 512 characters, and a message has room for 1 MB."""
 
 
 class EditedDraft(Draft):

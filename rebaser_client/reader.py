@@ -8,7 +8,7 @@ What applying a branch would change in head, for people and programs that decide
 
 Why a value is what it is: the edits that made it, and what keeps it back.
 
-Send a question over plain NATS until a Rebaser answers it, and put the answer together.
+Send a query over plain NATS until a Rebaser answers it, and put the answer together.
 
 The batch that undoes a commit, as a plan: nothing is enqueued yet.
 """
@@ -99,7 +99,7 @@ class LogEntry:
     """Why it is dead or refused."""
     merged: int | None
     """Where a branch takes head's changes over: the last commit of head's log that it has then."""
-    standing: str | None
+    status: str | None
     """Where it closes the change set: applying, applied, abandoned or deleted."""
 
     def as_dict(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class LogEntry:
             "corrections": [correction.to_wire() for correction in self.corrections],
             "message": self.message,
             "merged": self.merged,
-            "standing": self.standing,
+            "status": self.status,
         }
 
 
@@ -137,31 +137,31 @@ async def read_log(
     async with reader:
         while (delivery := await reader.next(idle_timeout=0)) is not None:
             commit = Commit.decode(delivery.headers, delivery.payload)
-            if commit.handled is not None and delivery.stream_sequence > after:
-                entries.append(_log_entry(delivery, commit, commit.handled, before))
+            if commit.settled is not None and delivery.stream_sequence > after:
+                entries.append(_log_entry(delivery, commit, commit.settled, before))
             before = commit.control
     return list(entries)
 
 
 def _log_entry(
-    delivery: Delivery, commit: CommitV1, handled: SettledRequest, before: ControlState | None
+    delivery: Delivery, commit: CommitV1, settled: SettledRequest, before: ControlState | None
 ) -> LogEntry:
     """`before`: the control record that it replaces; None where that is not kept."""
     known = before or commit.control
     return LogEntry(
         commit=delivery.stream_sequence,
         time=delivery.timestamp,
-        request=handled.id,
-        outcome=handled.outcome,
-        author=handled.author,
+        request=settled.id,
+        outcome=settled.outcome,
+        author=settled.author,
         by=commit.control.owner.partition("/")[0],
-        computed=handled.covers is not None,
-        recomputes=commit.control.dirty_sequence == handled.sequence,
-        updates=_counts(handled.updates),
-        corrections=handled.corrections,
-        message=handled.message,
+        computed=settled.covers is not None,
+        recomputes=commit.control.dirty_sequence == settled.sequence,
+        updates=_counts(settled.updates),
+        corrections=settled.corrections,
+        message=settled.message,
         merged=_new(_cursor(commit.control), _cursor(known)),
-        standing=_new(_standing(commit.control), _standing(known)),
+        status=_new(_status(commit.control), _status(known)),
     )
 
 
@@ -173,8 +173,8 @@ def _cursor(control: ControlState) -> int | None:
     return None if control.branch is None else control.branch.cursor
 
 
-def _standing(control: ControlState) -> str | None:
-    return None if control.closing is None else control.closing.standing
+def _status(control: ControlState) -> str | None:
+    return None if control.closing is None else control.closing.status
 
 
 def _counts(batch: UpdatesAddress | None) -> dict[str, int] | None:
@@ -369,7 +369,7 @@ ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
 class RebaserBusy(RebaserError):
-    """A Rebaser could not answer now: too many questions wait there, or NATS has no leader."""
+    """A Rebaser could not answer now: too many queries wait there, or NATS has no leader."""
 
     def __init__(self, message: str, seconds: float) -> None:
         """`seconds`: after which to ask again."""
@@ -379,7 +379,7 @@ class RebaserBusy(RebaserError):
 
 @dataclass(frozen=True, slots=True)
 class QuerySender(Generic[QueryT, ReplyT]):
-    """Sends questions of one kind; each call may be cancelled and repeated."""
+    """Sends queries of one kind; each call may be cancelled and repeated."""
 
     js: JetStream
     query: MessageType[QueryT]
@@ -395,7 +395,7 @@ class QuerySender(Generic[QueryT, ReplyT]):
 
         Raises:
             Unreachable: no Rebaser answered in time, or all were too busy.
-            TooLarge: the question does not fit into a message.
+            TooLarge: the query does not fit into a message.
             ReadRefused: a Rebaser answered, and said why it does not tell.
         """
         loop = asyncio.get_running_loop()
@@ -429,7 +429,7 @@ class QuerySender(Generic[QueryT, ReplyT]):
         except TimeoutError:  # nats-py's are errors of its own as well
             raise
         except Oversized as error:
-            raise TooLarge(f"the question is too large: {error}") from error
+            raise TooLarge(f"the query is too large: {error}") from error
         except (nats.errors.Error, OSError) as error:
             self.js.connection.guard()
             raise Unreachable(f"no Rebaser answered: {error}") from error
@@ -561,7 +561,7 @@ class ChangeSetReader:
 
         Raises:
             Unreachable: no Rebaser answered in time, or all were too busy.
-            TooLarge: so many names do not fit into a question.
+            TooLarge: so many names do not fit into a query.
             ReadRefused: one did, and said why not: the past is not kept so long, or it
                 is too much for an answer: fewer at a time, or from the store.
         """

@@ -334,7 +334,7 @@ def encode_inline_request(
 class RequestState(StrEnum):
     """Where a request is."""
 
-    HANDLED = "handled"  # it is final: applied or dead
+    SETTLED = "settled"  # it is final: applied or dead
     WAITING = "waiting"  # stored, not handled yet
     UNKNOWN = "unknown"  # never stored, or handled so long ago that it is forgotten
 

@@ -1,4 +1,4 @@
-"""The questions that any Rebaser answers: values, differences, edits behind a value, reverts.
+"""The queries that any Rebaser answers: values, differences, edits behind a value, reverts.
 
 Asking what a branch would change in head if it were applied now: any Rebaser answers.
 

@@ -95,7 +95,7 @@ class ChangeSetRecordV1(Versioned):
     change_set_id: ChangeSetId
     name: RecordName
     kind: Annotated[ChangeSetKind, ParseFromJson]
-    standing: Annotated[ChangeSetStatus, ParseFromJson] = ChangeSetStatus.OPEN
+    status: Annotated[ChangeSetStatus, ParseFromJson] = ChangeSetStatus.OPEN
     head: ChangeSetId
     """The workspace's head; of the head itself its own id."""
     base: ForkPoint | None = None

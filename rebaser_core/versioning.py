@@ -141,7 +141,7 @@ APPLY_REQUEST: Final = "X-Apply-Request"
 """Of a branch's difference on its way to head: the request to apply the branch."""
 
 REQUEST_DIGEST: Final = "X-Request-Digest"
-"""Digest of a request. A commit has that of the request that it settles. A question for an outcome
+"""Digest of a request. A commit has that of the request that it settles. A query for an outcome
 has that of the request that it means, since another one may have had the id."""
 
 _is_version: Final = re.compile("v[1-9][0-9]{0,8}").fullmatch

@@ -292,29 +292,27 @@ class State:
 
     def advance(self, commit: CommitV1, sequence: int) -> None:
         """Take over the control record of `commit`, whose batch the content already includes."""
-        closed = (
-            commit.control.closing is not None and commit.control.closing.standing != "applying"
-        )
+        closed = commit.control.closing is not None and commit.control.closing.status != "applying"
         if commit.control.clean_sequence > self.control.clean_sequence and not closed:
             # A closed branch keeps what was left to do: a fork of it does it.
             self.content.complete(commit.control.clean_sequence)
         self.control = commit.control
         self.commit, self.commit_id = sequence, commit.id
-        if commit.handled is not None:
-            self._remember(commit, commit.handled, sequence)
+        if commit.settled is not None:
+            self._remember(commit, commit.settled, sequence)
 
-    def _remember(self, commit: CommitV1, handled: SettledRequest, sequence: int) -> None:
-        if handled.outcome is not RequestOutcome.DUPLICATE and handled.sequence != NO_REQUEST:
+    def _remember(self, commit: CommitV1, settled: SettledRequest, sequence: int) -> None:
+        if settled.outcome is not RequestOutcome.DUPLICATE and settled.sequence != NO_REQUEST:
             stored, digest = commit.id.milliseconds, commit.request_digest
-            self.recent.remember(handled.id, sequence, handled.outcome, stored, digest)
-        if handled.updates is not None and not isinstance(handled.updates, Inline):
-            self.external_batches.append((sequence, handled.updates))
+            self.recent.remember(settled.id, sequence, settled.outcome, stored, digest)
+        if settled.updates is not None and not isinstance(settled.updates, Inline):
+            self.external_batches.append((sequence, settled.updates))
 
     def metadata(self) -> dict[str, Any]:
         """Return all but the content, as plain data for a checkpoint."""
         return {
             "commitId": None if self.commit_id is None else str(self.commit_id),
-            "head": self.control.model_dump(mode="json", by_alias=True),
+            "control": self.control.model_dump(mode="json", by_alias=True),
             **self.recent.metadata(),
             "stored": _EXTERNAL_BATCHES.dump_python(
                 self.external_batches, mode="json", by_alias=True
@@ -327,7 +325,7 @@ class State:
         metadata, commit_id = checkpoint.metadata, checkpoint.metadata.get("commitId")
         return cls(
             checkpoint.content,
-            ControlState.model_validate(metadata["head"]),
+            ControlState.model_validate(metadata["control"]),
             checkpoint.commit,
             None if commit_id is None else RequestId.from_str(commit_id),
             RecentRequests.from_metadata(metadata),

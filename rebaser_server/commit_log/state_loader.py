@@ -354,7 +354,7 @@ class StateLoader:
             await self._replay(state, commit)
             state.advance(commit, sequence)
             loaded.entries += 1
-            loaded.settled_requests += commit.handled is not None
+            loaded.settled_requests += commit.settled is not None
 
     async def _read_entries(
         self, after: int, until: int, known: Sequence[NumberedEntry]
@@ -369,12 +369,12 @@ class StateLoader:
                 yield each
 
     async def _replay(self, state: State, commit: CommitV1) -> None:
-        handled = commit.handled
-        if handled is None or handled.updates is None:
+        settled = commit.settled
+        if settled is None or settled.updates is None:
             return
         try:
-            batch = await self.batches.fetch(handled.updates, handled.id)
-            await state.content.apply(handled.sequence, batch, handled.covers)
+            batch = await self.batches.fetch(settled.updates, settled.id)
+            await state.content.apply(settled.sequence, batch, settled.covers)
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error
         except MissingBatch as error:

@@ -42,9 +42,9 @@ class GraphApplication(GraphStateMachine):
         await self._compactions.run()
 
     async def execute(
-        self, ownership: Ownership, message: ChangeSetRequestV1, handled: SettledRequest
+        self, ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
     ) -> tuple[SettledRequest, Changes]:
-        return await execute(ownership, message, handled)
+        return await execute(ownership, message, settled)
 
     async def admit(
         self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1

@@ -248,7 +248,7 @@ ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
 
 
 class ChangeSetPage:
-    """Answers the page's questions about one change set each."""
+    """Answers the page's queries about one change set each."""
 
     def __init__(self, js: JetStream, subjects: Subjects, queries: QueryService) -> None:
         self._js = js
@@ -286,7 +286,7 @@ class ChangeSetPage:
             "workspace": workspace.name,
             "name": record.name,
             "kind": record.kind.value,
-            "standing": record.standing.value,
+            "status": record.status.value,
             "createdAt": record.created_at,
             "by": record.by,
             "head": str(record.head),
@@ -332,7 +332,7 @@ class ChangeSetPage:
             return
         with suppress(ClientError):
             record = await Registry(self._js, self._subjects).change_set(branch)
-            if record.standing is not ChangeSetStatus.OPEN:
+            if record.status is not ChangeSetStatus.OPEN:
                 return
             request = ChangeSetRequestV1(
                 id=RequestId(),
@@ -443,7 +443,7 @@ Reading = Callable[[web.Request], Awaitable[Any]]
 
 
 class OperatorPage:
-    """Answers the page's questions; reads NATS when a browser asks, and changes nothing."""
+    """Answers the page's queries; reads NATS when a browser asks, and changes nothing."""
 
     def __init__(self, js: JetStream, subjects: Subjects, batches: BatchStore) -> None:
         self._js = js
@@ -479,7 +479,7 @@ class OperatorPage:
             records = [record async for record in registry.change_sets(None)]
         rows = []
         for record in records:
-            if record.standing in CLOSED_STATUSES:
+            if record.status in CLOSED_STATUSES:
                 continue
             address = f"{names.get(record.workspace_id, record.workspace_id)}/{record.name}"
             if search in address.casefold() or search == str(record.change_set_id).casefold():
@@ -489,7 +489,7 @@ class OperatorPage:
                     "workspace": str(record.workspace_id),
                     "changeSet": str(record.change_set_id),
                     "kind": record.kind.value,
-                    "standing": record.standing.value,
+                    "status": record.status.value,
                     "pausedSince": paused_since(pauses, change_set),
                 }
                 rows.append(row)

@@ -160,7 +160,7 @@ class Application(StateMachine, Protocol):
     """What the updates of a change set mean."""
 
     async def execute(
-        self, ownership: Ownership, message: ChangeSetRequestV1, handled: SettledRequest
+        self, ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
     ) -> tuple[SettledRequest, Changes]:
         """Carry out an action on the change set as a whole that is not the core's own.
 
@@ -169,7 +169,7 @@ class Application(StateMachine, Protocol):
         in the control record. The content is changed as a replay will change it.
         """
         del ownership
-        return reject(handled, f"there is no action {message.action!r}"), {}
+        return reject(settled, f"there is no action {message.action!r}"), {}
 
     async def admit(
         self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1

@@ -39,7 +39,7 @@ def command_rejection(state: "State", message: ChangeSetRequestV1) -> str | None
     """Return why a command is rejected; None if it is not, or only the application rejects it."""
     closing = state.control.closing
     if closing is not None:
-        over = closing.standing in (ChangeSetStatus.APPLIED, ChangeSetStatus.ABANDONED)
+        over = closing.status in (ChangeSetStatus.APPLIED, ChangeSetStatus.ABANDONED)
         again = message.action == "delete" and over
         return None if again else _closed_reason(closing)
     if state.control.branch is None and message.action in ("apply", "abandon"):
@@ -47,9 +47,9 @@ def command_rejection(state: "State", message: ChangeSetRequestV1) -> str | None
     return None
 
 
-def reject(handled: SettledRequest, reason: str) -> SettledRequest:
+def reject(settled: SettledRequest, reason: str) -> SettledRequest:
     message = f"refused: {reason}"[:REASON_LENGTH]
-    return handled.model_copy(update={"outcome": RequestOutcome.REFUSED, "message": message})
+    return settled.model_copy(update={"outcome": RequestOutcome.REFUSED, "message": message})
 
 
 def is_other_request(settled: str, digest: str) -> bool:
@@ -70,7 +70,7 @@ def used_id(commit: int) -> str:
 
 def _closed_reason(closing: ClosedState) -> str:
     because = f", {closing.reason}" if closing.reason else ""
-    return f"change set is {closing.standing}{because}"
+    return f"change set is {closing.status}{because}"
 
 
 REASON: Final = "X-DEAD-REASON"

@@ -93,7 +93,7 @@ class Ownership:
 
     def stage(
         self,
-        handled: SettledRequest | None = None,
+        settled: SettledRequest | None = None,
         *,
         stored: float | None = None,
         digest: str = "",
@@ -111,10 +111,10 @@ class Ownership:
         """
         control = self.control.model_copy(update=changes)
         previous = self.state.commit + len(self._staged)  # if no other run writes meanwhile
-        if handled is not None:
-            self._staged_requests.add(handled.id)
+        if settled is not None:
+            self._staged_requests.add(settled.id)
         own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
-        entry = CommitV1(id=own_id, previous=previous, control=control, handled=handled)
+        entry = CommitV1(id=own_id, previous=previous, control=control, settled=settled)
         self._staged.append(entry.with_digest(digest))
         if action is not None:
             self._staged_actions[own_id] = action
@@ -167,9 +167,9 @@ class Ownership:
             self.state.advance(entry, sequence)
             self._last_entry = entry
             self.entries_since_checkpoint += 1
-            self.requests_since_checkpoint += entry.handled is not None
-            if entry.handled is not None:  # no other commit changes the content
-                self._unmeasured += 1 if _is_small(entry.handled) else _MEASURED_EVERY
+            self.requests_since_checkpoint += entry.settled is not None
+            if entry.settled is not None:  # no other commit changes the content
+                self._unmeasured += 1 if _is_small(entry.settled) else _MEASURED_EVERY
             action = actions.get(entry.id) if actions else None
             committed = CommittedEntry.of(entry, sequence, action)
             for observe in self.observers:
@@ -183,9 +183,9 @@ class Ownership:
         """
         self.spoiled = True
 
-    async def write(self, handled: SettledRequest | None = None, **changes: Any) -> int:
+    async def write(self, settled: SettledRequest | None = None, **changes: Any) -> int:
         """Append the staged commits and one more; return its sequence. Raises as `flush`."""
-        self.stage(handled, **changes)
+        self.stage(settled, **changes)
         await self.flush()
         return self.state.commit
 
@@ -251,9 +251,9 @@ class Ownership:
         await require_epoch(self.loader, self.state.control.epoch)
 
 
-def _is_small(handled: SettledRequest) -> bool:
+def _is_small(settled: SettledRequest) -> bool:
     """Whether its batch cannot add much to the state."""
-    return isinstance(handled.updates, Inline | None)
+    return isinstance(settled.updates, Inline | None)
 
 
 _RELEASE_TIMEOUT: Final = 2.0  # seconds
@@ -353,7 +353,7 @@ class HeldStates:
 
         Args:
             change_set: whose state.
-            end: the last commit, as the log's leader had it after the question came. So a state
+            end: the last commit, as the log's leader had it after the query came. So a state
                 of a run that was fenced off before that is not looked at.
             look: returns soon, since requests wait for it.
             is_quick: whether it is over within a millisecond or so, and needs no thread. If not,

@@ -75,24 +75,24 @@ async def execute(
     """Execute or reject the command; return the settled request and the new control fields."""
     ownership = run.ownership
     author = (message.by or "")[:AUTHOR_LENGTH] or None
-    handled = SettledRequest(
+    settled = SettledRequest(
         id=message.id, sequence=sequence, outcome=RequestOutcome.APPLIED, author=author
     )
     rejection = command_rejection(ownership.state, message)
     if rejection is not None:
-        return reject(handled, rejection), {}
+        return reject(settled, rejection), {}
     match message.action:
         case "checkpoint":
-            return handled, {}
+            return settled, {}
         case "abandon" | "delete":
-            return handled, close(ownership.state, message.id, _CLOSES[message.action])
+            return settled, close(ownership.state, message.id, _CLOSES[message.action])
         case _:
-            return await run.services.application.execute(ownership, message, handled)
+            return await run.services.application.execute(ownership, message, settled)
 
 
-def close(state: State, request: RequestId, standing: ChangeSetStatus) -> Changes:
+def close(state: State, request: RequestId, status: ChangeSetStatus) -> Changes:
     """Return the control fields that close the change set and drop its due DVU."""
-    return {"closing": ClosedState(standing=standing, request=request), **without_dvu(state)}
+    return {"closing": ClosedState(status=status, request=request), **without_dvu(state)}
 
 
 def without_dvu(state: State) -> dict[str, Any]:
@@ -159,17 +159,17 @@ async def apply_request(
         stage_duplicate(ownership, request, message.id)
         return None
     if isinstance(message, ChangeSetRequestV1):
-        handled, changes = await execute(run, message, request.stream_sequence)
-        stage_request(ownership, request, handled, action=message.action, **changes)
+        settled, changes = await execute(run, message, request.stream_sequence)
+        stage_request(ownership, request, settled, action=message.action, **changes)
         return None
     if message.from_change_set_id is not None:
         admission = await run.services.application.admit(ownership, request, message)
         if admission is not RequestOutcome.APPLIED:  # an earlier commit may refer to the batch
             _stage_unapplied(ownership, request, message.id, admission)
             return None
-    handled, changes = await _apply_batch(run, message, request)
-    stage_request(ownership, request, handled, **changes)
-    return None if handled.updates is message.updates_address else message.updates_address
+    settled, changes = await _apply_batch(run, message, request)
+    stage_request(ownership, request, settled, **changes)
+    return None if settled.updates is message.updates_address else message.updates_address
 
 
 def _stage_unapplied(
@@ -179,10 +179,10 @@ def _stage_unapplied(
     if isinstance(admission, RequestOutcome):
         stage_duplicate(ownership, request, request_id)
         return
-    handled = SettledRequest(
+    settled = SettledRequest(
         id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.REFUSED
     )
-    stage_request(ownership, request, reject(handled, admission))
+    stage_request(ownership, request, reject(settled, admission))
 
 
 def stage_duplicate(ownership: Ownership, request: Delivery, request_id: RequestId) -> None:
@@ -195,19 +195,19 @@ def stage_duplicate(ownership: Ownership, request: Delivery, request_id: Request
     is_other = recent is not None and is_other_request(
         recent.digest, request_digest(request.payload)
     )
-    handled = SettledRequest(
+    settled = SettledRequest(
         id=request_id,
         sequence=request.stream_sequence,
         outcome=RequestOutcome.DUPLICATE,
         message=used_id(recent.commit) if recent is not None and is_other else None,
     )
-    stage_request(ownership, request, handled)
+    stage_request(ownership, request, settled)
 
 
 def stage_request(
     ownership: Ownership,
     request: Delivery,
-    handled: SettledRequest,
+    settled: SettledRequest,
     *,
     action: str | None = None,
     **changes: Any,
@@ -216,15 +216,15 @@ def stage_request(
     author = header(request.headers, AUTHOR)
     if author:
         author = author[:AUTHOR_LENGTH].encode(errors="replace").decode()
-        handled = handled.model_copy(update={"author": author})
-    if handled.outcome is not RequestOutcome.APPLIED:
+        settled = settled.model_copy(update={"author": author})
+    if settled.outcome is not RequestOutcome.APPLIED:
         action = None
     ownership.stage(
-        handled,
+        settled,
         stored=request.stored,
         digest=request_digest(request.payload),
         action=action,
-        last_sequence=handled.sequence,
+        last_sequence=settled.sequence,
         attempts=None,
         **changes,
     )
@@ -239,8 +239,8 @@ async def _apply_batch(
     try:
         batch = await batches.fetch(message.updates_address, message.id, from_client=True)
     except OversizedBatch as error:
-        handled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
-        return reject(handled, f"the batch is too large: {error}"), {}
+        settled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
+        return reject(settled, f"the batch is too large: {error}"), {}
     if batch.computed is not None:  # D5: of an older Rebaser, whose update is due, or forged
         return SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.STALE), {}
     if batch.head_side is not None:
@@ -249,8 +249,8 @@ async def _apply_batch(
         raise Unprocessable("only an update's own result lies in files")
     rejection = batch_rejection(state, batch, run.services.settings.batch_limits)
     if rejection is not None:
-        handled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
-        return reject(handled, rejection), {}
+        settled = SettledRequest(id=message.id, sequence=sequence, outcome=RequestOutcome.REFUSED)
+        return reject(settled, rejection), {}
     applied = await state.content.apply(sequence, batch)
     address = message.updates_address
     inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
@@ -261,14 +261,14 @@ async def _apply_batch(
         address = await batches.adopt(address, batch)
     if applied.dirty:
         changes = {"dirty_sequence": sequence}
-    handled = SettledRequest(
+    settled = SettledRequest(
         id=message.id,
         sequence=sequence,
         outcome=RequestOutcome.APPLIED,
         updates=address,
         corrections=await batches.put_corrections(message.id, applied.corrections),
     )
-    return handled, changes
+    return settled, changes
 
 
 log: Final = structlog.get_logger()
@@ -361,16 +361,16 @@ class RequestAttempts:
             )
         except (JetStreamError, OSError) as error:
             raise RetryLater(f"dead letter not stored: {error}") from error
-        handled = SettledRequest(
+        settled = SettledRequest(
             id=request_id_of(request),
             sequence=request.stream_sequence,
             outcome=RequestOutcome.DEAD,
             message=reason[:REASON_LENGTH].encode(errors="replace").decode(),
         )
-        stage_request(self._ownership, request, handled)
+        stage_request(self._ownership, request, settled)
         await self._ownership.flush()
         log.error(
-            "request dead-lettered", request=str(handled.id), reason=reason, attempts=attempts
+            "request dead-lettered", request=str(settled.id), reason=reason, attempts=attempts
         )
 
 
@@ -388,15 +388,15 @@ async def publish_result(run: RunContext, request: Delivery, result: CommittedRe
     """Count the result of a committed request, publish its activity and send its reply."""
     spans, sequence = run.ownership.spans, request.stream_sequence
     with spans.use(sequence):
-        outcome = result.handled.outcome
+        outcome = result.settled.outcome
         said = outcome.value
-        corrected = total_count(result.handled.corrections)
+        corrected = total_count(result.settled.corrections)
         change_set, notifier = run.change_set, run.services.notifier
         notifier.stats.request(change_set, outcome, request.stored, corrected)
         await notifier.activity(
             change_set,
             _ACTIVITIES.get(outcome, ActivityKind.REQUEST_APPLIED),
-            result.handled.id,
+            result.settled.id,
             commit=result.commit,
             outcome=said,
             corrections=corrected,

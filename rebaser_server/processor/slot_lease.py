@@ -27,9 +27,9 @@ class CommittedEntry(NamedTuple):
     @classmethod
     def of(cls, entry: CommitV1, sequence: int, action: str | None) -> Self:
         """Return it of a commit that the log holds as `sequence`."""
-        handled = entry.handled
-        is_of_request = handled is not None and handled.sequence != NO_REQUEST
-        return cls(sequence, entry, action, handled if is_of_request else None)
+        settled = entry.settled
+        is_of_request = settled is not None and settled.sequence != NO_REQUEST
+        return cls(sequence, entry, action, settled if is_of_request else None)
 
 
 CommitObserver = Callable[[CommittedEntry], None]

@@ -320,15 +320,15 @@ def invert(
 
 
 async def _updates_of(loader: StateLoader, entry: CommitV1, commit: int) -> Sequence[AnyUpdate]:
-    handled = entry.handled
-    if handled is None or handled.outcome is not RequestOutcome.APPLIED or handled.updates is None:
+    settled = entry.settled
+    if settled is None or settled.outcome is not RequestOutcome.APPLIED or settled.updates is None:
         raise NotRevertible(f"{loader.change_set}: commit {commit} applied no batch")
-    if handled.covers is not None:
+    if settled.covers is not None:
         raise NotRevertible(
             f"{loader.change_set}: commit {commit} holds what was computed; "
             "revert what it was computed from"
         )
-    return (await loader.batches.fetch(handled.updates, handled.id)).updates
+    return (await loader.batches.fetch(settled.updates, settled.id)).updates
 
 
 def touched_ids(graph: Graph, updates: Sequence[AnyUpdate]) -> tuple[set[str], set[str]]:
@@ -402,7 +402,7 @@ def _revert_function(
 
 
 class ComparisonService:
-    """Loads whole change sets to compare them: for one question at a time."""
+    """Loads whole change sets to compare them: for one query at a time."""
 
     def __init__(self, open_loader: OpenLoader, max_bytes: int) -> None:
         """`max_bytes`: octets of an answer, more or less."""

@@ -1,8 +1,8 @@
 """Answer which values or functions a change set has, as of one commit, from log and store.
 
-Which values a question means: those it names, and so many levels around them.
+Which values a query means: those it names, and so many levels around them.
 
-Rows of the answer to a question about values, copied from where the values are.
+Rows of the answer to a query about values, copied from where the values are.
 
 Look a few values of a large change set up in its table, where that says what they are now.
 
@@ -49,11 +49,11 @@ MAX_VALUES: Final = 100_000
 
 
 class TooManyValues(RebaserError):
-    """The question means more values than an answer takes."""
+    """The query means more values than an answer takes."""
 
 
 class NamedValues(NamedTuple):
-    """Ids of values that a question names, and names that there are not."""
+    """Ids of values that a query names, and names that there are not."""
 
     ids: list[str]
     missing: list[str]
@@ -152,7 +152,7 @@ RowT = TypeVar("RowT", ValueRow, FunctionRow)
 
 
 class ValuesFound(NamedTuple):
-    """All that answers a question, as of one commit."""
+    """All that answers a query, as of one commit."""
 
     commit: int
     due: bool | None
@@ -243,7 +243,7 @@ class TableLookup:
         self._min_rows = min_rows
         self._tables = OpenTables()
         self._turn = asyncio.Lock()
-        """One question at a time: each takes memory, and open tables are not shared by threads."""
+        """One query at a time: each takes memory, and open tables are not shared by threads."""
 
     async def find(
         self, change_set: ChangeSet, which: Sequence[str], max_bytes: int
@@ -292,7 +292,7 @@ async def _is_latest(
     if stored.commit == sequence:
         return True
     async for _, commit in loader.log.entries(stored.commit, sequence):
-        if commit.handled is not None and commit.handled.updates is not None:
+        if commit.settled is not None and commit.settled.updates is not None:
             return False
     return True
 
@@ -324,8 +324,8 @@ class ValueService:
     """Answers from the state that this process holds for a run, if it holds one.
 
     A few values of a large change set it reads from the table, if that says all. Otherwise it
-    keeps what was asked for lately, and brings it up to date for each question. The first
-    question about a change set costs its loading then, each later one what was committed since;
+    keeps what was asked for lately, and brings it up to date for each query. The first
+    query about a change set costs its loading then, each later one what was committed since;
     nothing is owned or changed.
     """
 

@@ -1,6 +1,6 @@
 """The daemon: compose its parts, and take tasks, a bounded number at once, until a shutdown.
 
-What all runs of a process share, and what answers its questions, made from the settings.
+What all runs of a process share, and what answers its queries, made from the settings.
 
 Take tasks from the shared consumer while a slot is free, until a stop is asked for.
 """

@@ -33,9 +33,9 @@ class Story:
         self.head(1, ONE)
         self.branch(2, 2, None, EDIT)
         self.head(3, TWO)
-        self.branch(4, 4, {"standing": "applying", "request": APPLY}, APPLY, cursor=3)
+        self.branch(4, 4, {"status": "applying", "request": APPLY}, APPLY, cursor=3)
         self.head(5, AT_HEAD)
-        closed = {"standing": "applied", "request": APPLY, "commit": 5}
+        closed = {"status": "applied", "request": APPLY, "commit": 5}
         self.branch(6, 4, closed, None, cursor=3)
         self.branch(7, 6, closed, LATE, "refused", cursor=3)
 
@@ -65,7 +65,7 @@ class Story:
             },
         }  # fmt: skip
         if request is not None:
-            commit["handled"] = {"id": request, "sequence": last, "outcome": outcome}
+            commit["settled"] = {"id": request, "sequence": last, "outcome": outcome}
         self.lines.append((change_set, commit))
 
     def violations(self) -> list[str]:
@@ -84,7 +84,7 @@ class Story:
         for change_set, value in self.values.items():
             found = {VALUE: ["ok", value]}
             history.add(Kind.VALUES, change_set=f"{W}.{change_set}", values=found)
-        record = {"standing": self.record}
+        record = {"status": self.record}
         history.add(Kind.RECORD, change_set=f"{W}.{BRANCH}", record=record)
         nothing = dict.fromkeys(("requests", "tasks", "consumers", "held", "last_sequence"), 0)
         history.add(Kind.REST, **nothing)

@@ -194,10 +194,10 @@ async def test_a_backlog_is_committed_in_batches(deployment: Deployment) -> None
     ]
     async with recording(deployment) as log:
         await deployment.start()
-        await eventually(lambda: log.handled(change_set) == requests)
+        await eventually(lambda: log.settled(change_set) == requests)
 
     stream = deployment.subjects.commits_stream
-    sequences = [entry.previous for entry in log.lines[change_set] if entry.handled is not None]
+    sequences = [entry.previous for entry in log.lines[change_set] if entry.settled is not None]
     messages = [
         await deployment.js.get_message(stream, sequence=sequence + 1) for sequence in sequences
     ]
@@ -281,15 +281,15 @@ async def test_in_a_group_each_request_ends_as_it_would_alone(deployment: Deploy
     async with recording(deployment) as recorder:
         await deployment.start(LIMITS__VALUE_BYTES="100")
         await deployment.at_rest()
-        await eventually(lambda: len(recorder.handled(change_set)) == len(sent))
+        await eventually(lambda: len(recorder.settled(change_set)) == len(sent))
 
-    settled = [line.handled for line in recorder.lines[change_set] if line.handled is not None]
+    settled = [line.settled for line in recorder.lines[change_set] if line.settled is not None]
     clients = [each for each in settled if each.covers is None]
     assert [(str(each.id), each.outcome, len(each.corrections)) for each in clients] == sent
     assert heard == [request for request, _, _ in sent]
     letters = await deployment.dead_letters(change_set)
     assert [letter.headers[ATTEMPTS] for letter in letters] == ["1"] * 4
-    own_lines = [line for line in recorder.lines[change_set] if line.handled in clients]
+    own_lines = [line for line in recorder.lines[change_set] if line.settled in clients]
     assert [line.id.milliseconds for line in own_lines[settled_before:]] == stored[settled_before:]
     graph = await deployment.graph(change_set)
     assert graph.values[values.gross].value == 20 + graph.values[values.tax].value

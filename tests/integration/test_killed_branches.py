@@ -107,8 +107,8 @@ async def times_in_head(team: Team, request: RequestId) -> int:
     count = 0
     async with reader:
         while (line := await reader.next(idle_timeout=0)) is not None:
-            handled = Commit.decode(line.headers, line.payload).handled
-            count += handled is not None and handled.id == request and handled.updates is not None
+            settled = Commit.decode(line.headers, line.payload).settled
+            count += settled is not None and settled.id == request and settled.updates is not None
     return count
 
 
@@ -151,10 +151,10 @@ async def test_a_branch_is_applied_once_wherever_who_applied_it_died(
     await deployment.at_rest()
     daemon.kill()
     requests = [await ask(deployment, branch, "apply") for branch in branches]
-    _, closed, sent, handled, told = branches
+    _, closed, sent, settled, told = branches
 
     await (await Mortal.of(deployment, closed)).handle()
-    for branch in (sent, handled, told):
+    for branch in (sent, settled, told):
         mortal = await Mortal.of(deployment, branch)
         await mortal.handle()
         await mortal.send()
@@ -167,7 +167,7 @@ async def test_a_branch_is_applied_once_wherever_who_applied_it_died(
 
     async def all_applied() -> bool:
         records = [await team.workspaces.describe(*branch) for branch in branches]
-        return all(record.standing == "applied" for record in records)
+        return all(record.status == "applied" for record in records)
 
     await eventually(all_applied, within=90)
     await deployment.at_rest()

@@ -73,7 +73,7 @@ async def test_a_question_tells_of_no_change_set_but_that_of_its_subject(
     assert (reply.state, reply.response) == (None, None)
     assert "its subject about" in reply.error
     known = await deployment.client.outcome(*others, request)
-    assert known.state is RequestState.HANDLED
+    assert known.state is RequestState.SETTLED
 
 
 async def test_values_up_to_the_limit_are_read_back(deployment: Deployment) -> None:

@@ -85,9 +85,9 @@ async def test_a_batch_of_a_newer_release_in_the_log_is_left_to_it(deployment: D
     [line] = [
         entry
         async for _, entry in loader.log.entries(0, (await loader.log.last())[0])
-        if entry.handled is not None
+        if entry.settled is not None
     ]
-    [address] = [line.handled.updates] if line.handled else []
+    [address] = [line.settled.updates] if line.settled else []
     assert isinstance(address, StoreRef)
     loader.batches._results.put(address.store, b'{"v9": {}}')
 

@@ -277,7 +277,7 @@ async def test_a_bound_client_does_all_its_work_without_a_violation(
 
     assert len(values) == 604
     assert [edit.request for edit in edits] == [own.request]
-    assert outcome.state is RequestState.HANDLED
+    assert outcome.state is RequestState.SETTLED
     assert addressed.address == "own-shop/own-branch"
     assert comment > 0
     assert (len(difference.updates), len(plan.updates)) == (1, 1)

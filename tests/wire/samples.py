@@ -191,7 +191,7 @@ BRANCHED: Final = ControlState(
     epoch=1,
     branch=BranchState(base=BASE, head=PARENT, cursor=14),
     closing=ClosedState(
-        standing="applying", request=CLAIM, reason="why", difference=OBJECT, commit=15
+        status="applying", request=CLAIM, reason="why", difference=OBJECT, commit=15
     ),
 )
 RECORD: Final = ChangeSetRecordV1(
@@ -199,7 +199,7 @@ RECORD: Final = ChangeSetRecordV1(
     **WHERE,
     name="Grüße",
     kind=ChangeSetKind.BRANCH,
-    standing=ChangeSetStatus.APPLIED,
+    status=ChangeSetStatus.APPLIED,
     head=PARENT,
     base=BASE,
     created_at="2026-07-01T09:30:00.000Z",
@@ -308,8 +308,8 @@ def success(address: Any, **more: Any) -> SuccessStatusV2:
     return SuccessStatusV2(success=SuccessV2(updates_performed=address, **more))
 
 
-def commit(handled: SettledRequest | None) -> CommitV1:
-    return CommitV1(id=REQUEST, previous=16, control=HEAD, handled=handled)
+def commit(settled: SettledRequest | None) -> CommitV1:
+    return CommitV1(id=REQUEST, previous=16, control=HEAD, settled=settled)
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ def _sample(type_name: str, name: str, written: Versioned, read: Versioned | Non
 
 OUTCOME: Final = {
     "id": REQUEST,
-    "state": RequestState.HANDLED,
+    "state": RequestState.SETTLED,
     "response": response(success(OBJECT, commit=18, corrections=CORRECTIONS)),
 }
 """The outcome of a request that is handled."""
@@ -427,7 +427,7 @@ SAMPLES: Final = (
             id=REQUEST,
             previous=16,
             control=BRANCHED,
-            handled=SettledRequest(
+            settled=SettledRequest(
                 id=CLAIM,
                 sequence=40,
                 outcome=RequestOutcome.REFUSED,

@@ -186,7 +186,7 @@ _heads = _made(
     closing=_maybe(
         _made(
             ClosedState,
-            standing=st.sampled_from(ChangeSetStatus).map(str),
+            status=st.sampled_from(ChangeSetStatus).map(str),
             request=request_ids,
             reason=_maybe(_text),
             difference=_maybe(addresses),
@@ -214,7 +214,7 @@ messages = {
     "UpdatesBatch": _made(UpdatesBatchV1, id=request_ids, updates=_lists, computed=_computed),
     "Corrections": _made(CorrectionsV1, id=request_ids, corrections=_corrections.map(list)),
     "Commit": _made(
-        CommitV1, id=request_ids, previous=_counts, head=_heads, handled=_maybe(_handled)
+        CommitV1, id=request_ids, previous=_counts, head=_heads, settled=_maybe(_handled)
     ),
     "Activity": _made(
         ActivityV1,
@@ -254,7 +254,7 @@ messages = {
         **_where,
         name=_record_names,
         kind=st.sampled_from(ChangeSetKind),
-        standing=st.sampled_from(ChangeSetStatus),
+        status=st.sampled_from(ChangeSetStatus),
         head=change_set_ids,
         base=_maybe(_bases),
         created_at=_moments,

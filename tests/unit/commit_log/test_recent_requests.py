@@ -73,12 +73,12 @@ def test_the_time_between_two_requests_is_that_between_their_storing():
     """
     live, replayed = State(GraphContent()), State(GraphContent())
     for sequence, request_id in enumerate([*IDS, RequestId()], 1):
-        handled = SettledRequest(id=request_id, sequence=sequence, outcome=RequestOutcome.APPLIED)
+        settled = SettledRequest(id=request_id, sequence=sequence, outcome=RequestOutcome.APPLIED)
         commit = CommitV1(
             id=RequestId.from_timestamp(BEGINNING / 1000),
             previous=sequence - 1,
             control=ControlState(),
-            handled=handled,
+            settled=settled,
         )
         for state in (live, replayed):
             state.advance(commit, sequence)

@@ -18,18 +18,18 @@ from rebaser_server.graph_application.content import GraphContent, graph_of
 IDS = [RequestId.from_int(number) for number in range(9)]
 
 
-def line(handled=None, **head):
-    return CommitV1(id=RequestId(), previous=0, control=ControlState(**head), handled=handled)
+def line(settled=None, **head):
+    return CommitV1(id=RequestId(), previous=0, control=ControlState(**head), settled=settled)
 
 
-def handled(request_id, outcome=RequestOutcome.APPLIED, updates=None):
+def settled(request_id, outcome=RequestOutcome.APPLIED, updates=None):
     return SettledRequest(id=request_id, sequence=1, outcome=outcome, updates=updates)
 
 
 def test_a_line_brings_its_head_and_its_request():
     state = State(GraphContent())
 
-    state.advance(line(handled(IDS[0]), last_sequence=7, epoch=2), 3)
+    state.advance(line(settled(IDS[0]), last_sequence=7, epoch=2), 3)
 
     assert (state.commit, state.control) == (3, ControlState(last_sequence=7, epoch=2))
     assert state.recent == {IDS[0]: RecentRequest(3, RequestOutcome.APPLIED)}
@@ -59,9 +59,9 @@ def test_a_commit_clears_the_roots_that_it_covers():
 def test_a_duplicate_does_not_replace_what_it_repeats():
     """Whoever asks again is told what became of the first one."""
     state = State(GraphContent())
-    state.advance(line(handled(IDS[0])), 1)
+    state.advance(line(settled(IDS[0])), 1)
 
-    state.advance(line(handled(IDS[0], RequestOutcome.DUPLICATE)), 2)
+    state.advance(line(settled(IDS[0], RequestOutcome.DUPLICATE)), 2)
 
     assert state.recent == {IDS[0]: RecentRequest(1, RequestOutcome.APPLIED)}
 
@@ -70,8 +70,8 @@ def test_batches_that_lie_elsewhere_are_known_until_their_lines_are_gone():
     state = State(GraphContent())
     inline = Inline(inline=InlineBatch(updates=[]))
 
-    state.advance(line(handled(IDS[0], updates=inline)), 1)
-    state.advance(line(handled(IDS[1], updates=StoreRef(store="key"))), 2)
+    state.advance(line(settled(IDS[0], updates=inline)), 1)
+    state.advance(line(settled(IDS[1], updates=StoreRef(store="key"))), 2)
 
     assert state.external_batches == [(2, StoreRef(store="key"))]
 
@@ -79,8 +79,8 @@ def test_batches_that_lie_elsewhere_are_known_until_their_lines_are_gone():
 def test_all_but_the_graph_survives_as_plain_data():
     """A run that starts from a checkpoint answers, claims and cleans up as the last one would."""
     state = State(GraphContent())
-    state.advance(line(handled(IDS[0], updates=StoreRef(store="key"))), 1)
-    state.advance(line(handled(IDS[1], RequestOutcome.DEAD), epoch=3), 2)
+    state.advance(line(settled(IDS[0], updates=StoreRef(store="key"))), 1)
+    state.advance(line(settled(IDS[1], RequestOutcome.DEAD), epoch=3), 2)
     state.advance(
         line(
             last_sequence=9,
