@@ -59,7 +59,7 @@ class Story:
         commit: dict[str, Any] = {
             "line": line,
             "previous": before[-1]["line"] if before else 0,
-            "head": {
+            "control": {
                 "epoch": 1, "owner": "", "lastSequence": last, "dirtySequence": 0,
                 "cleanSequence": 0, **more,
             },
@@ -114,7 +114,7 @@ def taken_twice(story: Story) -> None:
 
 
 def never_taken(story: Story) -> None:
-    changed(story, 5, handled__outcome="dead")
+    changed(story, 5, settled__outcome="dead")
 
 
 def never_finished(story: Story) -> None:
@@ -126,19 +126,19 @@ def lost_on_the_way(story: Story) -> None:
 
 
 def effect_after_the_end(story: Story) -> None:
-    changed(story, 7, handled__outcome="applied")
+    changed(story, 7, settled__outcome="applied")
 
 
 def refused_though_open(story: Story) -> None:
-    changed(story, 2, handled__outcome="refused")
+    changed(story, 2, settled__outcome="refused")
 
 
 def opened_again_after_the_end(story: Story) -> None:
-    changed(story, 7, head__closing=None)
+    changed(story, 7, control__closing=None)
 
 
 def place_goes_back(story: Story) -> None:
-    changed(story, 7, head__branch={"base": {"changeSetId": HEAD, "commit": 1}, "head": HEAD})
+    changed(story, 7, control__branch={"base": {"changeSetId": HEAD, "commit": 1}, "head": HEAD})
 
 
 def registered_as_open(story: Story) -> None:

@@ -67,7 +67,7 @@ class Story:
         commit = {
             "id": commit_id or f"line{self._line}",
             "previous": self._last.get(change_set, 0),
-            "head": dict(self.heads[change_set]),
+            "control": dict(self.heads[change_set]),
         }
         if settled is not None:
             commit["settled"] = settled

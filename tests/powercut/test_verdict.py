@@ -86,5 +86,5 @@ def line(number: int, request: str, sequence: int) -> Event:
         "cleanSequence": 0,
     }
     settled = {"id": request, "sequence": sequence, "outcome": "applied"}
-    commit = {"previous": number - 1, "head": head, "settled": settled}
+    commit = {"previous": number - 1, "control": head, "settled": settled}
     return Event(0.5, Kind.COMMIT, {"change_set": HERE, "line": number, "commit": commit})

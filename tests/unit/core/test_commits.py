@@ -33,7 +33,7 @@ def test_a_line_with_an_unknown_outcome_is_malformed():
     settled = {"id": str(REQUEST), "sequence": 1, "outcome": "maybe"}
     line = {"v1": {"id": str(REQUEST), "previous": 0, "control": {}, "settled": settled}}
 
-    with pytest.raises(MalformedMessage, match=r"handled\.outcome: Input should be 'applied'"):
+    with pytest.raises(MalformedMessage, match=r"settled\.outcome: Input should be 'applied'"):
         Commit.decode_stored(json.dumps(line).encode())
 
 
