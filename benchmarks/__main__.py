@@ -1,4 +1,7 @@
-"""`python -m benchmarks [PART…] [--quick] [--json FILE]`: tables on stdout, progress on stderr."""
+"""`python -m benchmarks [PART…] [--quick] [--json FILE]`: tables on stdout, progress on stderr.
+
+A full run also writes its tables to `results.md` in this folder.
+"""
 
 import argparse
 import asyncio
@@ -21,6 +24,7 @@ from benchmarks import (
     peers,
     questions,
     requests,
+    results,
     runs,
     store,
     sweeps,
@@ -61,15 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for part in asked.parts or PARTS:
             directory = Path(name) / part
             directory.mkdir()
-            run = PARTS[part](directory, QUICK if asked.quick else FULL, _say)
-            for table in asyncio.run(run):
+            found = asyncio.run(PARTS[part](directory, QUICK if asked.quick else FULL, _say))
+            for table in found:
                 print(f"\n{table.text()}", flush=True)
                 tables.append(table.as_json())
+            if not asked.quick:
+                results.record(part, machine, found)
     machine.facts["load average at the end"] = load_average()
     print(f"\nload average at the end: {machine.facts['load average at the end']}")
     if asked.json:
-        found = {"quick": asked.quick, "machine": machine.facts, "tables": tables}
-        asked.json.write_text(json.dumps(found, indent=2) + "\n")
+        figures = {"quick": asked.quick, "machine": machine.facts, "tables": tables}
+        asked.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -23,7 +23,7 @@ from rebaser_core.activities import ActivityKind
 from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.helpers.deployment import new_change_sets
@@ -96,7 +96,7 @@ class _Beside:
         self._client = client
         self._js = js
         self._change_set = change_set
-        self._reader = ChangeSetReader(js, Subjects(), change_set, CBOR)
+        self._reader = ChangeSetReader(Streams(js=js), change_set, CBOR)
         self._value = str(ULID())
         self.requests: Times = {}
         self.questions: Times = {}
@@ -132,7 +132,7 @@ class _Beside:
     async def _recompute(self, number: int) -> None:
         code = _CODES[number % len(_CODES)]
         func = {"funcId": FUNC, "name": "func", "runtime": "builtin", "code": code}
-        async with watching(self._js, Subjects(), self._change_set) as activities:
+        async with watching(Streams(js=self._js), self._change_set) as activities:
             await self._send([{"putFunc": func}])
             self._phase = "planned"
             async for activity in activities:

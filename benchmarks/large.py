@@ -23,7 +23,7 @@ from benchmarks.tables import Table
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import SuccessStatusV2
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
@@ -79,7 +79,7 @@ class _Large:
         self._say = say
         [self._change_set] = new_change_sets(1)
         self._js = js
-        self._log = CommitLog(js, Subjects(), self._change_set)
+        self._log = CommitLog(Streams(js=js), self._change_set)
         self._checkpoints = Checkpoints(str(directory / "store"))
 
     async def measure(self, blocks: int, put: int) -> None:

@@ -38,7 +38,7 @@ from rebaser_core.queries import (
     ValuesQueryV1,
 )
 from rebaser_core.query_protocol import ACCEPTS_PIECES, REPLY_TIMEOUT
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import MessageType
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.service.composition import prepare
@@ -133,11 +133,11 @@ async def _questions(
     client: RebaserClient, js: JetStream, change_set: ChangeSet, count: int
 ) -> dict[str, Question]:
     """One of each kind about the change set, which gets a branch, and a commit to undo."""
-    ids, subjects, about = value_ids(0, count, count), Subjects(), {}
+    ids, streams, about = value_ids(0, count, count), Streams(js=js), {}
     undone = [{"setValue": {"valueId": ids[0], "value": 0}}]
     request, reply = await client.enqueue_updates_with_reply(*change_set, undone)
     await reply
-    commit, _ = await CommitLog(js, subjects, change_set).last()
+    commit, _ = await CommitLog(streams, change_set).last()
     record = await client.workspaces.fork(change_set.workspace_id, "branch")
     branch = ChangeSet(change_set.workspace_id, record.change_set_id)
     edit = [{"putValue": {"valueId": str(ULID()), "name": "new", "value": 1}}]
@@ -150,7 +150,7 @@ async def _questions(
         headers, body = message.encode(query, CBOR)
         more = {ACCEPTS_PIECES: "1"}
         more[REPLY_TIMEOUT] = str(FIRST_PART_TIMEOUTS[0])  # as a client's first one
-        subject = subjects.join("rebaser", name, *map(str, of))
+        subject = streams.join("rebaser", name, *map(str, of))
         about[kind] = Question(kind, subject, headers | more, body)
 
     ask("one value", "values", ValuesQuery, ValuesQueryV1, which=[ids[0]])

@@ -1,6 +1,7 @@
 """`python -m benchmarks.scale PART… [--quick] [--json FILE]`: very many change sets, and daemons.
 
-Apart from `python -m benchmarks`, since it takes an hour and gigabytes.
+Apart from `python -m benchmarks`, since it takes an hour and gigabytes. A full run also writes its
+tables to `results.md` in this folder.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import (
+    results,
     scale_active,
     scale_fair,
     scale_known,
@@ -58,14 +60,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for part in asked.parts:
             files = Path(name) / part
             files.mkdir()
-            for table in asyncio.run(parts[part](files, _say)):
+            found = asyncio.run(parts[part](files, _say))
+            for table in found:
                 print(f"\n{table.text()}", flush=True)
                 tables.append(table.as_json())
+            if not asked.quick:
+                results.record(f"scale {part}", machine, found)
     machine.facts["load average at the end"] = load_average()
     print(f"\nload average at the end: {machine.facts['load average at the end']}")
     if asked.json:
-        found = {"quick": asked.quick, "machine": machine.facts, "tables": tables}
-        asked.json.write_text(json.dumps(found, indent=2) + "\n")
+        figures = {"quick": asked.quick, "machine": machine.facts, "tables": tables}
+        asked.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:

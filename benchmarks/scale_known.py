@@ -18,6 +18,7 @@ from benchmarks.tables import Cell, Table, median
 from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.service.composition import prepare
@@ -76,7 +77,7 @@ async def _requests(world: World, count: int) -> None:
 
 
 async def _reconcile(world: World) -> None:
-    reconciler = Reconciler(world.js, Subjects(), 60)
+    reconciler = Reconciler(Streams(js=world.js), 60)
     meter = Meter.of(server=world.server.pid, own=os.getpid())
     started = time.perf_counter()
     await reconciler.reconcile()

@@ -14,6 +14,7 @@ from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, OrderedPushConsumer
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.compute.executors import Executor, OnProgress
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
@@ -119,9 +120,13 @@ async def tracing(
     nc: Client, subjects: Subjects, change_set: ChangeSet, trace: Trace
 ) -> AsyncIterator[None]:
     """Follow the change set for as long as the body runs; an error of the trace ends the body."""
-    js = JetStream(nc)
-    log = OrderedPushConsumer(js, subjects.commits_stream, subjects.commits(change_set))
-    async with log, watching(js, subjects, change_set) as activities, asyncio.TaskGroup() as group:
+    streams = Streams(subjects.prefix, js=JetStream(nc))
+    log = OrderedPushConsumer(streams.js, streams.commits_stream, streams.commits(change_set))
+    async with (
+        log,
+        watching(streams, change_set) as activities,
+        asyncio.TaskGroup() as group,
+    ):
         following = [
             group.create_task(trace.follow_log(log)),
             group.create_task(trace.follow_activities(activities)),

@@ -60,7 +60,7 @@ from rebaser_core.messages import (
     OutcomeReplyV1,
     omitted,
 )
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
 from rebaser_core.versioning import AUTHOR
 
@@ -122,16 +122,14 @@ class BatchEnqueuer:
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         sender: RequestSender,
         options: RequestOptions,
         limits: BatchLimits,
         workspace_check: WorkspaceCheck,
     ) -> None:
-        self._js = js
-        self._subjects = subjects
-        self._batches = ObjectStore(js, subjects.batches_bucket)
+        self._streams = streams
+        self._batches = ObjectStore(streams.js, streams.batches_bucket)
         self._sender = sender
         self._options = options
         self._limits = limits
@@ -213,7 +211,7 @@ class BatchEnqueuer:
         from rebaser_client.reader import ChangeSetReader  # slow, and not needed to send
 
         change_set = ChangeSet.of(workspace_id, change_set_id)
-        return ChangeSetReader(self._js, self._subjects, change_set, self._options.content_type)
+        return ChangeSetReader(self._streams, change_set, self._options.content_type)
 
     async def enqueue_updates(
         self,
@@ -288,7 +286,7 @@ class BatchEnqueuer:
     ) -> "SettlementWatch":
         from rebaser_client.outcomes import SettlementWatch  # the same
 
-        return SettlementWatch(self._js, self._subjects, ChangeSet.of(workspace_id, change_set_id))
+        return SettlementWatch(self._streams, ChangeSet.of(workspace_id, change_set_id))
 
     async def _enqueue(
         self,
@@ -395,15 +393,15 @@ class RebaserClient(BatchEnqueuer):
         if content_type not in codecs.CONTENT_TYPES:
             known = ", ".join(sorted(codecs.CONTENT_TYPES))
             raise ValueError(f"content type {content_type!r}; there are {known}")
-        subjects = Subjects(prefix)
+        streams = Streams(prefix, js=js)
         if author is not None and not author.isprintable():
             raise ValueError(f"author {author!r}: characters that cannot be printed")
         author = (author or "")[:AUTHOR_LENGTH] or None
         options = RequestOptions(content_type, author, retry_for)
-        check = WorkspaceCheck(None if js.is_imported else Registry(js, subjects))
-        sender = RequestSender(js, subjects, replies, options, check)
-        super().__init__(js, subjects, sender, options, limits, check)
-        self.workspaces = Workspaces(js, subjects, limits, author, sender.send_command)
+        check = WorkspaceCheck(None if js.is_imported else Registry(streams))
+        sender = RequestSender(streams, replies, options, check)
+        super().__init__(streams, sender, options, limits, check)
+        self.workspaces = Workspaces(streams, limits, author, sender.send_command)
         """Workspaces and their change sets: create, fork, apply and so on."""
         self.addresses = AddressBook(self.workspaces)
         """Workspaces and change sets by name."""
@@ -411,7 +409,7 @@ class RebaserClient(BatchEnqueuer):
         """Operator actions on one change set."""
 
     def __repr__(self) -> str:
-        url = self._js.nc.connected_url
+        url = self._streams.js.nc.connected_url
         return f"<{type(self).__name__} of {url.netloc.rpartition('@')[2] if url else 'no server'}>"
 
     @classmethod

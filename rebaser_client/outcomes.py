@@ -23,10 +23,10 @@ from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.commits import Commit, ControlState
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, deadlines
+from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.queries import ValueSnapshot
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.updates import LazyUpdates, PutFunc, RemoveFunc
 
 FAILED: Final = "failed"
@@ -159,15 +159,13 @@ class ActivityFeed:
 
 
 @asynccontextmanager
-async def watching(
-    js: JetStream, subjects: Subjects, change_set: ChangeSet
-) -> AsyncIterator[ActivityFeed]:
+async def watching(streams: Streams, change_set: ChangeSet) -> AsyncIterator[ActivityFeed]:
     """Watch a change set while the body runs.
 
     Plain NATS: activities that are published while the connection is down are lost.
     """
-    activities = ActivityFeed(js.connection)
-    async with subscribed(js.nc, subjects.activities(change_set), activities.receive):
+    js, activities = streams.js, ActivityFeed(streams.js.connection)
+    async with subscribed(js.nc, streams.activities(change_set), activities.receive):
         await js.connection.ping(SUBSCRIBE_TIMEOUT)  # nothing published from now on is missed
         yield activities
 
@@ -199,9 +197,8 @@ class Settlement(MissingResults):
 class SettlementWatch:
     """Watches one change set until what a commit left to be computed is computed."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
-        self._js = js
-        self._subjects = subjects
+    def __init__(self, streams: Streams, change_set: ChangeSet) -> None:
+        self._streams = streams
         self._change_set = change_set
         self.commit = 0
         """The last commit that was read."""
@@ -235,7 +232,7 @@ class SettlementWatch:
         """
         wanted = await self._dirty_sequence(commit)
         latest = Progress()
-        async with watching(self._js, self._subjects, self._change_set) as activities:
+        async with watching(self._streams, self._change_set) as activities:
             while True:
                 yield latest
                 control = await self._last_control()
@@ -246,17 +243,16 @@ class SettlementWatch:
     async def _dirty_sequence(self, commit: int | None) -> int:
         """Up to which sequence an update has to cover requests."""
         if commit is not None:
-            subject = self._subjects.commits(self._change_set)
-            entry = await self._js.get_message(self._subjects.commits_stream, sequence=commit)
+            streams, subject = self._streams, self._streams.commits(self._change_set)
+            entry = await streams.js.get_message(streams.commits_stream, sequence=commit)
             if entry is not None and entry.subject == subject:
                 return Commit.decode(entry.headers, entry.payload).control.dirty_sequence
         control = await self._last_control()
         return 0 if control is None else control.dirty_sequence
 
     async def _last_control(self) -> ControlState | None:
-        entry = await self._js.get_message(
-            self._subjects.commits_stream, last_by_subject=self._subjects.commits(self._change_set)
-        )
+        streams, subject = self._streams, self._streams.commits(self._change_set)
+        entry = await streams.js.get_message(streams.commits_stream, last_by_subject=subject)
         if entry is None:
             return None
         self.commit = entry.sequence

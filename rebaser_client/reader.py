@@ -67,7 +67,7 @@ from rebaser_core.queries import (
 from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
 from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
 from rebaser_core.records import utc_text
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate
 from rebaser_core.versioning import MessageType, Versioned
 
@@ -122,7 +122,7 @@ class LogEntry:
 
 
 async def read_log(
-    js: JetStream, subjects: Subjects, change_set: ChangeSet, *, after: int = 0, limit: int | None
+    streams: Streams, change_set: ChangeSet, *, after: int = 0, limit: int | None
 ) -> list[LogEntry]:
     """Return the last `limit` requests settled after commit `after`, or all, oldest first.
 
@@ -131,7 +131,10 @@ async def read_log(
     """
     entries: deque[LogEntry] = deque(maxlen=limit)
     reader = ordered_reader(
-        js, subjects.commits_stream, subjects.commits(change_set), opt_start_seq=max(after, 1)
+        streams.js,
+        streams.commits_stream,
+        streams.commits(change_set),
+        opt_start_seq=max(after, 1),
     )
     before: ControlState | None = None
     async with reader:
@@ -543,11 +546,8 @@ class ValueSet(Mapping[str, ValueSnapshot]):
 class ChangeSetReader:
     """Reads one change set. Every call may be cancelled and repeated; none changes anything."""
 
-    def __init__(
-        self, js: JetStream, subjects: Subjects, change_set: ChangeSet, content_type: str
-    ) -> None:
-        self._js = js
-        self._subjects = subjects
+    def __init__(self, streams: Streams, change_set: ChangeSet, content_type: str) -> None:
+        self._streams = streams
         self._change_set = change_set
         self._content_type = content_type
 
@@ -592,18 +592,18 @@ class ChangeSetReader:
             **fields,
         )
         sender = QuerySender(
-            self._js,
+            self._streams.js,
             ValuesQuery,
             ValuesReply,
             self._content_type,
             lambda reply: reply.error,
             lambda reply: reply.more,
         )
-        return await sender.ask(self._subjects.values(self._change_set), query)
+        return await sender.ask(self._streams.values(self._change_set), query)
 
     async def log(self, *, after: int = 0, last: int | None = None) -> list[LogEntry]:
         """The requests settled behind commit `after`, or the `last` so many, oldest first."""
-        return await read_log(self._js, self._subjects, self._change_set, after=after, limit=last)
+        return await read_log(self._streams, self._change_set, after=after, limit=last)
 
     async def why(self, name: str, *, at: int | None = None) -> Provenance:
         """The edits that made the value of this name or id what it is, as of `at` or now.
@@ -623,13 +623,13 @@ class ChangeSetReader:
             at=at,
         )
         sender = QuerySender(
-            self._js,
+            self._streams.js,
             ProvenanceQuery,
             ProvenanceReply,
             self._content_type,
             lambda reply: None if reply.is_missing else reply.error,
         )
-        [reply] = await sender.ask(self._subjects.provenance(self._change_set), query)
+        [reply] = await sender.ask(self._streams.provenance(self._change_set), query)
         if reply.is_missing:
             raise NoSuchValue(reply.error or f"there is no value {name!r}")
         return Provenance.of(reply)
@@ -651,9 +651,13 @@ class ChangeSetReader:
             computed=computed,
         )
         sender = QuerySender(
-            self._js, DifferenceQuery, DifferenceReply, self._content_type, lambda r: r.error
+            self._streams.js,
+            DifferenceQuery,
+            DifferenceReply,
+            self._content_type,
+            lambda r: r.error,
         )
-        [reply] = await sender.ask(self._subjects.differences(self._change_set), query)
+        [reply] = await sender.ask(self._streams.differences(self._change_set), query)
         return BranchDifference.of(reply)
 
     async def plan_revert(self, commit: int, *, force: bool = False) -> RevertPlan:
@@ -674,7 +678,7 @@ class ChangeSetReader:
             force=force,
         )
         sender = QuerySender(
-            self._js, RevertQuery, RevertReply, self._content_type, lambda r: r.error
+            self._streams.js, RevertQuery, RevertReply, self._content_type, lambda r: r.error
         )
-        [reply] = await sender.ask(self._subjects.reverts(self._change_set), query)
+        [reply] = await sender.ask(self._streams.reverts(self._change_set), query)
         return RevertPlan(commit, reply.now, reply.updates, [*map(str, reply.skipped)])

@@ -22,7 +22,6 @@ from rebaser_core.commits import ForkPoint
 from rebaser_core.errors import MalformedMessage, MessageError, many
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
-    JetStream,
     JetStreamError,
     KeyNotFound,
     KeyValue,
@@ -42,7 +41,7 @@ from rebaser_core.records import (
     WorkspaceRecordV1,
     now,
 )
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import MessageType, Versioned, first_error
 
 T = TypeVar("T", bound=Versioned)
@@ -56,8 +55,7 @@ class Registry:
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         on_skipped: Callable[[str, MessageError], None] = lambda _, __: None,
         *,
         by_key: bool = False,
@@ -69,10 +67,10 @@ class Registry:
         `by_key`: records are asked for by subjects that have their keys, as a client must that is
         bound to a workspace. Any replica answers then.
         """
-        self._js = js
+        self._streams = streams
         self._on_skipped = on_skipped
-        self._name = subjects.change_sets_bucket
-        self._bucket = KeyValue(js, self._name, direct=by_key)
+        self._name = streams.change_sets_bucket
+        self._bucket = KeyValue(streams.js, self._name, direct=by_key)
 
     async def workspace(self, workspace_id: WorkspaceId) -> WorkspaceRecordV1:
         """The workspace.
@@ -188,8 +186,8 @@ class Registry:
             name=f"count-{RequestId()}",
         )
         stream = f"KV_{self._name}"
-        info = await self._js.create_consumer(stream, config)
-        await self._js.delete_consumer(stream, info.name)
+        info = await self._streams.js.create_consumer(stream, config)
+        await self._streams.js.delete_consumer(stream, info.name)
         if info.num_pending >= quota:
             raise QuotaExceeded(f"workspace {workspace_id} has {many(quota, 'change set')} already")
 

@@ -40,7 +40,6 @@ from rebaser_core.errors import MalformedMessage, MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.jetstream import (
     Full,
-    JetStream,
     JetStreamError,
     NatsUnreachable,
     ObjectStore,
@@ -70,7 +69,7 @@ from rebaser_core.messages import (
 from rebaser_core.messages import InlineBatch as Shipped
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate, BatchLimits, LazyUpdates, UpdateSequence, size_violation
 from rebaser_core.versioning import (
     MESSAGE_ID,
@@ -123,8 +122,7 @@ passes for that other one."""
 
 
 async def publish_request(
-    js: JetStream,
-    subjects: Subjects,
+    streams: Streams,
     change_set: ChangeSet,
     headers: Mapping[str, str],
     payload: bytes,
@@ -148,8 +146,8 @@ async def publish_request(
     with trace_context.span("rebaser enqueue", change_set, "PRODUCER", request=request_id) as span:
         if span is not None:
             headers = trace_context.inject(headers)
-        tasks = tasks or TaskPublisher.using(js, subjects, retry_for)
-        sequence = await _store(js, subjects, change_set, headers, payload, retry_for)
+        tasks = tasks or TaskPublisher.using(streams, retry_for)
+        sequence = await _store(streams, change_set, headers, payload, retry_for)
         if not await tasks.ensure(change_set):
             raise NotConfirmed(f"request {request_id} is stored, but its task is not confirmed")
         return sequence
@@ -172,14 +170,13 @@ def request_digest(payload: bytes) -> str:
 
 
 async def _store(
-    js: JetStream,
-    subjects: Subjects,
+    streams: Streams,
     change_set: ChangeSet,
     headers: Mapping[str, str],
     payload: bytes,
     retry_for: float,
 ) -> int:
-    subject = subjects.requests(change_set)
+    js, subject = streams.js, streams.requests(change_set)
     try:
         ack = await retry(
             lambda: js.publish(subject, payload, headers=headers, message_id=headers[MESSAGE_ID]),
@@ -192,7 +189,7 @@ async def _store(
         raise TooLarge(f"request {announced_id(headers)}: {error}") from error
     except JetStreamError as error:
         # Stored or not, a task harms nothing and the request may need it (C2).
-        await ensure_task(js, subjects, change_set, retry_for=BACKOFF.longest)
+        await ensure_task(streams, change_set, retry_for=BACKOFF.longest)
         why = f"{error}{_FULL if js.connection.is_connected else ''}"
         raise NotConfirmed(f"request {announced_id(headers)}: {why}") from error
     return ack.sequence
@@ -209,16 +206,15 @@ def queue_full_error(what: str, error: Full) -> QueueFull:
     )
 
 
-async def ensure_task(
-    js: JetStream, subjects: Subjects, change_set: ChangeSet, *, retry_for: float = 10.0
-) -> bool:
+async def ensure_task(streams: Streams, change_set: ChangeSet, *, retry_for: float = 10.0) -> bool:
     """See to it that the change set has a task; False if that is not certain.
 
     Never with a message id: one that the server remembers would suppress a task that
     is needed (S-2).
     """
+    js, subject = streams.js, streams.task(change_set)
     try:
-        await retry(lambda: js.publish(subjects.task(change_set)), retry_for, js.connection.sleep)
+        await retry(lambda: js.publish(subject), retry_for, js.connection.sleep)
     except SubjectFull:  # there is one: what we wanted
         return True
     except JetStreamError:
@@ -238,9 +234,9 @@ class TaskPublisher:
         self._flights: dict[ChangeSet, _SingleFlight] = {}
 
     @classmethod
-    def using(cls, js: JetStream, subjects: Subjects, retry_for: float) -> Self:
+    def using(cls, streams: Streams, retry_for: float) -> Self:
         """By `ensure_task`."""
-        return cls(partial(ensure_task, js, subjects, retry_for=retry_for))
+        return cls(partial(ensure_task, streams, retry_for=retry_for))
 
     async def ensure(self, change_set: ChangeSet) -> bool:
         """Publish the task; return whether it is certain. A cancellation affects this call only."""
@@ -387,24 +383,21 @@ class RequestSender:
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         replies: ReplyInbox,
         options: RequestOptions,
         workspace_check: WorkspaceCheck,
     ) -> None:
-        self._js = js
-        self._subjects = subjects
+        self._streams = streams
         self._replies = replies
         self._options = options
         self._workspace_check = workspace_check
-        self._tasks = TaskPublisher.using(js, subjects, options.retry_for)
+        self._tasks = TaskPublisher.using(streams, options.retry_for)
 
     async def send(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
         """As `publish_request`."""
         await publish_request(
-            self._js,
-            self._subjects,
+            self._streams,
             change_set,
             headers | {MESSAGE_ID: message_id(headers[MESSAGE_ID], change_set, payload)},
             payload,
@@ -467,8 +460,8 @@ class RequestSender:
         if digest:
             headers[REQUEST_DIGEST] = digest
         try:
-            answer = await self._js.connection.request(
-                self._subjects.outcomes(change_set),
+            answer = await self._streams.js.connection.request(
+                self._streams.outcomes(change_set),
                 payload,
                 headers=headers,
                 timeout=OUTCOME_TIMEOUT,
@@ -493,7 +486,7 @@ class RequestSender:
 
         None will come, either, if the request was sent before and is handled already.
         """
-        self._js.connection.guard()
+        self._streams.js.connection.guard()
         unknown = 0
         try:
             for patience in chain(OUTCOME_POLLS, repeat(OUTCOME_POLL_INTERVAL)):
@@ -532,7 +525,7 @@ class RequestSender:
     async def _ask(
         self, change_set: ChangeSet, request_id: RequestId, digest: str
     ) -> OutcomeReplyV1 | None:
-        await ensure_task(self._js, self._subjects, change_set)
+        await ensure_task(self._streams, change_set)
         with suppress(Unreachable):
             return await self.outcome(change_set, request_id, digest)
         return None

@@ -42,7 +42,6 @@ from rebaser_core.ids import (
     has_part,
     is_part,
 )
-from rebaser_core.jetstream import JetStream
 from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.records import (
@@ -54,7 +53,7 @@ from rebaser_core.records import (
     WorkspaceRecordV1,
     now,
 )
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
 from rebaser_core.versioning import first_error
 
@@ -71,14 +70,11 @@ CLOSED_STATUSES: Final = (
 class WorkspaceCatalog:
     """Each coroutine may be cancelled, and asked again: see what it says of that."""
 
-    def __init__(
-        self, js: JetStream, subjects: Subjects, limits: BatchLimits, author: str | None
-    ) -> None:
-        self._js = js
+    def __init__(self, streams: Streams, limits: BatchLimits, author: str | None) -> None:
+        self._streams = streams
         self._author = author
-        self._subjects = subjects
         self._limits = limits
-        self.registry = Registry(js, subjects, by_key=js.is_imported)
+        self.registry = Registry(streams, by_key=streams.js.is_imported)
 
     async def create(
         self,
@@ -176,9 +172,9 @@ class WorkspaceCatalog:
 
     async def _base(self, parent: ChangeSetRecordV1, commit: int | None) -> ForkPoint:
         if commit is None:
-            subject = self._subjects.commits(ChangeSet(parent.workspace_id, parent.change_set_id))
-            stream = self._subjects.commits_stream
-            last = await self._js.get_message(stream, last_by_subject=subject)
+            subject = self._streams.commits(ChangeSet(parent.workspace_id, parent.change_set_id))
+            stream = self._streams.commits_stream
+            last = await self._streams.js.get_message(stream, last_by_subject=subject)
             if last is None and parent.base is not None:
                 return parent.base  # itself not more than a record yet
             commit = 0 if last is None else last.sequence
@@ -240,13 +236,12 @@ class Workspaces(WorkspaceCatalog):
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         limits: BatchLimits,
         author: str | None,
         ask: SendCommand,
     ) -> None:
-        super().__init__(js, subjects, limits, author)
+        super().__init__(streams, limits, author)
         self._send = ask
 
     async def refresh(
@@ -352,7 +347,7 @@ class Workspaces(WorkspaceCatalog):
             record = await self.describe(workspace_id, change_set_id)
             if until(record):
                 return record
-            await self._js.connection.sleep(delay)
+            await self._streams.js.connection.sleep(delay)
         raise AssertionError("delays have no end")
 
     async def _command(

@@ -12,6 +12,7 @@ Paths of everything in the store, relative to its root.
 | `deployment.json` | the id of the deployment that the store belongs to |
 | `stream_ends.json` | how far the streams of NATS had come when that was last looked at |
 | `losses/<stream>-<end>-<end>.json` | what NATS lost, until a person has read of it |
+| `memo/<workspace>/<ULID>` | results that functions had, see `compute/memo` |
 | `results/<key>.batch` | a batch of updates |
 | `results/<run>/` | what the runs of one dependent values update leave, see `RunStore` |
 | `results/<run>/<key>.batch` | the batch that names the results beside it |
@@ -302,6 +303,7 @@ class SharedFiles:
 
 RESULTS: Final = "results"
 CHANGE_SETS: Final = "change_sets"
+MEMO: Final = "memo"
 DEPLOYMENT: Final = "deployment.json"
 STREAM_ENDS: Final = "stream_ends.json"
 LOSSES: Final = "losses"
@@ -310,6 +312,10 @@ _BATCH: Final = ".batch"
 
 def change_set_directory(change_set: ChangeSet) -> str:
     return f"{CHANGE_SETS}/{change_set.workspace_id}/{change_set.change_set_id}"
+
+
+def memo_directory(workspace: str) -> str:
+    return f"{MEMO}/{workspace}"
 
 
 def loss_file(name: str) -> str:

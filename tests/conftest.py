@@ -1,6 +1,7 @@
 """What holds for all tests: no bare `python`, what shares servers, and what could not be tested."""
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.helpers.machine_requirements import lacked
 BARE = Path(__file__).with_name("bare")
 TOGETHER = {"tests/docs/": "docs", "tests/spark/": "spark", "tests/chaos/": "chaos"}
 """What runs in one process of several (`-n`): it shares a deployment, or a JVM, or is heavy."""
+_SET_BY_OTHERS = re.compile("^(PYTEST_CURRENT_TEST|SPARK_.*)$|/userFiles-")
 
 
 def pytest_configure() -> None:
@@ -21,16 +23,18 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def environment_is_left_as_found() -> Iterator[None]:
-    """No test, nor what it is the first to use, changes what later ones find."""
-    before = _environment()
+def process_is_left_as_found() -> Iterator[None]:
+    """Neither a test nor what it is the first to use changes what later tests find."""
+    before = _process()
     yield
-    assert _environment() == before
+    after = _process()
+    assert {name for name in before | after if before.get(name) != after.get(name)} == set()
 
 
-def _environment() -> tuple[object, ...]:
-    variables = {name: os.environ[name] for name in os.environ if name != "PYTEST_CURRENT_TEST"}
-    return variables, Path.cwd(), sys.path.copy()
+def _process() -> dict[str, str]:
+    """Its variables, working directory and paths of modules, but for what Spark sets for good."""
+    found = os.environ | {"cwd": str(Path.cwd())} | dict.fromkeys(sys.path, "on sys.path")
+    return {name: found[name] for name in found if not _SET_BY_OTHERS.search(name)}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,7 +1,7 @@
 """A JetStream client layer that follows ADR-13, ADR-15, ADR-19, ADR-37 and ADR-42.
 
 It stands on nats-py's connection and uses nothing of its JetStream code.
-`docs/jetstream.md` says, statement by statement, what is followed and which test shows it.
+`docs/jetstream.md` says where the documents leave a choice, and has the reference.
 A name's module is imported when the name is first used: who publishes waits for no reader's code.
 """
 

@@ -388,6 +388,9 @@ _HARMLESS: Final = (
 )
 """What it says without closing the connection."""
 
+_READ_AT_ONCE: Final = 1 << 16
+"""Bytes read in one turn of the loop: more than asyncio's 256 KiB would hold up others when a
+socket brings many small messages."""
 _TOKEN_BYTES: Final = 16  # octets
 
 _INLINE: Final = "_directly"
@@ -467,6 +470,9 @@ class FastClient(Client):
         if self._transport:
             self._transport.close()
         await super()._connect_to_server(s)
+        if isinstance(self._transport, TcpTransport) and self._transport._io_writer is not None:
+            socket: Any = self._transport._io_writer.transport
+            socket.max_size = _READ_AT_ONCE
 
     async def close(self) -> None:
         """Close as nats-py does, but only after its reconnecting has ended.

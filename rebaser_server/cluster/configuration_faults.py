@@ -228,5 +228,8 @@ def remedy_of_missing(name: str) -> str:
             "the last one handled (S-5)"
         )
     if "COMMITS" in name:
-        return f"{remedy} of the same time as the store's; docs/backup.md says what is left without"
+        return (
+            f"{remedy} of the same time as the store's; without one, the store has the values of "
+            "each change set's last checkpoint"
+        )
     return f"{remedy}, or start them again to have an empty one"

@@ -13,13 +13,12 @@ import structlog
 
 from rebaser_core.ids import Ulid
 from rebaser_core.jetstream import (
-    JetStream,
     KeyNotFound,
     KeyValue,
     StreamNotFound,
     WrongLastSequence,
 )
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.errors import DeploymentInconsistent
 from rebaser_server.files import CHANGE_SETS, DEPLOYMENT, SharedFiles
 
@@ -35,8 +34,7 @@ _LOOKS_AGAIN: Final = (0.1, 0.3, 0.6, 1.0)
 class DeploymentId:
     """The id as NATS and the store have it."""
 
-    js: JetStream
-    subjects: Subjects
+    streams: Streams
     files: SharedFiles
 
     async def ensure(self) -> None:
@@ -117,12 +115,12 @@ class DeploymentId:
         """
         if not await asyncio.to_thread(self.files.list_names, CHANGE_SETS):
             return False
-        info = await self.js.stream_info(self.subjects.commits_stream)
+        info = await self.streams.js.stream_info(self.streams.commits_stream)
         return not info.state.last_seq
 
     @property
     def _bucket(self) -> KeyValue:
-        return KeyValue(self.js, self.subjects.change_sets_bucket)
+        return KeyValue(self.streams.js, self.streams.change_sets_bucket)
 
 
 def _payload(deployment: str) -> bytes:

@@ -25,7 +25,8 @@ from typing import Any, Final, Never
 import aiohttp
 import structlog
 
-from rebaser_core.jetstream import ClusterInfo, JetStream, StreamInfo, StreamNotFound
+from rebaser_core.jetstream import ClusterInfo, StreamInfo, StreamNotFound
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.files import LOSSES, STREAM_ENDS, SharedFiles, loss_file
@@ -108,16 +109,16 @@ class Durability:
     """Of the stream that has the fewest; 0 if there is no stream."""
 
 
-async def read_durability(js: JetStream, subjects: Subjects, monitoring: str | None) -> Durability:
+async def read_durability(streams: Streams, monitoring: str | None) -> Durability:
     """Ask the servers that hold the streams. `monitoring`: URLs of their ports, with commas.
 
     Raises:
         NatsUnreachable, ApiError: NATS does not say where the streams are.
     """
     infos = []
-    for stream in kept_streams(subjects):
+    for stream in kept_streams(streams):
         try:
-            infos.append(await js.stream_info(stream))
+            infos.append(await streams.js.stream_info(stream))
         except StreamNotFound:
             continue
     replicas = min((info.config.num_replicas or 1 for info in infos), default=0)
@@ -160,9 +161,8 @@ async def _sync(servers: set[str], urls: Sequence[str]) -> str:
 class DurabilityWatch:
     """The durability in force, looked up again and again; each change of it is logged."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, monitoring: str | None) -> None:
-        self._js = js
-        self._subjects = subjects
+    def __init__(self, streams: Streams, monitoring: str | None) -> None:
+        self._streams = streams
         self._monitoring = monitoring
         self._known: Durability | None = None
 
@@ -178,7 +178,7 @@ class DurabilityWatch:
 
     async def refresh(self) -> None:
         """Look it up now."""
-        found = await read_durability(self._js, self._subjects, self._monitoring)
+        found = await read_durability(self._streams, self._monitoring)
         if found != self._known:
             log.info("durability", sync=found.sync, replicas=found.replicas)
         self._known = found
@@ -242,8 +242,7 @@ class Loss:
 class StreamEnds:
     """The ends as the store has them, beside those of NATS."""
 
-    js: JetStream
-    subjects: Subjects
+    streams: Streams
     files: SharedFiles
 
     async def noted(self) -> Mapping[str, StreamEnd]:
@@ -253,9 +252,9 @@ class StreamEnds:
     async def present(self) -> Mapping[str, StreamEnd]:
         """Those that NATS has, by stream; none of a stream that is missing."""
         ends = {}
-        for stream in kept_streams(self.subjects):
+        for stream in kept_streams(self.streams):
             try:
-                info = await self.js.stream_info(stream)
+                info = await self.streams.js.stream_info(stream)
             except StreamNotFound:
                 continue
             time, seen = info.state.last_ts.isoformat(), info.ts.isoformat()
@@ -283,7 +282,7 @@ class StreamEnds:
             return True
         if present.is_same(noted) or not noted.sequence:
             return False
-        message = await self.js.get_message(stream, sequence=noted.sequence)
+        message = await self.streams.js.get_message(stream, sequence=noted.sequence)
         return message is not None and message.time != noted.stored_at
 
     async def note(self, present: Mapping[str, StreamEnd]) -> None:
@@ -366,7 +365,7 @@ class LossWatch:
                 remedy="docs/reliability.md#what-a-loss-leaves; `rebaser doctor` has it, too",
             )
             await self._ends.keep(loss)
-        reconnects = self._ends.js.connection.reconnects
+        reconnects = self._ends.streams.js.connection.reconnects
         is_first = self._noted is None or reconnects != self._reconnects
         self._reconnects = reconnects
         started = await self._started_since(noted) if is_first else None

@@ -16,7 +16,7 @@ from typing import Any, Final, Never
 import structlog
 
 from rebaser_core.jetstream import ApiError, Full, JetStream, JetStreamError, StreamNotFound
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge, worst
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.errors import AppendRefused, WorkStopped
@@ -49,14 +49,14 @@ _FORBIDDEN: Final = (10109, 10110)
 _PERMISSIONS_TIMEOUT: Final = 1.0  # seconds; a user who may not ask gets no answer
 
 
-async def refusal(js: JetStream, subjects: Subjects, stream: str) -> JetStreamError | None:
+async def refusal(streams: Streams, stream: str) -> JetStreamError | None:
     """Error of NATS if it does not write to the stream: it is asked to delete what no stream has.
 
     A publish whose precondition fails would not do: a server that cannot write refuses it, too.
     What the stream's configuration forbids says nothing of the server.
     """
     try:
-        await js.purge(stream, subject=subjects.join("rebaser.nothing"))
+        await streams.js.purge(stream, subject=streams.join("rebaser.nothing"))
     except StreamNotFound:  # another check reports it
         return None
     except JetStreamError as error:
@@ -110,15 +110,15 @@ class NatsProblem:
 
 
 async def unwritten(
-    js: JetStream, subjects: Subjects, may: Callable[[str], bool] = lambda _: True
+    streams: Streams, may: Callable[[str], bool] = lambda _: True
 ) -> NatsProblem | None:
     """Why NATS writes no requests or commits; None if it does, or may not be tried.
 
     Raises:
         JetStreamError: NATS does not answer.
     """
-    for stream in (subjects.requests_stream, subjects.commits_stream):
-        error = await refusal(js, subjects, stream) if may(stream) else None
+    for stream in (streams.requests_stream, streams.commits_stream):
+        error = await refusal(streams, stream) if may(stream) else None
         if isinstance(error, ApiError):
             what = f"NATS cannot write: {error.description} (stream {stream})"
             return NatsProblem(what, _REMEDY)
@@ -186,7 +186,7 @@ class WriteWatch:
             if fault.effect is Effect.STOPS:
                 return NatsProblem(f"no new work is begun, since {fault}", remedy, fault)
             return NatsProblem(f"requests may be lost or refused, since {fault}", remedy, fault)
-        return await unwritten(provisioner.js, provisioner.subjects)
+        return await unwritten(provisioner.streams)
 
     def _note(self, found: NatsProblem | None) -> None:
         before, self.problem = self.problem, found

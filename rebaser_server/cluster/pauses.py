@@ -22,7 +22,6 @@ from rebaser_core.codecs import JSON
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
-    JetStream,
     KeyNotFound,
     KeyValue,
     StreamNotFound,
@@ -38,6 +37,7 @@ from rebaser_core.records import (
     enclosing_scopes,
     now,
 )
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.processor.slot_lease import SlotLease
@@ -58,10 +58,9 @@ Paused = dict[PauseScope, PauseRecordV1]
 class PauseStore:
     """The pauses in their bucket (P1); each coroutine may be cancelled and repeated."""
 
-    def __init__(self, js: JetStream, subjects: Subjects) -> None:
-        self._js = js
-        self._subjects = subjects
-        self._bucket = KeyValue(js, subjects.pauses_bucket)
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._bucket = KeyValue(streams.js, streams.pauses_bucket)
 
     async def all(self) -> Paused:
         """Return all pauses."""
@@ -108,19 +107,19 @@ class PauseStore:
         await self._bucket.purge(scope.key)
         waiting = await self._with_work(scope)
         for change_set in sorted(waiting):
-            await ensure_task(self._js, self._subjects, change_set)
+            await ensure_task(self._streams, change_set)
         return len(waiting)
 
     async def _with_work(self, scope: PauseScope) -> set[ChangeSet]:
         """Return the change sets under `scope` that have requests or are unfinished."""
-        subjects = self._subjects
+        streams = self._streams
         tokens = [each or "*" for each in scope]
-        requests = subjects.join("rebaser", "requests", *tokens)
-        found_subjects = set(await self._js.stream_subjects(subjects.requests_stream, requests))
+        requests = streams.join("rebaser", "requests", *tokens)
+        found_subjects = set(await streams.js.stream_subjects(streams.requests_stream, requests))
         last_entries = ordered_reader(
-            self._js,
-            subjects.commits_stream,
-            subjects.join("rebaser", "commits", *tokens),
+            streams.js,
+            streams.commits_stream,
+            streams.join("rebaser", "commits", *tokens),
             deliver_policy="last_per_subject",
             headers_only=True,
         )
@@ -133,21 +132,19 @@ class PauseStore:
             if number % _TURN == 0:
                 await asyncio.sleep(0)
             with suppress(UnknownSubject):  # the reconciler logs it
-                waiting.add(subjects.parse_change_set(subject))
+                waiting.add(streams.parse_change_set(subject))
         return waiting
 
 
 class PauseMonitor:
     """The pauses that this process knows of, and its runs, which a pause ends."""
 
-    def __init__(
-        self, js: JetStream, subjects: Subjects, is_stopped: Callable[[], bool] = lambda: False
-    ) -> None:
+    def __init__(self, streams: Streams, is_stopped: Callable[[], bool] = lambda: False) -> None:
         """`is_stopped`: whether no change set may be worked on now, whatever is paused."""
-        self._store = PauseStore(js, subjects)
+        self._store = PauseStore(streams)
         self._is_stopped = is_stopped
-        self._js = js
-        self._subject = f"$KV.{subjects.pauses_bucket}.>"
+        self._js = streams.js
+        self._subject = f"$KV.{streams.pauses_bucket}.>"
         self.known: Paused = {}
         self._slots: defaultdict[ChangeSet, set[SlotLease]] = defaultdict(set)
 

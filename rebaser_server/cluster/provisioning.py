@@ -13,7 +13,6 @@ from rebaser_core.jetstream import (
     ConsumerConfig,
     ConsumerGone,
     Drift,
-    JetStream,
     JetStreamError,
     NatsUnreachable,
     NotFound,
@@ -24,13 +23,14 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.streams import (
     StreamOptions,
+    Streams,
     bucket_configs,
     diff_stream,
     excess_of_consumer,
     stream_configs,
     tasks_consumer_config,
 )
-from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.configuration_faults import MISSING, judge, remedy_of_missing
 from rebaser_server.errors import DeploymentInconsistent
 
@@ -46,8 +46,7 @@ _RETRY_DELAY: Final = 1.0  # seconds until a failed JetStream request is tried a
 class Provisioner:
     """The streams, the consumer and the bucket of one deployment, which all its Rebasers share."""
 
-    js: JetStream
-    subjects: Subjects
+    streams: Streams
     options: StreamOptions
     ack_wait: timedelta
 
@@ -78,8 +77,8 @@ class Provisioner:
         """
         await self._require_all_or_none()
         for config in reversed(self._streams()):  # nothing is stored before requests can be
-            await self.js.ensure_stream(config)
-        await self.js.ensure_consumer(self.subjects.tasks_stream, self._consumer())
+            await self.streams.js.ensure_stream(config)
+        await self.streams.js.ensure_consumer(self.streams.tasks_stream, self._consumer())
         await self._ensure_buckets()
         return await self.diff()
 
@@ -89,7 +88,7 @@ class Provisioner:
         Nothing is stored before both are there. So one that is missing, also after the other was
         seen with messages, is lost; until then another Rebaser may be making both.
         """
-        names = (self.subjects.requests_stream, self.subjects.commits_stream)
+        names = (self.streams.requests_stream, self.streams.commits_stream)
         for lost, other in (names, names[::-1]):
             if (
                 await self._last_sequence(lost) is None
@@ -103,7 +102,7 @@ class Provisioner:
     async def _last_sequence(self, stream: str) -> int | None:
         """The last sequence that the stream gave; None if it is missing."""
         try:
-            return (await self.js.stream_info(stream)).state.last_seq
+            return (await self.streams.js.stream_info(stream)).state.last_seq
         except StreamNotFound:
             return None
 
@@ -111,14 +110,14 @@ class Provisioner:
         """Create an empty stream of requests that begins above all that was handled (S-5)."""
         settled = 0
         last_commits = ordered_reader(
-            self.js, self.subjects.commits_stream, deliver_policy="last_per_subject"
+            self.streams.js, self.streams.commits_stream, deliver_policy="last_per_subject"
         )
         async with last_commits:
             while (commit := await last_commits.next(idle_timeout=0)) is not None:
                 control = Commit.decode(commit.headers, commit.payload).control
                 settled = max(settled, control.last_sequence)
-        config = self._stream(self.subjects.requests_stream)
-        await self.js.create_stream(replace(config, first_seq=settled + 1))
+        config = self._stream(self.streams.requests_stream)
+        await self.streams.js.create_stream(replace(config, first_seq=settled + 1))
 
     async def check(self) -> list[Drift]:
         """Return how all differ from their configuration; recreate a missing tasks' stream (X3)."""
@@ -129,9 +128,9 @@ class Provisioner:
     async def diff(self) -> list[Drift]:
         """Return how all differ from their configuration, or that they are missing. Read-only."""
         differences = await self.diff_streams()
-        consumer = f"consumer {self.subjects.tasks_stream}/{TASKS_CONSUMER}"
+        consumer = f"consumer {self.streams.tasks_stream}/{TASKS_CONSUMER}"
         try:
-            info = await self.js.consumer_info(self.subjects.tasks_stream, TASKS_CONSUMER)
+            info = await self.streams.js.consumer_info(self.streams.tasks_stream, TASKS_CONSUMER)
         except NotFound:
             return [*differences, MISSING._replace(name=consumer)]
         expected = self._consumer()
@@ -150,10 +149,10 @@ class Provisioner:
     async def _diff_stream(self, config: StreamConfig) -> list[Drift]:
         name = f"stream {config.name}"
         try:
-            actual = await self.js.stream_config(config.name or "")
+            actual = await self.streams.js.stream_config(config.name or "")
         except StreamNotFound:
             return [MISSING._replace(name=name)]
-        return diff_stream(name, config, actual, self.js.message_limits.max_payload)
+        return diff_stream(name, config, actual, self.streams.js.message_limits.max_payload)
 
     async def mend(self, name: str) -> None:
         """Set the stream or consumer of that `Drift.name` back, where that may be done.
@@ -171,19 +170,19 @@ class Provisioner:
         fields = {fault.drift.field.partition(".")[0] for fault in faults if fault.can_be_mended}
         if not fields:
             return
-        wanted, actual = config.to_json(), await self.js.stream_config(config.name or "")
+        wanted, actual = config.to_json(), await self.streams.js.stream_config(config.name or "")
         kept = {field: each for field, each in actual.to_json().items() if field not in fields}
         back = {field: wanted[field] for field in fields if field in wanted}
-        await self.js.update_stream(StreamConfig.from_json({**kept, **back}))
+        await self.streams.js.update_stream(StreamConfig.from_json({**kept, **back}))
 
     async def _mend_consumer(self) -> None:
-        stream, config = self.subjects.tasks_stream, self._consumer()
-        await self.js.resume_consumer(stream, TASKS_CONSUMER)
+        stream, config = self.streams.tasks_stream, self._consumer()
+        await self.streams.js.resume_consumer(stream, TASKS_CONSUMER)
         try:
-            await self.js.update_consumer(stream, config)
+            await self.streams.js.update_consumer(stream, config)
         except ApiError:
-            await self.js.delete_consumer(stream, TASKS_CONSUMER)
-            await self.js.ensure_consumer(stream, config)
+            await self.streams.js.delete_consumer(stream, TASKS_CONSUMER)
+            await self.streams.js.ensure_consumer(stream, config)
 
     async def ensure_tasks(self) -> list[Drift]:
         """Create the tasks' stream and its consumer if they are missing; return how they differ.
@@ -193,15 +192,15 @@ class Provisioner:
         replaced by an empty one, least of all one whose sequences would begin again below the
         last settled request (S-5).
         """
-        tasks = self.subjects.tasks_stream
+        tasks = self.streams.tasks_stream
         try:
-            await self.js.consumer_info(tasks, TASKS_CONSUMER)
+            await self.streams.js.consumer_info(tasks, TASKS_CONSUMER)
         except NotFound as error:
             log.error(
                 "tasks stream recreated", missing=str(error), remedy="find out who deletes them"
             )
-        await self.js.ensure_stream(self._stream(tasks))
-        return await self.js.ensure_consumer(tasks, self._consumer())
+        await self.streams.js.ensure_stream(self._stream(tasks))
+        return await self.streams.js.ensure_consumer(tasks, self._consumer())
 
     async def recreate_tasks(self, reason: ConsumerGone) -> None:
         """Recreate the tasks' stream after it was missing; after a failure return with a delay."""
@@ -214,19 +213,19 @@ class Provisioner:
 
     async def _ensure_buckets(self) -> None:
         for config in self._buckets():
-            await self.js.ensure_stream(config)
+            await self.streams.js.ensure_stream(config)
 
     def _buckets(self) -> list[StreamConfig]:
-        return bucket_configs(self.subjects, self.options)
+        return bucket_configs(self.streams, self.options)
 
     def _streams(self) -> list[StreamConfig]:
-        return stream_configs(self.subjects, self.options)
+        return stream_configs(self.streams, self.options)
 
     def _stream(self, name: str) -> StreamConfig:
         return next(config for config in self._streams() if config.name == name)
 
     def _consumer(self) -> ConsumerConfig:
-        return tasks_consumer_config(self.subjects, self.ack_wait)
+        return tasks_consumer_config(self.streams, self.ack_wait)
 
 
 def _is_transient(error: JetStreamError) -> bool:

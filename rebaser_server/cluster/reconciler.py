@@ -33,6 +33,7 @@ from rebaser_core.jetstream import (
     Unavailable,
     ordered_reader,
 )
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.log import UNFINISHED, UNSAVED
@@ -183,8 +184,7 @@ class Reconciler:
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         period: float,
         paused: Callable[[ChangeSet], bool] = lambda _: False,
         has_room: Callable[[], bool] = lambda: False,
@@ -197,12 +197,11 @@ class Reconciler:
         `few`: change sets that are listed at once.
         """
         self._few = few
-        self._js = js
-        self._subjects = subjects
+        self._streams = streams
         self._period = period
         self._paused = paused
-        self._requests = SubjectSlices(js, subjects.requests_stream, few=few)
-        self._scanner = UnfinishedScanner(js, subjects.commits_stream, has_room)
+        self._requests = SubjectSlices(streams.js, streams.requests_stream, few=few)
+        self._scanner = UnfinishedScanner(streams.js, streams.commits_stream, has_room)
 
     async def run(self) -> Never:
         """Reconcile until cancelled. A failure is logged; the next period tries again."""
@@ -230,33 +229,30 @@ class Reconciler:
         without_task = sorted(await self._with_requests(tasks) | await self._unfinished(tasks))
         for change_set in without_task:
             with contained("change set", passing=(JetStreamError,), change_set=change_set):
-                await ensure_task(self._js, self._subjects, change_set)
+                await ensure_task(self._streams, change_set)
         return len(without_task)
 
     async def _tasks(self) -> Collection[str] | None:
         """Return the subjects of all tasks; None if they are too many to be listed."""
-        stream = self._subjects.tasks_stream
-        if (await self._js.stream_info(stream)).state.num_subjects > self._few:
+        stream = self._streams.tasks_stream
+        if (await self._streams.js.stream_info(stream)).state.num_subjects > self._few:
             return None
-        return await self._js.stream_subjects(stream)
+        return await self._streams.js.stream_subjects(stream)
 
     async def _with_requests(self, tasks: Collection[str] | None) -> set[ChangeSet]:
         """Return the change sets that have requests and no task, of those that this round looks at.
 
         Subjects are compared as text: a hundred thousand with a task need no parsing.
         """
-        subjects = self._subjects
-        requests, task_prefix = (
-            subjects.join("rebaser.requests."),
-            subjects.join("rebaser.tasks."),
-        )
+        streams = self._streams
+        requests, task_prefix = streams.join("rebaser.requests."), streams.join("rebaser.tasks.")
         with_requests = await self._requests.next()
         without_task = [
             s
             for s in with_requests
             if tasks is None or f"{task_prefix}{s.removeprefix(requests)}.process" not in tasks
         ]
-        change_sets = await self._change_sets(without_task, subjects.requests_stream)
+        change_sets = await self._change_sets(without_task, streams.requests_stream)
         return set(change_sets) if tasks is not None else await self._lacking_task(change_sets)
 
     async def _change_sets(self, subjects: Iterable[str], stream: str) -> list[ChangeSet]:
@@ -266,7 +262,7 @@ class Reconciler:
             if number % _TURN == 0:
                 await asyncio.sleep(0)
             with contained("subject", stream=stream, subject=subject):
-                change_sets.add(self._subjects.parse_change_set(subject))
+                change_sets.add(self._streams.parse_change_set(subject))
         return sorted(each for each in change_sets if not self._paused(each))
 
     async def _lacking_task(self, change_sets: Iterable[ChangeSet]) -> set[ChangeSet]:
@@ -274,8 +270,8 @@ class Reconciler:
         lacking = set[ChangeSet]()
 
         async def look(change_set: ChangeSet) -> None:
-            stream, subject = self._subjects.tasks_stream, self._subjects.task(change_set)
-            if await self._js.get_message(stream, last_by_subject=subject) is None:
+            stream, subject = self._streams.tasks_stream, self._streams.task(change_set)
+            if await self._streams.js.get_message(stream, last_by_subject=subject) is None:
                 lacking.add(change_set)
 
         await for_each_concurrently(change_sets, look, _AT_ONCE)
@@ -283,15 +279,15 @@ class Reconciler:
 
     async def _unfinished(self, tasks: Collection[str] | None) -> set[ChangeSet]:
         """Return the change sets whose control record is unfinished and that have no task."""
-        stream, subjects = self._subjects.commits_stream, self._subjects
-        change_sets = await self._change_sets(await self._scanner.scan(), stream)
+        streams = self._streams
+        change_sets = await self._change_sets(await self._scanner.scan(), streams.commits_stream)
         if tasks is None:
             change_sets = sorted(await self._lacking_task(change_sets))
         return {
             change_set
             for change_set in change_sets
-            if (tasks is None or subjects.task(change_set) not in tasks)
-            and await self._scanner.is_unfinished(subjects.commits(change_set))
+            if (tasks is None or streams.task(change_set) not in tasks)
+            and await self._scanner.is_unfinished(streams.commits(change_set))
         }
 
 
@@ -310,15 +306,13 @@ class UnsavedChangeSets:
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         released: ReleasedStates,
         age: float,
         free: Callable[[], int],
     ) -> None:
         """`age`: seconds since the release; `free` counts the slots that no task waits for."""
-        self._js = js
-        self._subjects = subjects
+        self._streams = streams
         self._released = released
         self._age = age
         self._free = free
@@ -330,7 +324,7 @@ class UnsavedChangeSets:
     async def _check(self) -> None:
         due = list(islice(self._released.unsaved(self._age), ceil(self._free() / SHARE)))
         for change_set in due:
-            await ensure_task(self._js, self._subjects, change_set)
+            await ensure_task(self._streams, change_set)
             self._released.on_task(change_set)
 
 
@@ -346,16 +340,13 @@ def stray_letters_subject(subjects: Subjects) -> str:
 class StrayRequests:
     """Moves stray requests; two Rebasers may do it at once."""
 
-    def __init__(
-        self, js: JetStream, subjects: Subjects, members: Membership, few: int = FEW
-    ) -> None:
+    def __init__(self, streams: Streams, members: Membership, few: int = FEW) -> None:
         """`few`: subjects that are listed at once."""
-        self._js = js
-        self._subjects = subjects
-        self._stream = subjects.requests_stream
+        self._streams = streams
+        self._stream = streams.requests_stream
         self._members = members
-        self._slices = SubjectSlices(js, self._stream, few=few)
-        ids = re.escape(subjects.join("rebaser.requests.")) + rf"{_ID}\.{_ID}"
+        self._slices = SubjectSlices(streams.js, self._stream, few=few)
+        ids = re.escape(streams.join("rebaser.requests.")) + rf"{_ID}\.{_ID}"
         self._is_sound: Final = re.compile(ids).fullmatch  # much faster than to parse it
 
     async def run(self, period: float) -> Never:
@@ -372,7 +363,7 @@ class StrayRequests:
         strays = {name for name in names if not self._is_sound(name)}
         for pattern in sorted({_pattern(name) for name in strays if self._is_stray(name)}):
             sequence = 0
-            while message := await self._js.get_message(
+            while message := await self._streams.js.get_message(
                 self._stream, sequence=sequence + 1, next_by_subject=pattern
             ):
                 sequence = message.sequence
@@ -384,26 +375,26 @@ class StrayRequests:
 
     def _is_stray(self, subject: str) -> bool:
         try:
-            self._subjects.parse_change_set(subject)
+            self._streams.parse_change_set(subject)
         except UnknownSubject:
             return True
         return False
 
     async def _move(self, message: StoredMessage) -> None:
         """Copy the request, cut to the size of a letter, and delete it once the copy is stored."""
-        subject, letter_id = stray_letters_subject(self._subjects), f"stray-{message.sequence}"
+        subject, letter_id = stray_letters_subject(self._streams), f"stray-{message.sequence}"
         headers = sendable_headers(message.headers) | {
             REASON: f"its subject {ascii(message.subject)[:200]} names no change set",
             SEQUENCE: str(message.sequence),
             DIED_AT: datetime.now(UTC).isoformat(),
             STORED_AT: message.time.isoformat(),
         }
-        room = self._js.message_limits.max_payload_for(
+        room = self._streams.js.message_limits.max_payload_for(
             subject, {**headers, "Nats-Msg-Id": letter_id}
         )
         payload = message.payload[: max(0, room)]
-        await self._js.publish(subject, payload, headers=headers, message_id=letter_id)
-        await self._js.delete_message(self._stream, message.sequence)
+        await self._streams.js.publish(subject, payload, headers=headers, message_id=letter_id)
+        await self._streams.js.delete_message(self._stream, message.sequence)
         log.error(
             "request dead-lettered", subject=printable(message.subject), sequence=message.sequence
         )

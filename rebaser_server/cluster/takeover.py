@@ -9,8 +9,9 @@ import structlog
 
 from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, JetStreamError
-from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_core.jetstream import JetStreamError
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import PRESUMED_DEAD, Membership
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
@@ -44,14 +45,12 @@ class Takeover:
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         members: Membership,
         holds: Callable[[ChangeSet], bool] = lambda _: False,
     ) -> None:
         """`holds`: whether this process works on a change set."""
-        self._js = js
-        self._subjects = subjects
+        self._streams = streams
         self._members = members
         self._holds = holds
         self._delivered_when_suspected: dict[str, int] = {}
@@ -144,7 +143,7 @@ class Takeover:
 
     async def _last_delivered(self) -> int:
         """Return the last delivered task; the consumer delivers the later ones in any case."""
-        info = await self._js.consumer_info(self._subjects.tasks_stream, TASKS_CONSUMER)
+        info = await self._streams.js.consumer_info(self._streams.tasks_stream, TASKS_CONSUMER)
         return info.delivered.stream_seq
 
     async def republish_tasks(
@@ -158,17 +157,17 @@ class Takeover:
         Only tasks up to sequence `up_to`, the last one delivered when the owner fell silent: a
         later one is a healthy successor's. None for which `except_for` is true. May be repeated.
         """
-        stream, republished = self._subjects.tasks_stream, 0
+        stream, republished = self._streams.tasks_stream, 0
 
         async def republish(subject: str) -> None:
             with contained("task", passing=(JetStreamError,), subject=subject):
-                await republish_one(self._subjects.parse_change_set(subject))
+                await republish_one(self._streams.parse_change_set(subject))
 
         async def republish_one(change_set: ChangeSet) -> None:
             nonlocal republished
-            subject = self._subjects.task(change_set)
+            subject = self._streams.task(change_set)
             # First the task, then the owner (F2): the other way round it might be a successor's.
-            task = await self._js.get_message(stream, last_by_subject=subject)
+            task = await self._streams.js.get_message(stream, last_by_subject=subject)
             if task is None or task.sequence > up_to or except_for(change_set):
                 return
             owner = await self._owner(change_set)
@@ -181,19 +180,20 @@ class Takeover:
             republished += 1
             metrics.TAKEN_OVER.inc()
 
-        await for_each_concurrently(await self._js.stream_subjects(stream), republish, CONCURRENCY)
+        subjects = await self._streams.js.stream_subjects(stream)
+        await for_each_concurrently(subjects, republish, CONCURRENCY)
         return republished
 
     async def _replace(self, change_set: ChangeSet, sequence: int) -> None:
         try:
-            await self._js.delete_message(self._subjects.tasks_stream, sequence)
+            await self._streams.js.delete_message(self._streams.tasks_stream, sequence)
         finally:  # even if the delete failed: a needless task costs an empty run
-            await ensure_task(self._js, self._subjects, change_set)
+            await ensure_task(self._streams, change_set)
 
     async def _owner(self, change_set: ChangeSet) -> str:
         """Return the owner of the change set; empty if it has none, or an unreadable one."""
         try:
-            _, last = await CommitLog(self._js, self._subjects, change_set).last()
+            _, last = await CommitLog(self._streams, change_set).last()
         except (
             NeedsNewerVersion,
             HistoryInconsistent,

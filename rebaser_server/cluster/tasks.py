@@ -222,7 +222,7 @@ class TaskRunner:
     def dispatch(self, task: Delivery) -> Coroutine[Any, Any, None]:
         """Return the coroutine that handles `task`, settles it and never raises; takes its slot."""
         try:
-            change_set = self.services.subjects.parse_change_set(task.subject)
+            change_set = self.services.streams.parse_change_set(task.subject)
         except UnknownSubject as error:
             return self._terminate(task, error)
         if self.pauses.is_paused(change_set):
@@ -251,7 +251,7 @@ class TaskRunner:
     async def _drop_paused(self, task: Delivery, change_set: ChangeSet) -> None:
         """Remove the task of a paused change set, and touch nothing else (P2)."""
         with contained("task", subject=task.subject):
-            await ack_and_delete(self.services.js, task)
+            await ack_and_delete(self.services.streams.js, task)
             await self._recheck(change_set)
 
     async def _recheck(self, change_set: ChangeSet) -> None:
@@ -282,7 +282,7 @@ class TaskRunner:
         end, stats = "failed", self.services.notifier.stats
         try:
             with stats.hold(change_set), self.pauses.registered(change_set, slot):
-                async with lease(self.services.js, task, self.lease_terms):
+                async with lease(self.services.streams.js, task, self.lease_terms):
                     self.writes.stop.check()
                     quiet = await process(self.services, change_set, self.shutdown, slot)
             await self._recheck(change_set)

@@ -21,7 +21,8 @@ from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError, KeyValue
 from rebaser_core.records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
-from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.cluster.tasks import LeaseTerms
@@ -29,7 +30,12 @@ from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import RunEnded
-from rebaser_server.files import OrphanFiles, SharedFiles, change_set_directory
+from rebaser_server.files import (
+    OrphanFiles,
+    SharedFiles,
+    change_set_directory,
+    memo_directory,
+)
 from rebaser_server.runtime.containment import contained, printable
 from rebaser_server.runtime.tasks import repeat_every
 from rebaser_server.settings.settings import StoreSettings
@@ -50,13 +56,11 @@ class GarbageJob:
         self._period = period
 
     @classmethod
-    def of(
-        cls, js: JetStream, subjects: Subjects, members: Membership, store: StoreSettings
-    ) -> "GarbageJob":
+    def of(cls, streams: Streams, members: Membership, store: StoreSettings) -> "GarbageJob":
         """Build it from the settings."""
         leftovers = OrphanFiles(open_shared_files(store))
         grace = store.orphan_retention.total_seconds()
-        collector = GarbageCollector(js, subjects, leftovers, grace)
+        collector = GarbageCollector(streams, leftovers, grace)
         return cls(collector, members, store.gc_interval.total_seconds())
 
     async def run(self) -> Never:
@@ -83,17 +87,15 @@ class DeletedDataJob:
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         files: SharedFiles,
         members: Membership,
         *,
         keep: float,
     ) -> None:
         """`keep`: seconds between a change set's deletion and the removal of its data."""
-        self._js = js
-        self._subjects = subjects
-        self._registry = Registry(js, subjects, self._skip)
+        self._streams = streams
+        self._registry = Registry(streams, self._skip)
         self._unreadable: set[str] = set()
         """Workspaces with an unreadable record: the first part of the record's key."""
         self._files = files
@@ -127,6 +129,8 @@ class DeletedDataJob:
             with contained("change set", passing=(JetStreamError,), change_set=change_set):
                 await self._remove(change_set)
                 if record.kind == ChangeSetKind.HEAD:
+                    memo = memo_directory(str(record.workspace_id))
+                    await asyncio.to_thread(self._files.delete_directory, memo)
                     await self._registry.delete_workspace(record.workspace_id)
                 await self._registry.delete(change_set)
                 gone.append(change_set)
@@ -142,9 +146,9 @@ class DeletedDataJob:
         due = [record for record in records if self._is_due(record)]
         if not due:
             return []
-        name = self._subjects.change_sets_bucket
-        latest = (await self._js.stream_info(f"KV_{name}")).ts - timedelta(seconds=self._keep)
-        bucket = KeyValue(self._js, name)
+        js, name = self._streams.js, self._streams.change_sets_bucket
+        latest = (await js.stream_info(f"KV_{name}")).ts - timedelta(seconds=self._keep)
+        bucket = KeyValue(js, name)
         keys = [f"{record.workspace_id}.{record.change_set_id}" for record in due]
         stored = [await bucket.last(key) for key in keys]
         return [
@@ -167,7 +171,7 @@ class DeletedDataJob:
                 continue
             branch = ChangeSet(record.workspace_id, record.change_set_id)
             try:
-                _, last = await CommitLog(self._js, self._subjects, branch).last()
+                _, last = await CommitLog(self._streams, branch).last()
             except RunEnded:  # an unreadable commit: the base may be needed
                 last = None
             if last is None or (last.control.branch and last.control.branch.cursor is None):
@@ -176,7 +180,7 @@ class DeletedDataJob:
 
     async def _remove(self, change_set: ChangeSet) -> None:
         """Remove the log but for its last commit, and the checkpoints."""
-        commits = CommitLog(self._js, self._subjects, change_set)
+        commits = CommitLog(self._streams, change_set)
         last, _ = await commits.last()
         await commits.purge(last)
         await asyncio.to_thread(self._files.delete_directory, change_set_directory(change_set))
@@ -223,7 +227,8 @@ class Monitor:
 
         The server's clock alone decides: it dated the requests, too.
         """
-        js, stream = self._provisioner.js, self._provisioner.subjects.requests_stream
+        streams = self._provisioner.streams
+        js, stream = streams.js, streams.requests_stream
         info = await js.stream_info(stream)
         state, limit = info.state, info.ts - self._alert_after
         if not state.messages or state.first_ts > limit:
@@ -244,7 +249,7 @@ class Monitor:
 
     def _is_paused(self, subject: str) -> bool:
         try:
-            return self._paused(self._provisioner.subjects.parse_change_set(subject))
+            return self._paused(self._provisioner.streams.parse_change_set(subject))
         except UnknownSubject:
             return False
 

@@ -114,7 +114,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
     records = await deployment.client.workspaces.change_sets(
         workspace.workspace_id, closed=arguments.all
     )
-    pauses = await PauseStore(deployment.js, deployment.subjects).all()
+    pauses = await PauseStore(deployment.streams).all()
     since = [paused_since(pauses, ChangeSet(r.workspace_id, r.change_set_id)) for r in records]
     show_change_sets(records, since, ids=arguments.ids, as_json=arguments.json)
 

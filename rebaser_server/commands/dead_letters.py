@@ -70,7 +70,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
 
     headings = {"sequence": "number", "at": "died at", **address_headings(ids=arguments.ids)}
     headings |= {"attempts": "attempts", "reason": "reason"}
-    letters = await latest(deployment.js, deployment.subjects, arguments.limit)
+    letters = await latest(deployment.streams, arguments.limit)
     rows = [letter.summary() for letter in letters]
     await add_addresses(deployment, rows)
     show(rows, headings, as_json=arguments.json, nothing="no dead letters")
@@ -80,7 +80,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
 async def _show(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.ops.dead_letters import load
 
-    letter = await load(deployment.js, deployment.subjects, deployment.batches, arguments.sequence)
+    letter = await load(deployment.streams, deployment.batches, arguments.sequence)
     content = {"headers": letter.headers, "asked": letter.content()}
     say_json({**letter.summary(), **content}, indent=2)
 
@@ -92,7 +92,7 @@ async def _replay(deployment: "Deployment", arguments: argparse.Namespace) -> No
     replayed = []
     for sequence in arguments.sequence:
         request_id = await replay(
-            deployment.js, deployment.subjects, deployment.batches, deployment.client, sequence
+            deployment.streams, deployment.batches, deployment.client, sequence
         )
         replayed.append({"sequence": sequence, "request": str(request_id)})
         if not arguments.json:
@@ -105,9 +105,9 @@ async def _replay(deployment: "Deployment", arguments: argparse.Namespace) -> No
 async def _purge(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.ops.dead_letters import check
 
-    js, stream = deployment.js, deployment.subjects.dead_letters_stream
+    js, stream = deployment.streams.js, deployment.streams.dead_letters_stream
     for sequence in arguments.sequence:
-        await check(js, deployment.subjects, sequence)
+        await check(deployment.streams, sequence)
     before = (await js.stream_info(stream)).state.messages
     if arguments.all:
         await js.purge(stream)

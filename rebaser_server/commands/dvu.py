@@ -123,10 +123,10 @@ async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> in
 
     change_set = await change_set_of(deployment, arguments)
     if arguments.pause:
-        book = PauseStore(deployment.js, deployment.subjects)
+        book = PauseStore(deployment.streams)
         author = deployment.settings.author or None
         await book.pause(PauseScope(*change_set), by=author, reason=arguments.reason)
-    cancelled = await cancel_update(deployment.js.nc, deployment.subjects, change_set)
+    cancelled = await cancel_update(deployment.streams.js.nc, deployment.streams, change_set)
     if arguments.json:
         facts = {"cancelled": bool(cancelled), "held": cancelled is not None}
         say_json({**facts, "paused": arguments.pause})

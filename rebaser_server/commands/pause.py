@@ -65,7 +65,7 @@ async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> Non
     from rebaser_server.commands.support.deployment import describe
 
     scope = await scope_of(deployment, arguments)
-    book = PauseStore(deployment.js, deployment.subjects)
+    book = PauseStore(deployment.streams)
     author = deployment.settings.author or None
     record = await book.pause(scope, by=author, reason=arguments.reason)
     if arguments.json:
@@ -83,7 +83,7 @@ async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> No
     from rebaser_server.commands.support.deployment import describe, resume_hint
 
     scope = await scope_of(deployment, arguments)
-    book = PauseStore(deployment.js, deployment.subjects)
+    book = PauseStore(deployment.streams)
     before = await book.of(scope)
     tasks = await book.resume(scope)
     pauses = await book.all()
@@ -115,7 +115,7 @@ async def _pauses(deployment: "Deployment", arguments: argparse.Namespace) -> No
     from rebaser_server.commands.support.addresses import add_addresses, address_headings
     from rebaser_server.terminal.tables import show
 
-    pauses = await PauseStore(deployment.js, deployment.subjects).all()
+    pauses = await PauseStore(deployment.streams).all()
     rows = pauses_to_json(pauses.values())
     await add_addresses(deployment, rows, whole=None if arguments.json else "all change sets")
     headings = address_headings(ids=arguments.ids) | {"address": "paused"} | _HEADINGS

@@ -65,15 +65,15 @@ async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
     from rebaser_server.cluster.pauses import PauseStore, paused_since
     from rebaser_server.terminal.tables import age
 
-    js, subjects = deployment.js, deployment.subjects
-    stream = subjects.requests_stream
+    streams = deployment.streams
+    js, stream = streams.js, streams.requests_stream
     depths = await js.stream_subjects(stream)
     deepest = sorted(depths.items(), key=lambda item: (-item[1], item[0]))
-    pauses = await PauseStore(js, subjects).all()
+    pauses = await PauseStore(streams).all()
     rows = []
     for subject, depth in deepest[:limit]:
         first = await js.get_message(stream, sequence=1, next_by_subject=subject)
-        change_set = subjects.parse_change_set(subject)
+        change_set = streams.parse_change_set(subject)
         rows.append(
             {
                 "workspace": str(change_set.workspace_id),
@@ -103,20 +103,20 @@ async def _tasks(deployment: "Deployment", arguments: argparse.Namespace) -> Non
 async def _oldest_tasks(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
     from rebaser_server.terminal.tables import age
 
-    js, subjects = deployment.js, deployment.subjects
+    js, streams = deployment.streams.js, deployment.streams
     rows = []
-    for subject in list(await js.stream_subjects(subjects.tasks_stream))[:limit]:
-        task = await js.get_message(subjects.tasks_stream, last_by_subject=subject)
+    for subject in list(await js.stream_subjects(streams.tasks_stream))[:limit]:
+        task = await js.get_message(streams.tasks_stream, last_by_subject=subject)
         if task is None:  # acknowledged since the stream listed it
             continue
-        change_set = subjects.parse_change_set(subject)
-        log = subjects.commits(change_set)
+        change_set = streams.parse_change_set(subject)
+        log = streams.commits(change_set)
         rows.append(
             {
                 "workspace": str(change_set.workspace_id),
                 "changeSet": str(change_set.change_set_id),
                 "ageSeconds": age(task.time),
-                "owner": await _owner(js, subjects.commits_stream, log),
+                "owner": await _owner(js, streams.commits_stream, log),
             }
         )
     return sorted(rows, key=lambda row: -row["ageSeconds"])
@@ -146,7 +146,7 @@ async def _watch(deployment: "Deployment", arguments: argparse.Namespace) -> Non
     from rebaser_server.commands.support.addresses import change_set_of
 
     change_set = await change_set_of(deployment, arguments, new=True)
-    async with watching(deployment.js, deployment.subjects, change_set) as activities:
+    async with watching(deployment.streams, change_set) as activities:
         async for activity in activities:
             if arguments.json:
                 say_json(activity.model_dump(mode="json", by_alias=True))

@@ -14,7 +14,7 @@ from blake3 import blake3
 from rebaser_client.requests import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
-from rebaser_core.jetstream import JetStream, NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
+from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
 from rebaser_core.messages import (
     MAX_INLINE_CORRECTIONS,
     Correction,
@@ -31,7 +31,7 @@ from rebaser_core.messages import (
     UpdatesBatchV1,
     abbreviate,
 )
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.table_updates import decode_batch
 from rebaser_core.updates import AnyUpdate, BatchLimits
 from rebaser_server.commit_log.state import Batch, ResultFiles
@@ -257,10 +257,10 @@ def open_shared_files(store: StoreSettings) -> SharedFiles:
     return SharedFiles(store.root, store.options)
 
 
-def open_batch_store(js: JetStream, subjects: Subjects, settings: Settings) -> BatchStore:
+def open_batch_store(streams: Streams, settings: Settings) -> BatchStore:
     """Return the store of batches."""
     return BatchStore(
-        ObjectStore(js, subjects.batches_bucket),
+        ObjectStore(streams.js, streams.batches_bucket),
         BatchFiles(open_shared_files(settings.store)),
         settings.limits.batch_bytes,
     )

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import (
     Delivery,
-    JetStream,
     NatsUnreachable,
     ObjectInfo,
     ReaderOptions,
@@ -25,7 +24,7 @@ from rebaser_core.jetstream import (
     ordered_reader,
 )
 from rebaser_core.messages import EnqueueUpdatesRequest, ObjectRef, StoreRef
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.files import OrphanFile, OrphanFiles
 from rebaser_server.runtime.containment import contained
 
@@ -74,15 +73,12 @@ class Garbage:
 class GarbageCollector:
     """Finds and removes garbage. It may run anywhere, at any time, also twice at once."""
 
-    def __init__(
-        self, js: JetStream, subjects: Subjects, leftovers: OrphanFiles, grace: float
-    ) -> None:
+    def __init__(self, streams: Streams, leftovers: OrphanFiles, grace: float) -> None:
         """`grace`: seconds for which an unreferenced thing is kept."""
-        self._js = js
-        self._subjects = subjects
+        self._streams = streams
         self._leftovers = leftovers
         self._grace = grace
-        self._bucket = subjects.batches_bucket
+        self._bucket = streams.batches_bucket
         self._stream = f"OBJ_{self._bucket}"
         self._references: dict[str, int] = {}
         """Key → the commit last seen to refer to it: each commit is read once, not each time."""
@@ -110,13 +106,13 @@ class GarbageCollector:
 
     async def _now(self) -> float:
         """Return the earlier of NATS' and our time: a wrong clock of ours makes nothing old."""
-        info = await self._js.stream_info(self._stream)
+        info = await self._streams.js.stream_info(self._stream)
         return min(time.time(), info.ts.timestamp())
 
     async def remove(self, garbage: Garbage) -> None:
         """Remove all of it. What was stored again meanwhile, under the same name, stays."""
         for meta in (*garbage.objects, *garbage.tombstones):
-            await self._js.delete_message(self._stream, meta.sequence)
+            await self._streams.js.delete_message(self._stream, meta.sequence)
             if not meta.deleted and meta.nuid is not None:
                 await self._purge_chunks(meta.nuid)
         for nuid in garbage.chunks:
@@ -125,12 +121,12 @@ class GarbageCollector:
         await asyncio.to_thread(self._leftovers.remove, garbage.files)
 
     async def _purge_chunks(self, nuid: str) -> None:
-        await self._js.purge(self._stream, subject=f"$O.{self._bucket}.C.{nuid}")
+        await self._streams.js.purge(self._stream, subject=f"$O.{self._bucket}.C.{nuid}")
 
     async def _metas(self) -> list[ObjectMeta]:
         metas = []
         reader = ordered_reader(
-            self._js,
+            self._streams.js,
             self._stream,
             f"$O.{self._bucket}.M.>",
             deliver_policy="last_per_subject",
@@ -144,11 +140,11 @@ class GarbageCollector:
         """List the chunks of unfinished uploads; an upload in progress is younger than `limit`."""
         prefix = f"$O.{self._bucket}.C."
         chunks = []
-        for subject in await self._js.stream_subjects(self._stream, f"{prefix}>"):
+        for subject in await self._streams.js.stream_subjects(self._stream, f"{prefix}>"):
             nuid = subject.removeprefix(prefix)
             if nuid in known:
                 continue
-            last = await self._js.get_message(self._stream, last_by_subject=subject)
+            last = await self._streams.js.get_message(self._stream, last_by_subject=subject)
             if last is not None and last.time < limit:
                 chunks.append(nuid)
         return chunks
@@ -169,7 +165,7 @@ class GarbageCollector:
 
     async def _in_requests(self) -> set[str]:
         keys: set[str] = set()
-        reader = ordered_reader(self._js, self._subjects.requests_stream)
+        reader = ordered_reader(self._streams.js, self._streams.requests_stream)
         async with reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
                 keys |= _keys(message.payload)
@@ -185,14 +181,14 @@ class GarbageCollector:
         return keys
 
     async def _in_dead_letters(self, times: dict[str, datetime]) -> set[str]:
-        return set(await self._find_references(self._subjects.dead_letters_stream, times, None))
+        return set(await self._find_references(self._streams.dead_letters_stream, times, None))
 
     async def _in_commit_logs(self, times: dict[str, datetime]) -> set[str]:
-        stream = self._subjects.commits_stream
+        stream = self._streams.commits_stream
         for key in self._references.keys() - times.keys():
             del self._references[key]
         for key, entry in list(self._references.items()):
-            if await self._js.get_message(stream, sequence=entry) is None:
+            if await self._streams.js.get_message(stream, sequence=entry) is None:
                 del self._references[key]
         # A key is nearly always older than what refers to it, so that each commit is read once.
         # It is younger only if a batch was stored again, long after its request was handled.
@@ -211,7 +207,7 @@ class GarbageCollector:
         start: ReaderOptions = {}
         if since is not None:
             start = {"deliver_policy": "by_start_time", "opt_start_time": since}
-        async with ordered_reader(self._js, stream, **start) as reader:
+        async with ordered_reader(self._streams.js, stream, **start) as reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
                 keys = _keys(message.payload).intersection(wanted)
                 references |= dict.fromkeys(keys, message.stream_sequence)

@@ -33,7 +33,7 @@ from rebaser_core.jetstream import (
     WrongLastSequence,
     ordered_reader,
 )
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import MESSAGE_ID, REQUEST_DIGEST, announced_id
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 
@@ -125,11 +125,11 @@ class CommitLogReader:
     version than this build's, and `HistoryInconsistent` if no build can read it.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
-        self._js = js
-        self._subjects = subjects
-        self._stream = subjects.commits_stream
-        self._subject = subjects.commits(change_set)
+    def __init__(self, streams: Streams, change_set: ChangeSet) -> None:
+        self._js = streams.js
+        self._streams = streams
+        self._stream = streams.commits_stream
+        self._subject = streams.commits(change_set)
 
     async def last(self) -> tuple[int, CommitV1 | None]:
         """Return the last commit and its sequence, as the leader has it (S-4), or (0, None)."""
@@ -293,13 +293,12 @@ class CommitLog(CommitLogReader):
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         change_set: ChangeSet,
         group_commit: GroupCommit | None = None,
     ) -> None:
-        super().__init__(js, subjects, change_set)
-        self._group_commit = group_commit or GroupCommit(js, subjects.commits_stream)
+        super().__init__(streams, change_set)
+        self._group_commit = group_commit or GroupCommit(streams.js, streams.commits_stream)
         self._may_pipeline = True
         """Whether a commit may be sent before the one before it is confirmed, as far as known."""
         self._undisturbed = 0
@@ -307,7 +306,7 @@ class CommitLog(CommitLogReader):
 
     def sibling(self, change_set: ChangeSet) -> "CommitLog":
         """Return the log of another change set."""
-        return CommitLog(self._js, self._subjects, change_set, self._group_commit)
+        return CommitLog(self._streams, change_set, self._group_commit)
 
     @property
     def max_batch_bytes(self) -> int:

@@ -326,7 +326,8 @@ class StateLoader:
         """
         if request_id in state.recent or state.control.deleted:
             return
-        if floor(stored.timestamp() * 1000) > state.recent.last_stored:
+        # Both are rounded to milliseconds, from times that were rounded before: one may be off.
+        if floor(stored.timestamp() * 1000) > state.recent.last_stored + 1:
             raise HistoryInconsistent(
                 f"{self.change_set}: request {sequence} was not handled, although the log says "
                 f"that all up to {state.control.last_sequence} were: the stream was made anew, or "

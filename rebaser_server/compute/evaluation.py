@@ -35,7 +35,7 @@ from rebaser_server.compute.results import (
     UnitResult,
     decode_result,
     encode_result,
-    total_costs,
+    join_results,
 )
 from rebaser_server.compute.value_buffers import NONE
 from rebaser_server.compute.work_unit import (
@@ -156,7 +156,11 @@ class Evaluation:
 
     def result(self) -> UnitResult:
         """What became of the values so far."""
-        return UnitResult(self._recomputed, self._table(), self._costs())
+        recall = self._scalar.recall
+        result = UnitResult(self._recomputed, self._table(), self._costs())
+        return (
+            result if recall is None else replace(result, remembered=recall.remembered(self.done))
+        )
 
     def _table(self) -> pa.Table:
         results, buffers, ids = self._scalar.writer, self._buffers, self._unit.ids
@@ -255,12 +259,11 @@ class ForkedEvaluation:
         self.ahead = 0
         table = offset_positions(result.table.replace_schema_metadata(), start)
         self._split.record(start + done, table)
-        self._results.append(UnitResult(result.recomputed, table, result.costs))
+        self._results.append(replace(result, table=table))
 
     def result(self) -> UnitResult:
         tables = [SCHEMA.empty_table(), *(result.table for result in self._results)]
-        recomputed = sum(result.recomputed for result in self._results)
-        return UnitResult(recomputed, pa.concat_tables(tables), total_costs(self._results))
+        return join_results(self._results, pa.concat_tables(tables))
 
 
 def _evaluate_without_culprits(

@@ -50,6 +50,7 @@ from rebaser_server.compute.json_values import (
     size_of,
 )
 from rebaser_server.compute.process_guard import CUT_OFF, ProcessGuard, Spoilt
+from rebaser_server.compute.recall import UNKNOWN, Recall
 from rebaser_server.compute.value_buffers import (
     BOOL,
     FLOAT,
@@ -475,12 +476,27 @@ class ScalarEvaluator:
             for number, specs in state.unit.signatures
         ]
         self.writer = ResultWriter(state)
+        self.recall = Recall(state.unit, state.buffers) if state.unit.remembered else None
         self.returned: list[Any] = []
         """What was returned to the calls that are made together now."""
         self.calls = [0] * len(functions)
         """By function; and of those that were timed how many they were and the seconds in all."""
         self.timed_calls = [0] * len(functions)
         self.timed_seconds = [0.0] * len(functions)
+
+    def take_known(self, positions: Positions, refs: Positions, call: int) -> NDArray[np.bool_]:
+        """Write the results that are known of these values; return which are to be computed."""
+        recall, left = self.recall, np.ones(len(positions), np.bool_)
+        if recall is None or not recall.is_for(call):
+            return left
+        self._materialise(refs)
+        complete = np.flatnonzero(~any_in_row(self._buffers.kinds[refs] == NONE))
+        for row, position in zip(complete.tolist(), positions[complete].tolist(), strict=True):
+            result = recall.look_up(position, call, refs[row].tolist())
+            if result is not UNKNOWN:
+                self.writer.write(position, result)
+                left[row] = False
+        return left
 
     def evaluate_same_signature(self, positions: Positions, refs: Positions) -> None:
         """Compute these values, of one signature and ascending; a row of refs for each."""
@@ -723,6 +739,7 @@ class ScalarEvaluator:
         """
         objects, compute, is_installed = self._buffers.objects, self._compute, self._is_installed
         is_changed, count, calls, last = self._changed.__getitem__, len(rows), 0, -1
+        recall = self.recall
         for position, call, start, end, must_compute in rows:
             taken = refs[start:end]
             if not (must_compute or any(map(is_changed, taken))):
@@ -733,6 +750,10 @@ class ScalarEvaluator:
                     self.writer.write_blocked(position, taken[given.index(NOTHING)])
                     break
             else:
+                known = UNKNOWN if recall is None else recall.look_up(position, call, taken)
+                if known is not UNKNOWN:
+                    self.writer.write(position, known)
+                    continue
                 if not is_installed[self._calls[call][0]]:
                     compute(position, call, given)
                     continue
@@ -750,6 +771,8 @@ class ScalarEvaluator:
 
     def _restore(self, saved: _Saved) -> None:
         self.writer.restore(saved.written)
+        if self.recall is not None:
+            self.recall.forget(saved.written.start, saved.written.end)
         for position in range(saved.written.start, saved.written.end):
             self._content.pop(position, None)
         self.calls[:], self.timed_calls[:] = saved.calls, saved.timed_calls
@@ -860,12 +883,15 @@ class VectorEvaluator:
                 due = must_compute | any_in_row(self._changed[refs])
                 if not due.all():
                     where, refs = _to_positions(where)[due], refs[due]
+        left = self._scalar.take_known(_to_positions(where), refs, call)
+        if not left.all():
+            where, refs = _to_positions(where)[left], refs[left]
         vector_function = self._vector_functions[self._unit.signatures[call][0]]
         if vector_function is not None and len(refs) >= VECTOR_THRESHOLD:
-            left = self._call_vectorised(vector_function, call, where, refs)
-            if left is None:
+            rest = self._call_vectorised(vector_function, call, where, refs)
+            if rest is None:
                 return
-            where, refs = _to_positions(where)[left], refs[left]
+            where, refs = _to_positions(where)[rest], refs[rest]
         if len(refs):
             self._scalar.evaluate_same_signature(_to_positions(where), refs)
 

@@ -2,7 +2,7 @@
 
 The protocol of executors, which run the units of a plan.
 
-Routes a run to one of two executors, by the number of its values.
+Routes a run to one of two executors, by what it costs or by the number of its values.
 
 The worker's process: asks it, reads its answers, and ends it with all that it forked.
 
@@ -32,12 +32,14 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from dataclasses import replace
 from errno import EAGAIN
+from functools import partial
 from typing import Any, Final, Never, Protocol, Self, cast
 from uuid import uuid4
 
 import structlog
 
 from rebaser_core.jetstream import deadlines
+from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
 from rebaser_server.compute.errors import RunFailed, Stalled, evaluator_error
 from rebaser_server.compute.local_worker import BROKEN, DONE, LENGTH
 from rebaser_server.compute.results import (
@@ -64,6 +66,13 @@ OnProgress = Callable[[int, int], None]
 
 PROGRESS_EVERY: Final = 0.5
 """Seconds between two calls of `OnProgress`."""
+
+
+SMALL_SECONDS: Final = 0.25
+"""Seconds that a run takes, by estimate, up to which a job of Spark, which takes some 0.1 s beside
+that, is not worth it."""
+_SMALL_BYTES: Final = 8 << 20
+"""Bytes of a small run's units, at most."""
 
 
 class Executor(Protocol):
@@ -122,14 +131,20 @@ class TotalProgress:
 class RoutingExecutor:
     """An `Executor` that owns two others."""
 
-    def __init__(self, small: Executor, large: Executor, *, large_from: int) -> None:
-        """`large_from`: affected values from which a run is `large`'s; 0: all are."""
+    def __init__(
+        self, small: Executor, large: Executor, costs: CostModel, *, large_from: int | None
+    ) -> None:
+        """`large_from`: affected values from which a run is `large`'s; 0: all are.
+
+        None: those are that take more than `SMALL_SECONDS`, as `costs` expects.
+        """
         self._small = small
         self._large = large
+        self._costs = costs
         self._large_from = large_from
 
     async def start(self) -> None:
-        if self._large_from:
+        if self._large_from != 0:
             await self._small.start()
         await self._large.start()
 
@@ -141,9 +156,21 @@ class RoutingExecutor:
         store: RunStore | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        is_large = sum(map(count_values, units)) >= self._large_from
+        is_large = await self._is_large(units)
         chosen = self._large if is_large else self._small
         return await chosen.run(units, owner=owner, store=store, on_progress=on_progress)
+
+    async def _is_large(self, units: Sequence[bytes | memoryview]) -> bool:
+        count = sum(map(count_values, units))
+        if self._large_from is not None:
+            return count >= self._large_from
+        if count * ROW_SECONDS > SMALL_SECONDS or sum(map(len, units)) > _SMALL_BYTES:
+            return True
+        return await asyncio.to_thread(self._seconds, units) > SMALL_SECONDS
+
+    def _seconds(self, units: Sequence[bytes | memoryview]) -> float:
+        estimate = partial(self._costs.estimate, unmeasured=UNMEASURED_SECONDS)
+        return float(sum(estimate(WorkUnit.decode(unit)).sum() for unit in units))
 
     async def close(self) -> None:
         try:

@@ -23,7 +23,14 @@ from rebaser_server.compute.cost_model import (
     plan_stages,
 )
 from rebaser_server.compute.executors import Executor, OnProgress, TotalProgress
-from rebaser_server.compute.results import SCHEMA, RunStore, StoredResult, UnitResult, total_costs
+from rebaser_server.compute.results import (
+    SCHEMA,
+    RunStore,
+    StoredResult,
+    UnitResult,
+    join_results,
+    total_costs,
+)
 from rebaser_server.compute.work_unit import (
     IncrementalSplit,
     WorkUnit,
@@ -133,7 +140,14 @@ class LevelParallelExecutor:
                 chosen = with_inputs(unit, int(positions[0]))
                 if int(is_unmeasured[chosen].sum()) <= _MAX_SAMPLE:
                     sample = extract(unit, chosen)
-                    samples.append(replace(sample, must_compute=np.ones(len(sample), np.bool_)))
+                    samples.append(
+                        replace(
+                            sample,
+                            must_compute=np.ones(len(sample), np.bool_),
+                            remembered=frozenset(),
+                            known_results=None,
+                        )
+                    )
         return samples
 
     def _choose_splits(
@@ -262,8 +276,7 @@ class _LevelSplit:
         table = pa.concat_tables([SCHEMA.empty_table(), *(o.table for o in results)])
         positions = self._order[table.column("place").to_numpy()]
         table = table.set_column(3, SCHEMA.field(3), pa.array(positions, pa.int32()))
-        recomputed = sum(result.recomputed for result in results)
-        return UnitResult(recomputed, table.take(np.argsort(positions)), total_costs(results))
+        return join_results(results, table.take(np.argsort(positions)))
 
 
 def _locate(
@@ -273,8 +286,9 @@ def _locate(
     if isinstance(result, StoredResult):
         parts = [store.get_part(name) for name, _ in result.files] if store else []
         tables = [SCHEMA.empty_table(), *(part.table.replace_schema_metadata() for part in parts)]
-        result = UnitResult(result.recomputed, pa.concat_tables(tables), result.costs)
+        read = replace(join_results(parts, pa.concat_tables(tables)), recomputed=result.recomputed)
+        return _locate(read, positions, store)
     table = result.table.replace_schema_metadata()
     moved = positions[table.column("place").to_numpy()]
     table = table.set_column(3, SCHEMA.field(3), pa.array(moved, pa.int32()))
-    return UnitResult(result.recomputed, table, result.costs)
+    return replace(result, table=table)

@@ -20,6 +20,7 @@ from itertools import islice
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from rebaser_server.compute.affected import Closure, closure, small_closure
@@ -29,6 +30,7 @@ from rebaser_server.compute.cost_model import (
     UNMEASURED_SECONDS,
     CostModel,
 )
+from rebaser_server.compute.memo import WorkspaceMemo
 from rebaser_server.compute.results import RunStore
 from rebaser_server.compute.work_unit import (
     FAILED_RUNTIME,
@@ -307,6 +309,7 @@ def plan(
     costs: CostModel | None = None,
     limits: UnitLimits = UnitLimits(),
     affected: Closure | None = None,
+    memo: WorkspaceMemo | None = None,
 ) -> Plan:
     """The update that covers all roots of `graph`, for `slots` evaluators at a time.
 
@@ -320,13 +323,14 @@ def plan(
         costs: what functions were measured to cost.
         limits: of each unit.
         affected: the closure of the graph as it is, if that is known; it is released.
+        memo: results that the values had before.
     """
     affected = affected or closure(graph)
     preview = preview_graph(graph, affected)
     units = []
     if len(affected.indices):
-        builder = _UnitBuilder(graph, affected, limits)
-        units = builder.pack(slots, small, costs or CostModel())
+        builder = _UnitBuilder(graph, affected, limits, costs or CostModel(), memo)
+        units = builder.pack(slots, small)
     affected.release(graph)
     return Plan(len(affected.indices), units, preview)
 
@@ -334,9 +338,18 @@ def plan(
 class _UnitBuilder:
     """Packs values of a closure, which stand level by level, and in a level by signature."""
 
-    def __init__(self, graph: ReadableGraph, affected: Closure, limits: UnitLimits) -> None:
+    def __init__(
+        self,
+        graph: ReadableGraph,
+        affected: Closure,
+        limits: UnitLimits,
+        costs: CostModel,
+        memo: WorkspaceMemo | None,
+    ) -> None:
         self._graph = graph
         self._limits = limits
+        self._costs = costs
+        self._memo = memo
         columns, indices = graph.columns, affected.indices
         funcs, shapes = columns.func.buffer[indices], columns.signature.buffer[indices]
         # By function, then by shape: one number for each signature that occurs.
@@ -351,24 +364,25 @@ class _UnitBuilder:
         self._positions = affected.positions
         self._positions[self._indices] = np.arange(1, len(order) + 1, dtype=np.int32)
         self._refs, self._widths = graph.adjacency.inputs_of(self._indices)
+        self._remembered = self._find_remembered()
 
-    def pack(self, slots: int, small: int, costs: CostModel) -> list[bytes]:
+    def pack(self, slots: int, small: int) -> list[bytes]:
         """The units, as `plan` has them."""
         count = len(self._indices)
         is_large = self._is_large()
         if is_large or (slots > 1 and count > 1):
-            seconds = self._estimate(costs)
+            seconds = self._estimate()
             worth = int(float(seconds.sum()) / (max(small, 1) * _USUAL_SECONDS) + 1e-9)
             most = min(slots * UNITS_PER_SLOT, worth)
             if most > 1 or is_large:
                 return self._balanced(seconds, max(most, 1), is_large=is_large)
         return [self._build(np.arange(count))]
 
-    def _estimate(self, costs: CostModel) -> NDArray[np.float64]:
+    def _estimate(self) -> NDArray[np.float64]:
         """The seconds that each value is expected to take."""
         funcs = [self._graph.funcs.get(self._graph.func_ids[func]) for func, _ in self._signatures]
         seconds = [
-            costs.of_function(f.runtime, f.code, unmeasured=UNMEASURED_SECONDS)
+            self._costs.of_function(f.runtime, f.code, unmeasured=UNMEASURED_SECONDS)
             if f
             else _USUAL_SECONDS
             for f in funcs
@@ -447,13 +461,15 @@ class _UnitBuilder:
             np.array([self._signatures[each][0] for each in signatures.tolist()])
         )
         is_known = columns.status.buffer[constants] == OK
+        functions = [self._function(graph.func_ids[func]) for func in funcs.tolist()]
+        ids = graph.ids_of(indices)
         return WorkUnit(
-            [self._function(graph.func_ids[func]) for func in funcs.tolist()],
+            functions,
             [
                 (func, list(graph.signatures.all[self._signatures[each][1]]))
                 for func, each in zip(calls_of.tolist(), signatures.tolist(), strict=True)
             ],
-            graph.ids_of(indices),
+            ids,
             calls,
             columns.status.buffer[indices],
             graph.texts_of(indices),
@@ -463,7 +479,40 @@ class _UnitBuilder:
             is_known,
             graph.texts_of(constants),
             self._limits.calls,
+            *self._known_results(functions, calls_of[calls], ids),
         ).encode()
+
+    def _find_remembered(self) -> frozenset[tuple[str | None, str]]:
+        """The functions whose results are remembered; what is known of these is at hand then."""
+        memo, costs = self._memo, self._costs
+        if memo is None:
+            return frozenset()
+        functions = [self._function(self._graph.func_ids[func]) for func, _ in self._signatures]
+        seconds = np.array(
+            [
+                costs.of_function(*each, unmeasured=UNMEASURED_SECONDS)
+                if memo.is_for(*each, costs)
+                else 0.0
+                for each in functions
+            ]
+        )
+        memo.prepare(float(seconds[self._calls].sum()))
+        return frozenset(f for f, each in zip(functions, seconds, strict=True) if each)
+
+    def _known_results(
+        self,
+        functions: list[tuple[str | None, str]],
+        functions_used: NDArray[np.int32],
+        ids: pa.LargeStringArray,
+    ) -> tuple[frozenset[int], pa.LargeListArray | None]:
+        """Which of these functions' results are remembered, and those known of the values."""
+        remembered = [n for n, each in enumerate(functions) if each in self._remembered]
+        if not remembered or self._memo is None:
+            return frozenset(), None
+        is_remembered = np.isin(functions_used, remembered)
+        known = self._memo.known(ids.filter(pa.array(is_remembered)))
+        rows = np.where(is_remembered, np.cumsum(is_remembered) - 1, 0)
+        return frozenset(remembered), known.take(pa.array(rows, mask=~is_remembered))
 
     def _refs_of(self, positions: NDArray[np.int64]) -> NDArray[np.int32]:
         if len(positions) == len(self._indices):
@@ -497,7 +546,10 @@ class UpdatePlanner:
     What an attempt left in the run store belongs to its units: others would find nothing there.
     """
 
-    def __init__(self, slots: int, limits: UnitLimits, costs: CostModel) -> None:
+    def __init__(
+        self, slots: int, limits: UnitLimits, costs: CostModel, memo: WorkspaceMemo | None = None
+    ) -> None:
+        self._memo = memo
         self.slots: Final = slots
         self.costs: Final = costs
         self._limits = limits
@@ -530,7 +582,12 @@ class UpdatePlanner:
 
     def _plan(self, graph: ReadableGraph, store: RunStore, affected: Closure | None = None) -> Plan:
         planned = plan(
-            graph, self.slots, costs=self._estimates, limits=self._limits, affected=affected
+            graph,
+            self.slots,
+            costs=self._estimates,
+            limits=self._limits,
+            affected=affected,
+            memo=self._memo,
         )
         if len(planned.units) > 1 and self._estimates.seconds:
             functions = [(func.runtime, func.code) for func in graph.funcs.values()]

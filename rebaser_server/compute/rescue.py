@@ -29,7 +29,7 @@ from rebaser_server.compute.results import (
     StoredResult,
     UnitResult,
     contiguous_parts,
-    total_costs,
+    join_results,
 )
 from rebaser_server.compute.task_protocol import read_stored_result
 from rebaser_server.compute.work_unit import (
@@ -251,5 +251,4 @@ class _StoredOnlyExecutor:
         before = [store.get_part(part.name) for part in parts] if store else []
         results = [*before, failed_result(decoded.ids[stop:], self._message, stop)]
         tables = [result.table.replace_schema_metadata() for result in results]
-        recomputed = sum(result.recomputed for result in results)
-        return UnitResult(recomputed, pa.concat_tables(tables), total_costs(results))
+        return join_results(results, pa.concat_tables(tables))

@@ -2,7 +2,8 @@
 
 Encoded it is an Arrow IPC stream of one record batch, see `SCHEMA`, which any reader of Arrow
 can read as it is; the schema's metadata has what belongs to no single value, under `METADATA`
-as JSON: `recomputed`, and `costs` as rows of runtime, code, calls, seconds.
+as JSON: `recomputed`, and `costs` as rows of runtime, code, calls, seconds. A second such stream
+follows if results are to be remembered, see `REMEMBERED`.
 
 The files that runs leave for the driver, for a crashed run's successor, and for the log.
 
@@ -22,7 +23,7 @@ that attempt split units into levels.
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final, Protocol
 from uuid import uuid4
@@ -31,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.compute.work_unit import OK, STATUSES, STRING_TYPE
+from rebaser_server.compute.work_unit import KEY_BYTES, OK, STATUSES, STRING_TYPE
 from rebaser_server.files import SharedFiles, is_batch, run_directory
 from rebaser_server.values.canonical_json import dumps, loads
 
@@ -44,6 +45,15 @@ SCHEMA: Final = pa.schema(
     ]
 )
 METADATA: Final = b"rebaser"
+REMEMBERED: Final = pa.schema(
+    [
+        pa.field("id", STRING_TYPE, nullable=False),
+        pa.field("key", pa.binary(KEY_BYTES), nullable=False),  # see `work_unit.KEY_BYTES`
+        pa.field("text", STRING_TYPE, nullable=False),
+        pa.field("former", STRING_TYPE),  # the text that was known under this key, if another
+    ]
+)
+"""Results that were computed, changed or not, of functions that a unit says to remember."""
 
 ValueResult = tuple[str, str, Any]
 """Value id and `"ok"`, value | `"failed"`, message | `"blocked"`, id of the first input that is
@@ -63,6 +73,8 @@ class UnitResult:
     """Only values that are not what they were, in the unit's order. Columns as `SCHEMA` has them,
     in chunks."""
     costs: CallCosts = field(default_factory=dict)
+    remembered: pa.Table = field(default_factory=REMEMBERED.empty_table)
+    """Columns as `REMEMBERED` has them, in chunks."""
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -99,8 +111,9 @@ def write_result(result: UnitResult, sink: Any) -> None:
         "costs": [[*function, *cost] for function, cost in result.costs.items()],
     }
     table = result.table.replace_schema_metadata({METADATA: dumps(metadata)})
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
+    for each in (table, result.remembered)[: 2 if result.remembered.num_rows else 1]:
+        with pa.ipc.new_stream(sink, each.schema) as stream:
+            stream.write_table(each)
 
 
 def encode_result(result: UnitResult) -> pa.Buffer:
@@ -113,16 +126,25 @@ def encode_result(result: UnitResult) -> pa.Buffer:
 
 
 def decode_result(data: bytes | memoryview | pa.Buffer) -> UnitResult:
-    """The result; its table shares the memory of `data`.
-
-    What releases before 64-bit offsets wrote is read, too.
-    """
-    table = pa.ipc.open_stream(data).read_all()
+    """The result; its tables share the memory of `data`."""
+    source = pa.BufferReader(data)
+    table = pa.ipc.open_stream(source).read_all()
     metadata = loads(table.schema.metadata[METADATA])
-    if table.schema != SCHEMA:
-        table = table.cast(SCHEMA)
     costs = {(runtime, code): (calls, spent) for runtime, code, calls, spent in metadata["costs"]}
-    return UnitResult(metadata["recomputed"], table, costs)
+    result = UnitResult(metadata["recomputed"], table, costs)
+    if source.tell() < source.size():
+        result = replace(result, remembered=pa.ipc.open_stream(source).read_all())
+    return result
+
+
+def join_results(results: Sequence[UnitResult], table: pa.Table) -> UnitResult:
+    """The result of a unit, of whose parts these are the results, with a table made of theirs."""
+    return UnitResult(
+        sum(result.recomputed for result in results),
+        table,
+        total_costs(results),
+        pa.concat_tables([REMEMBERED.empty_table(), *(result.remembered for result in results)]),
+    )
 
 
 class HasCosts(Protocol):

@@ -218,13 +218,14 @@ class _TaskExecution:
         self._evaluation.end()
         result = self._evaluation.result()
         is_done = self._done == self._size
-        if not self._names and is_done and result.table.nbytes <= INLINE_BYTES:
+        size = result.table.nbytes + result.remembered.nbytes
+        if not self._names and is_done and size <= INLINE_BYTES:
             return _encode_inline(encode_result(result))
         names, results = self._names, self._results
         if self._evaluation.done:
             if self._start:
                 table = offset_positions(result.table, self._start)
-                result = UnitResult(result.recomputed, table, result.costs)
+                result = replace(result, table=table)
             name = self._store.put_part(self._digest, self._start, self._done, result)
             names, results = [*names, name], [*results, result]
         if not is_done:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from rebaser_core.codecs import MAX_DEPTH
@@ -164,6 +165,16 @@ class ValueBuffers:
             ],
             STRING_TYPE,
         )
+
+    def fingerprint(self, position: int) -> bytes:
+        """Bytes that only cells of the same value have. Of a cell that has one."""
+        kind = self.kind_bytes[position : position + 1]
+        if kind[0] != TEXT:
+            return bytes(kind) + self.int_items[position].to_bytes(8, "little", signed=True)
+        source = position if self._sources is None else int(self._sources[position])
+        text = self.computed_texts.get(source)
+        data = text.encode() if text is not None else self.texts[source].as_buffer()
+        return bytes(kind) + blake3(data).digest()
 
     def canonical_texts_at(self, positions: Positions) -> pa.LargeStringArray:
         """The canonical texts of cells that have values."""

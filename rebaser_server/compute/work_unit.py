@@ -7,7 +7,8 @@ Encoded, little-endian: the format's version in one byte, three of padding, the 
 header in four, the number of values in eight; the limits in 32; the header in CBOR; then the
 columns as they lie in memory. Each part begins at a multiple of 8. The header is an array:
 functions, signatures, the number of constants, the length of each section. An array column is
-one section, a string column two: Arrow's offsets of 64 bits, and the text.
+one section, a string column two: Arrow's offsets of 64 bits, and the text. Behind that are the
+known results, as an Arrow stream; nothing if there are none.
 
 Columns as bytes and back, without looking at any one value.
 
@@ -97,7 +98,7 @@ def split_sections(data: memoryview, lengths: Sequence[int]) -> list[memoryview]
     return sections
 
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 OK: Final = 0
 FAILED: Final = 1
@@ -109,10 +110,20 @@ STATUSES: Final = ("ok", "failed", "blocked", "pending")
 ArgumentSpec = tuple[str, int | None]
 """An argument: its name, and how many refs are its list; None: it is one ref itself."""
 
-_FIXED_PART: Final = struct.Struct("<B3xIQ")
+_FIXED_PART: Final = struct.Struct("<B3xIQQ")
 _LIMITS_PART: Final = struct.Struct("<dQQ?7x")
 _HEADER_OFFSET: Final = _FIXED_PART.size + _LIMITS_PART.size
 """Where the header begins."""
+_COLUMN: Final = "known"
+_REMEMBERED: Final = b"remembered"
+
+KEY_BYTES: Final = 16
+"""Bytes of a key: a digest of a function's code and of all that a call of it is given."""
+KNOWN_RESULTS: Final = pa.large_list(
+    pa.struct([pa.field("key", pa.binary(KEY_BYTES)), pa.field("text", STRING_TYPE)])
+)
+"""Of each value: keys, and the results that they had as canonical JSON text."""
+
 _DIGEST_DIGITS: Final = 32
 """Digits of a unit's digest: 128 bits."""
 
@@ -179,6 +190,11 @@ class WorkUnit:
     constant_texts: pa.LargeStringArray = field(default_factory=_no_strings)
     """The values; of one that has none, anything."""
     limits: CallLimits = CallLimits()
+    remembered: frozenset[int] = frozenset()
+    """Functions of which the evaluator tells the key of each result that it computes."""
+    known_results: pa.LargeListArray | None = None
+    """Results that each value had before, as `KNOWN_RESULTS`; None: of no value is any known.
+    They change how a value is computed, and not to what."""
 
     def __len__(self) -> int:
         return len(self.signature_indices)
@@ -209,8 +225,23 @@ class WorkUnit:
                 lengths,
             ]
         )
-        fixed = _FIXED_PART.pack(VERSION, len(header), len(self))
-        return join_sections([fixed + _pack_limits(self.limits), header, *sections])
+        size = _HEADER_OFFSET + sum(n + -n % ALIGNMENT for n in [len(header), *lengths])
+        fixed = _FIXED_PART.pack(VERSION, len(header), len(self), size)
+        encoded = join_sections([fixed + _pack_limits(self.limits), header, *sections])
+        return encoded + self._encode_known() if self.remembered else encoded
+
+    def _encode_known(self) -> bytes:
+        known = self.known_results
+        if known is None:
+            known = pa.nulls(len(self), KNOWN_RESULTS)
+        batch = pa.record_batch({_COLUMN: known}).replace_schema_metadata(
+            {_REMEMBERED: cbor2.dumps(sorted(self.remembered))}
+        )
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        encoded: bytes = sink.getvalue().to_pybytes()
+        return encoded
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
@@ -220,8 +251,8 @@ class WorkUnit:
             ValueError: these are not the bytes of a unit of this version.
         """
         count_values(data)
-        _, length, count = _FIXED_PART.unpack_from(data)
-        view = memoryview(data)
+        _, length, count, size = _FIXED_PART.unpack_from(data)
+        view, tail = memoryview(data)[:size], memoryview(data)[size:]
         start = _HEADER_OFFSET + length
         functions, signatures, constants, lengths = cbor2.loads(view[_HEADER_OFFSET:start])
         parts = split_sections(view[start + -length % ALIGNMENT :], lengths)
@@ -238,6 +269,7 @@ class WorkUnit:
             np.frombuffer(parts[10], np.bool_),
             strings_from_buffers(constants, *parts[11:13]),
             read_limits(data),
+            *_decode_known(tail),
         )
 
 
@@ -264,9 +296,19 @@ def with_limits(unit: bytes | memoryview, limits: CallLimits) -> bytes | memoryv
     return b"".join([view[: _FIXED_PART.size], _pack_limits(limits), view[_HEADER_OFFSET:]])
 
 
+def _decode_known(tail: memoryview) -> tuple[frozenset[int], pa.LargeListArray | None]:
+    if not len(tail):
+        return frozenset(), None
+    try:
+        batch = pa.ipc.open_stream(tail).read_next_batch()
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"not the known results of a unit: {error}") from error
+    return frozenset(cbor2.loads(batch.schema.metadata[_REMEMBERED])), batch.column(_COLUMN)
+
+
 def digest_of(unit: bytes | memoryview) -> str:
-    """Of an encoded unit, whatever its limits: they change how it is computed, and not to what."""
-    view = memoryview(unit)
+    """Of what an encoded unit computes: neither its limits nor what is known change that."""
+    view = memoryview(unit)[: _FIXED_PART.unpack_from(unit)[3]]
     return (
         blake3(view[: _FIXED_PART.size]).update(view[_HEADER_OFFSET:]).hexdigest()[:_DIGEST_DIGITS]
     )
@@ -423,7 +465,13 @@ def _select(unit: WorkUnit, positions: NDArray[Any], refs: NDArray[np.int32]) ->
         texts=unit.texts.take(positions),
         must_compute=unit.must_compute[positions],
         refs=refs,
+        known_results=_known(unit, positions),
     )
+
+
+def _known(unit: WorkUnit, positions: NDArray[Any]) -> pa.LargeListArray | None:
+    known = unit.known_results
+    return None if known is None else known.take(pa.array(positions))
 
 
 FAILED_RUNTIME: Final = "failed"
@@ -444,6 +492,7 @@ def prefix(unit: WorkUnit, count: int) -> WorkUnit:
         texts=unit.texts[:count],
         must_compute=unit.must_compute[:count],
         refs=unit.refs[: unit.widths()[:count].sum()],
+        known_results=None if unit.known_results is None else unit.known_results[:count],
     )
 
 
@@ -503,6 +552,8 @@ class IncrementalSplit:
             known,
             texts,
             unit.limits,
+            unit.remembered,
+            None if unit.known_results is None else unit.known_results[start:stop],
         )
 
     def record(self, stop: int, changes: pa.Table) -> None:

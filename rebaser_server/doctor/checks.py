@@ -37,7 +37,7 @@ class Examination:
         Without the deployment's own store nothing is repaired: only a person knows what is right.
         """
         try:
-            settings = await settings_with_store(self.provisioner.js, self.settings)
+            settings = await settings_with_store(self.provisioner.streams.js, self.settings)
             located = replace(self, settings=settings)
             found = [finding async for finding in located.store()]
             is_known = all(finding.repair is not None for finding in found)
@@ -85,10 +85,11 @@ class Examination:
         except StreamNotFound as error:
             yield _not_done("history", error)
             return
-        loaders = [open_state_loader(self.provisioner.js, self.settings, c) for c in change_sets]
+        loaders = [
+            open_state_loader(self.provisioner.streams.js, self.settings, c) for c in change_sets
+        ]
         try:
-            js, subjects = self.provisioner.js, self.provisioner.subjects
-            async for finding in check_requests(js, subjects, loaders):
+            async for finding in check_requests(self.provisioner.streams, loaders):
                 yield finding
         except StreamNotFound as error:
             yield _not_done("requests", error)
@@ -104,7 +105,7 @@ class Examination:
     async def store(self) -> AsyncIterator[Finding]:
         """Whether the store is the deployment's."""
         provisioner, store = self.provisioner, self.settings.store
-        deployment = DeploymentId(provisioner.js, provisioner.subjects, open_shared_files(store))
+        deployment = DeploymentId(provisioner.streams, open_shared_files(store))
         if problem := await deployment.problem():
             is_lost = await deployment.in_store() is None
             yield Finding(
@@ -121,7 +122,7 @@ class Examination:
     async def _losses(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         """What NATS had confirmed and lost, as Rebasers found it, or as it is to be seen now."""
         files = open_shared_files(self.settings.store)
-        ends = StreamEnds(provisioner.js, provisioner.subjects, files)
+        ends = StreamEnds(provisioner.streams, files)
         losses = {loss.name: loss for loss in await ends.losses(await ends.noted())}
         losses |= {loss.name: loss for loss in await ends.kept()}
         for loss in losses.values():
@@ -136,10 +137,10 @@ class Examination:
     async def _change_sets(self) -> list[ChangeSet]:
         """The change sets that have a commit log."""
         change_sets = []
-        stream = self.provisioner.subjects.commits_stream
-        for subject in await self.provisioner.js.stream_subjects(stream):
+        stream = self.provisioner.streams.commits_stream
+        for subject in await self.provisioner.streams.js.stream_subjects(stream):
             try:
-                change_sets.append(self.provisioner.subjects.parse_change_set(subject))
+                change_sets.append(self.provisioner.streams.parse_change_set(subject))
             except UnknownSubject:
                 continue  # `strays` reports it
         return sorted(change_sets)
@@ -147,16 +148,15 @@ class Examination:
     async def _garbage(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         store = self.settings.store
         collector = GarbageCollector(
-            provisioner.js,
-            provisioner.subjects,
+            provisioner.streams,
             OrphanFiles(open_shared_files(store)),
             store.orphan_retention.total_seconds(),
         )
         garbage = await collector.find()
         for part, where in (
-            (Garbage(objects=garbage.objects), provisioner.subjects.batches_bucket),
-            (Garbage(chunks=garbage.chunks), provisioner.subjects.batches_bucket),
-            (Garbage(tombstones=garbage.tombstones), provisioner.subjects.batches_bucket),
+            (Garbage(objects=garbage.objects), provisioner.streams.batches_bucket),
+            (Garbage(chunks=garbage.chunks), provisioner.streams.batches_bucket),
+            (Garbage(tombstones=garbage.tombstones), provisioner.streams.batches_bucket),
             (Garbage(files=garbage.files), store.root),
         ):
             for kind, count in part.counts().items():

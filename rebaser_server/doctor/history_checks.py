@@ -12,8 +12,8 @@ from functools import partial
 
 from rebaser_core.commits import ControlState
 from rebaser_core.errors import RebaserError, many
-from rebaser_core.jetstream import JetStream, ordered_reader
-from rebaser_core.subjects import Subjects
+from rebaser_core.jetstream import ordered_reader
+from rebaser_core.streams import Streams
 from rebaser_server.commit_log.state import LoadedState
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
@@ -160,12 +160,10 @@ def _same(one: Graph, other: Graph) -> bool:
     return bool(tables[0].equals(tables[1]))
 
 
-async def check_requests(
-    js: JetStream, subjects: Subjects, loaders: list[StateLoader]
-) -> AsyncIterator[Finding]:
+async def check_requests(streams: Streams, loaders: list[StateLoader]) -> AsyncIterator[Finding]:
     """Compare the requests that wait, and the end of their stream, with what was handled."""
-    waiting = await js.stream_subjects(subjects.requests_stream)
-    ends = (await js.stream_info(subjects.requests_stream)).state.last_seq
+    waiting = await streams.js.stream_subjects(streams.requests_stream)
+    ends = (await streams.js.stream_info(streams.requests_stream)).state.last_seq
     greatest = 0
     for loader in loaders:
         try:
@@ -173,20 +171,20 @@ async def check_requests(
             if last is None or last.control.deleted:
                 continue
             greatest = max(greatest, last.control.last_sequence)
-            if subjects.requests(loader.change_set) in waiting:
-                await _require_settled(js, subjects, loader, last.control)
+            if streams.requests(loader.change_set) in waiting:
+                await _require_settled(streams, loader, last.control)
         except HistoryInconsistent as error:
             yield Finding(
                 "requests",
                 str(loader.change_set),
                 str(error),
                 Severity.ERROR,
-                repair=partial(_bury, js, subjects, loader),
+                repair=partial(_bury, streams, loader),
             )
         except RebaserError:
             continue  # the check of histories reports it
     if ends < greatest:
-        stream = subjects.requests_stream
+        stream = streams.requests_stream
         yield Finding(
             "requests",
             stream,
@@ -197,10 +195,8 @@ async def check_requests(
         )
 
 
-async def _require_settled(
-    js: JetStream, subjects: Subjects, loader: StateLoader, control: ControlState
-) -> None:
-    first = await StoredRequests(js, subjects, loader.change_set).lowest()
+async def _require_settled(streams: Streams, loader: StateLoader, control: ControlState) -> None:
+    first = await StoredRequests(streams, loader.change_set).lowest()
     if first is None or first.sequence > control.last_sequence:
         return
     try:
@@ -211,10 +207,12 @@ async def _require_settled(
     loader.require_settled(state, first.sequence, request_id, first.time)
 
 
-async def _bury(js: JetStream, subjects: Subjects, loader: StateLoader) -> None:
+async def _bury(streams: Streams, loader: StateLoader) -> None:
     """Move the requests that another past hides to the dead letters, which can be replayed."""
     state = (await loader.load()).state
-    requests = ordered_reader(js, subjects.requests_stream, subjects.requests(loader.change_set))
+    requests = ordered_reader(
+        streams.js, streams.requests_stream, streams.requests(loader.change_set)
+    )
     async with requests:
         while (request := await requests.next(idle_timeout=0)) is not None:
             if request.stream_sequence > state.control.last_sequence:
@@ -227,7 +225,5 @@ async def _bury(js: JetStream, subjects: Subjects, loader: StateLoader) -> None:
                     request.timestamp,
                 )
             except HistoryInconsistent as error:
-                await store_dead_letter(
-                    js, subjects, loader, request, reason=str(error), attempts=0
-                )
-                await js.delete_message(subjects.requests_stream, request.stream_sequence)
+                await store_dead_letter(streams, loader, request, reason=str(error), attempts=0)
+                await streams.js.delete_message(streams.requests_stream, request.stream_sequence)

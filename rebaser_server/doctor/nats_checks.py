@@ -53,7 +53,7 @@ _MORE_ROOM: Final = (
 
 async def durability(provisioner: Provisioner, monitoring: str | None) -> AsyncIterator[Finding]:
     """When NATS has on its disks what it confirms, as its servers say it or else the Rebasers."""
-    found = await read_durability(provisioner.js, provisioner.subjects, monitoring)
+    found = await read_durability(provisioner.streams, monitoring)
     if monitoring is None:
         found = replace(found, sync=await _sync_known_to_rebasers(provisioner) or found.sync)
     remedy = "docs/reliability.md says what a power cut takes; `sync_interval: always` keeps all"
@@ -77,8 +77,8 @@ async def _sync_known_to_rebasers(provisioner: Provisioner) -> str:
             known.update({sync} if not sync.startswith(UNKNOWN) else ())
         return False
 
-    subject = provisioner.subjects.join("rebaser.status")
-    await request_all(provisioner.js.nc, subject, b"", read, _STATUS_TIMEOUT)
+    subject = provisioner.streams.join("rebaser.status")
+    await request_all(provisioner.streams.js.nc, subject, b"", read, _STATUS_TIMEOUT)
     return " or ".join(sorted(known))
 
 
@@ -88,14 +88,15 @@ async def room(provisioner: Provisioner, monitoring: str | None) -> AsyncIterato
     The trial deletes a record that is not there, which NATS stores as it stores any message.
     """
     try:
-        await KeyValue(provisioner.js, provisioner.subjects.change_sets_bucket).purge(TRIAL_KEY)
+        streams = provisioner.streams
+        await KeyValue(streams.js, streams.change_sets_bucket).purge(TRIAL_KEY)
     except (ApiError, NatsUnreachable) as error:
         is_silent = isinstance(error, NatsUnreachable)
         what = f"a trial write is {'not confirmed' if is_silent else 'refused'}: {error}"
         remedy = f"{_MORE_ROOM}; the servers' logs say why a write failed"
         yield Finding("room", "NATS", what, Severity.ERROR, remedy=remedy)
     with suppress(NatsUnreachable):
-        account = await provisioner.js.request("INFO", timeout=_LIMITS_TIMEOUT)
+        account = await provisioner.streams.js.request("INFO", timeout=_LIMITS_TIMEOUT)
         for where, used, limit in _limits(account):
             for finding in _nearly_full(where, used, limit):
                 yield finding
@@ -126,10 +127,10 @@ _REMEDY: Final = (
 
 async def streams(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Streams that NATS does not write to, as far as this user may try it."""
-    js, names = provisioner.js, _streams(provisioner.subjects)
+    js, names = provisioner.streams.js, _streams(provisioner.streams)
     may = await may_try(js)
     tried = [name for name in names if may(name)]
-    errors = await asyncio.gather(*(refusal(js, provisioner.subjects, name) for name in tried))
+    errors = await asyncio.gather(*(refusal(provisioner.streams, name) for name in tried))
     for name, error in zip(tried, errors, strict=True):
         if error is not None:
             is_silent = isinstance(error, NatsUnreachable)
@@ -172,7 +173,7 @@ async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
             )
             continue
         missing = drift.field == "existence"
-        is_requests = drift.name == f"stream {provisioner.subjects.requests_stream}"
+        is_requests = drift.name == f"stream {provisioner.streams.requests_stream}"
         repair = provisioner.recreate_requests if missing and is_requests else None
         if fault.can_be_mended:
             repair = partial(provisioner.mend, drift.name)
@@ -194,11 +195,11 @@ def _difference(fault: Fault) -> str:
 
 async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Change sets with requests or due updates but without a task, and tasks without work."""
-    names = provisioner.subjects
+    names = provisioner.streams
     tasks = await _named(provisioner, names.tasks_stream)
     requests = await _named(provisioner, names.requests_stream)
     due = await _due(provisioner)
-    paused = await PauseStore(provisioner.js, names).all()
+    paused = await PauseStore(provisioner.streams).all()
     for change_set in sorted((requests | due) - tasks):
         if paused_since(paused, change_set) is not None:
             continue
@@ -217,15 +218,15 @@ async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:
 
 async def _named(provisioner: Provisioner, stream: str) -> set[ChangeSet]:
     """Change sets that have a message in the stream."""
-    return _change_sets(provisioner, await provisioner.js.stream_subjects(stream))
+    return _change_sets(provisioner, await provisioner.streams.js.stream_subjects(stream))
 
 
 async def _due(provisioner: Provisioner) -> set[ChangeSet]:
     """Change sets whose last commit has the header of an unfinished update."""
     subjects = []
     reader = ordered_reader(
-        provisioner.js,
-        provisioner.subjects.commits_stream,
+        provisioner.streams.js,
+        provisioner.streams.commits_stream,
         deliver_policy="last_per_subject",
         headers_only=True,
     )
@@ -240,18 +241,18 @@ def _change_sets(provisioner: Provisioner, subjects: Iterable[str]) -> set[Chang
     found = set()
     for subject in subjects:
         with suppress(UnknownSubject):  # `strays` reports it
-            found.add(provisioner.subjects.parse_change_set(subject))
+            found.add(provisioner.streams.parse_change_set(subject))
     return found
 
 
 async def _make_task(provisioner: Provisioner, change_set: ChangeSet) -> None:
-    if not await ensure_task(provisioner.js, provisioner.subjects, change_set):
+    if not await ensure_task(provisioner.streams, change_set):
         raise NatsUnreachable("NATS did not confirm the task")
 
 
 async def strays(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Messages whose subject does not name a change set: no Rebaser takes them."""
-    names = provisioner.subjects
+    names = provisioner.streams
     streams = (
         names.requests_stream,
         names.tasks_stream,
@@ -259,7 +260,7 @@ async def strays(provisioner: Provisioner) -> AsyncIterator[Finding]:
         names.dead_letters_stream,
     )
     for stream in streams:
-        for subject, count in (await provisioner.js.stream_subjects(stream)).items():
+        for subject, count in (await provisioner.streams.js.stream_subjects(stream)).items():
             if subject == stray_letters_subject(names):
                 continue
             try:
@@ -277,7 +278,7 @@ async def strays(provisioner: Provisioner) -> AsyncIterator[Finding]:
 
 async def dead_letters(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """The number of dead letters."""
-    stream = provisioner.subjects.dead_letters_stream
-    count = (await provisioner.js.stream_info(stream)).state.messages
+    stream = provisioner.streams.dead_letters_stream
+    count = (await provisioner.streams.js.stream_info(stream)).state.messages
     if count:
         yield Finding("dead letters", stream, many(count, "dead letter"), Severity.NOTE)

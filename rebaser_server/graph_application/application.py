@@ -4,10 +4,10 @@ from typing import Never
 
 from rebaser_core.commits import RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import Delivery, JetStream
+from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequestV1
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.commands import admit_difference, execute
 from rebaser_server.graph_application.dvu import DvuPlanner, DvuServices
@@ -23,8 +23,7 @@ class GraphApplication(GraphStateMachine):
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         maintenance: TableMaintenance,
         dvu: DvuServices,
         look_every: float,
@@ -32,8 +31,7 @@ class GraphApplication(GraphStateMachine):
         """`look_every`: seconds between two looks at head's log, of a branch."""
         super().__init__(maintenance.checkpoints, maintenance)
         self._compactions = maintenance
-        self._js = js
-        self._subjects = subjects
+        self._streams = streams
         self._dvu = dvu
         self._look_every = look_every
 
@@ -44,7 +42,8 @@ class GraphApplication(GraphStateMachine):
     async def execute(
         self, ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
     ) -> tuple[SettledRequest, Changes]:
-        return await execute(ownership, message, settled)
+        memo = self._dvu.memo.of(str(message.workspace_id))
+        return await execute(ownership, message, settled, memo)
 
     async def admit(
         self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
@@ -52,10 +51,8 @@ class GraphApplication(GraphStateMachine):
         return await admit_difference(ownership, request, message)
 
     def companion(self, ownership: Ownership, checkpointer: Checkpointer) -> BranchRunner:
-        outcomes = OutcomeLookup(self._js, self._subjects, self)
-        return BranchRunner(
-            self._js, self._subjects, ownership, outcomes, checkpointer, self._look_every
-        )
+        outcomes = OutcomeLookup(self._streams, self)
+        return BranchRunner(self._streams, ownership, outcomes, checkpointer, self._look_every)
 
     def planner(self, change_set: ChangeSet) -> DvuPlanner:
         return DvuPlanner(self._dvu, change_set)

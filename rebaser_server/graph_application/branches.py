@@ -23,7 +23,7 @@ from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.commits import BranchState, ClosedState, Commit, RequestOutcome
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream, deadlines, ordered_reader
+from rebaser_core.jetstream import deadlines, ordered_reader
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
@@ -41,7 +41,7 @@ from rebaser_core.records import (
     ChangeSetStatus,
     now,
 )
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import APPLY_REQUEST, AUTHOR
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.commands import head_request_id
@@ -68,14 +68,11 @@ be waiting for a slot, and no process knows how many tasks wait."""
 class BranchCloser:
     """Runs beside the requests of one run. Each step is idempotent, so that it may be repeated."""
 
-    def __init__(
-        self, js: JetStream, subjects: Subjects, ownership: Ownership, outcomes: OutcomeLookup
-    ) -> None:
-        self._js = js
-        self._subjects = subjects
+    def __init__(self, streams: Streams, ownership: Ownership, outcomes: OutcomeLookup) -> None:
+        self._streams = streams
         self._ownership = ownership
         self._outcomes = outcomes
-        self._registry = Registry(js, subjects)
+        self._registry = Registry(streams)
         self._wakeup = asyncio.Event()
         self._registered: str | None = None
         self._clock = asyncio.get_running_loop().time
@@ -162,7 +159,7 @@ class BranchCloser:
         if outcome.state is RequestState.UNKNOWN:
             await self._send(closing, head, branch_change_set, query)
         else:  # the sender may have died before it made a task (C3)
-            await ensure_task(self._js, self._subjects, head)
+            await ensure_task(self._streams, head)
         self._waiting_since = self._clock()
         return await self._await_head(head, query, after=branch.cursor or 0)
 
@@ -171,9 +168,9 @@ class BranchCloser:
     ) -> tuple[str | None, int | None]:
         """Return the outcome once head's log has it behind the commit `after`."""
         reader = ordered_reader(
-            self._js,
-            self._subjects.commits_stream,
-            self._subjects.commits(head),
+            self._streams.js,
+            self._streams.commits_stream,
+            self._streams.commits(head),
             opt_start_seq=after + 1,
         )
         async with reader:
@@ -212,7 +209,7 @@ class BranchCloser:
         if closing.author is not None:
             headers[AUTHOR] = closing.author
         headers[APPLY_REQUEST] = str(closing.request)
-        await publish_request(self._js, self._subjects, head, headers, payload)
+        await publish_request(self._streams, head, headers, payload)
 
     async def _update_registry(self, closing: ClosedState, problem: str | None = None) -> None:
         """Copy the control record's status to the registry's record, if there is a record.
@@ -257,12 +254,9 @@ CONFIRM_WITHIN: Final = 5.0
 class HeadFollower:
     """Runs beside the requests of one run; does nothing for a change set that is no branch."""
 
-    def __init__(
-        self, js: JetStream, subjects: Subjects, ownership: Ownership, every: float
-    ) -> None:
+    def __init__(self, streams: Streams, ownership: Ownership, every: float) -> None:
         """`every`: seconds between two reads of head's log if no activity of head comes."""
-        self._js = js
-        self._subjects = subjects
+        self._streams = streams
         self._ownership = ownership
         self._every = every
         self._wakeup = asyncio.Event()
@@ -286,8 +280,8 @@ class HeadFollower:
             await asyncio.Event().wait()
             raise AssertionError("nobody sets it")
         change_set = ChangeSet(self._ownership.loader.change_set.workspace_id, branch.head)
-        nc = self._js.connection.nc
-        async with subscribed(nc, self._subjects.activities(change_set), self._on_activity):
+        nc = self._streams.js.connection.nc
+        async with subscribed(nc, self._streams.activities(change_set), self._on_activity):
             while True:
                 self._wakeup.clear()
                 await self._refresh_if_behind()
@@ -334,7 +328,7 @@ class HeadFollower:
         )
         headers, payload = ChangeSetRequest.encode(request)
         publishing = asyncio.ensure_future(
-            publish_request(self._js, self._subjects, change_set, headers, payload)
+            publish_request(self._streams, change_set, headers, payload)
         )
         try:
             sequence = await asyncio.shield(publishing)
@@ -355,8 +349,7 @@ class BranchRunner(Companion):
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         ownership: Ownership,
         outcomes: OutcomeLookup,
         checkpointer: Checkpointer,
@@ -366,8 +359,8 @@ class BranchRunner(Companion):
         super().__init__()
         self._ownership = ownership
         self._checkpointer = checkpointer
-        self._follower = HeadFollower(js, subjects, ownership, every)
-        self._closer = BranchCloser(js, subjects, ownership, outcomes)
+        self._follower = HeadFollower(streams, ownership, every)
+        self._closer = BranchCloser(streams, ownership, outcomes)
 
     async def start(self) -> None:
         """Start a branch that is not started: write its base into a checkpoint, then commit that.

@@ -26,6 +26,7 @@ from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
 from rebaser_core.versioning import APPLY_REQUEST, header
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, LoadedState, State
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.compute.memo import WorkspaceMemo
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
 from rebaser_server.graph_application.content import content_of, graph_of, require
 from rebaser_server.processor.application import Changes
@@ -40,7 +41,10 @@ from rebaser_server.values.merge import MergeResult, changes_between, merge
 
 
 async def recompute(
-    ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
+    ownership: Ownership,
+    message: ChangeSetRequestV1,
+    settled: SettledRequest,
+    memo: WorkspaceMemo | None,
 ) -> tuple[SettledRequest, Changes]:
     """Make the values that `message` names, or all failed ones, roots of the next update.
 
@@ -54,6 +58,8 @@ async def recompute(
         return reject(settled, value_ids), {}
     if not value_ids:
         return settled, {}
+    if memo is not None:
+        memo.forget(value_ids)
     puts = [put for value_id in value_ids if (put := value_definition(graph, value_id)) is not None]
     batch = Batch(puts, head_side=None if content.edits is None else [])
     rebased = await asyncio.to_thread(content.apply_now, settled.sequence, batch)
@@ -157,11 +163,14 @@ async def merge_head(
 
 
 async def execute(
-    ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
+    ownership: Ownership,
+    message: ChangeSetRequestV1,
+    settled: SettledRequest,
+    memo: WorkspaceMemo | None,
 ) -> tuple[SettledRequest, Changes]:
     """Recompute, refresh or apply; see `Application.execute`."""
     if message.action == "recompute":
-        return await recompute(ownership, message, settled)
+        return await recompute(ownership, message, settled, memo)
     address, changes = await merge_head(ownership, message.id, settled.sequence)
     settled = settled.model_copy(update={"updates": address})
     if message.action == "refresh":

@@ -25,9 +25,11 @@ from rebaser_server.compute.call_watchdog import KILL_FACTOR
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed, Stalled
 from rebaser_server.compute.executors import Executor, OnProgress, ProgressDeadline
+from rebaser_server.compute.memo import Memo, WorkspaceMemo
 from rebaser_server.compute.plan import Plan, UnitLimits, UpdatePlanner
 from rebaser_server.compute.rescue import failed_result, run_isolated, salvage
 from rebaser_server.compute.results import (
+    REMEMBERED,
     CallCosts,
     RunStore,
     StoredResult,
@@ -35,8 +37,11 @@ from rebaser_server.compute.results import (
     ValueResult,
     total_costs,
 )
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.processor.application import Job
+from rebaser_server.runtime.containment import contained
+from rebaser_server.telemetry import metrics
 from rebaser_server.telemetry.work_stats import WorkStats
 from rebaser_server.values.graph import Graph
 
@@ -44,6 +49,12 @@ log: Final = structlog.get_logger()
 
 _INLINE_TEXT: Final = 32 * 1024
 """Most octets of results that travel in a message."""
+
+
+_IMPURE_LOGGED: Final = 10
+"""Values of functions that are not pure that one update logs, at most."""
+_LOGGED_TEXT: Final = 200
+"""Characters of their results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +183,7 @@ class DvuServices:
     deadline: timedelta
     """For which an update may go on without computing another value."""
     batches: BatchStore
+    memo: Memo
     stats: WorkStats
     """Where people see what an update looks like."""
 
@@ -182,7 +194,8 @@ class DvuPlanner:
     def __init__(self, services: DvuServices, change_set: ChangeSet) -> None:
         self._services = services
         self._change_set = change_set
-        self._planner = UpdatePlanner(services.slots, services.limits, services.costs)
+        self._memo = services.memo.of(str(change_set.workspace_id))
+        self._planner = UpdatePlanner(services.slots, services.limits, services.costs, self._memo)
 
     def prepare(
         self, content: Content, after: int, *, is_repeated: bool
@@ -190,8 +203,8 @@ class DvuPlanner:
         target, graph = self._target(after), as_graph(content).graph
         plan = self._planner.prepare(graph, after, target.run_store, is_repeated=is_repeated)
         if callable(plan):
-            return lambda: DvuJob(self._services, self._change_set, plan(), target)
-        return DvuJob(self._services, self._change_set, plan, target)
+            return lambda: DvuJob(self._services, self._change_set, plan(), target, self._memo)
+        return DvuJob(self._services, self._change_set, plan, target, self._memo)
 
     def fail_all(self, content: Content, after: int, message: str) -> DvuResult:
         return fail_affected(as_graph(content).graph, message, self._target(after))
@@ -211,6 +224,7 @@ class DvuJob:
     change_set: ChangeSet
     planned: Plan
     target: ResultTarget
+    memo: WorkspaceMemo | None
 
     @property
     def affected(self) -> int:
@@ -226,7 +240,48 @@ class DvuJob:
             raise
         result = await asyncio.to_thread(collect, outcomes, self.target)
         self.services.costs.learn(result.costs)
+        if self.memo is not None:
+            await asyncio.to_thread(self._remember, self.memo, outcomes)
         return result
+
+    def _remember(self, memo: WorkspaceMemo, outcomes: Sequence[UnitResult | StoredResult]) -> None:
+        tables = []
+        for outcome in outcomes:
+            if isinstance(outcome, UnitResult):
+                tables.append(outcome.remembered)
+                continue
+            with contained("remembered result"):
+                parts = [self.target.run_store.get_part(name) for name, _ in outcome.files]
+                tables += [part.remembered for part in parts]
+        results = pa.concat_tables([REMEMBERED.empty_table(), *tables])
+        self._report_impure(results.filter(results.column("former").is_valid()))
+        costs = total_costs(outcomes)
+        memo.record(
+            results,
+            sum(spent for function, (_, spent) in costs.items() if function[0] != "builtin"),
+        )
+
+    def _report_impure(self, results: pa.Table) -> None:
+        """Tell of values of which the same call came to another result than before."""
+        if not results.num_rows:
+            return
+        metrics.DVU_VALUES.labels("impure").inc(results.num_rows)
+        units = [WorkUnit.decode(unit) for unit in self.planned.units]
+        functions = {
+            value_id: unit.functions[unit.signatures[signature][0]][1]
+            for unit in units
+            for value_id, signature in zip(
+                unit.ids.to_pylist(), unit.signature_indices.tolist(), strict=True
+            )
+        }
+        for row in results.to_pylist()[:_IMPURE_LOGGED]:
+            log.warning(
+                "function is not pure",
+                function=functions.get(row["id"]),
+                value=row["id"],
+                before=row["former"][:_LOGGED_TEXT],
+                now=row["text"][:_LOGGED_TEXT],
+            )
 
     async def _evaluate(
         self, *, is_suspect: bool, on_progress: OnProgress

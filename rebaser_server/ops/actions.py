@@ -27,10 +27,10 @@ from rebaser_client.requests import ReplyInbox
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, ValueId, WorkspaceId
-from rebaser_core.jetstream import JetStream, JetStreamError, deadlines
+from rebaser_core.jetstream import JetStreamError, deadlines
 from rebaser_core.messages import total_count
 from rebaser_core.records import ChangeSetKind, PauseScope
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate, SetValue
 from rebaser_core.versioning import WireModel, first_error
 from rebaser_server.cluster.pauses import PauseStore
@@ -58,8 +58,7 @@ class ActionInvalid(RebaserError):
 class ActionContext:
     """What one action works with, in the name of one visitor."""
 
-    js: JetStream
-    subjects: Subjects
+    streams: Streams
     batches: BatchStore
     open_loader: OpenLoader
     states: StateCache
@@ -71,7 +70,7 @@ class ActionContext:
     @property
     def registry(self) -> Registry:
         """Workspaces and change sets."""
-        return Registry(self.js, self.subjects)
+        return Registry(self.streams)
 
     def require(self, role: Role, what: str) -> None:
         """Raise `NotAllowed` unless the visitor may do what takes `role`."""
@@ -258,23 +257,21 @@ class OfScope(WireModel):
 
 async def replay_letter(context: ActionContext, body: OfLetter) -> str:
     """As `rebaser dead-letters replay`."""
-    request = await replay(
-        context.js, context.subjects, context.batches, context.client, body.number
-    )
+    request = await replay(context.streams, context.batches, context.client, body.number)
     return f"dead letter {body.number} is enqueued again as request {request}"
 
 
 async def pause(context: ActionContext, body: OfScope) -> str:
     """As `rebaser pause`."""
     reason = (body.reason or "").strip()[:MAX_REASON] or None
-    store = PauseStore(context.js, context.subjects)
+    store = PauseStore(context.streams)
     await store.pause(body.scope, by=context.author, reason=reason)
     return f"{_scope_text(body.scope)} is paused; Rebasers finish the requests in hand"
 
 
 async def resume(context: ActionContext, body: OfScope) -> str:
     """As `rebaser resume`."""
-    store = PauseStore(context.js, context.subjects)
+    store = PauseStore(context.streams)
     before = await store.of(body.scope)
     tasks = await store.resume(body.scope)
     outcome = "is resumed" if before else "was not paused"
@@ -289,7 +286,7 @@ def _scope_text(scope: PauseScope) -> str:
 
 async def cancel(context: ActionContext, body: OfChangeSet) -> str:
     """As `rebaser dvu cancel`."""
-    cancelled = await cancel_update(context.js.nc, context.subjects, body.target)
+    cancelled = await cancel_update(context.streams.js.nc, context.streams, body.target)
     if cancelled is None:
         return "no Rebaser works on this change set"
     if not cancelled:
@@ -421,15 +418,14 @@ class ActionService:
     def _context(self, visitor: Visitor) -> ActionContext:
         services = self._services
         client = RebaserClient(
-            services.js,
+            services.streams.js,
             self._replies,
-            prefix=services.subjects.prefix,
+            prefix=services.streams.prefix,
             limits=services.settings.batch_limits,
             author=visitor.name,
         )
         return ActionContext(
-            services.js,
-            services.subjects,
+            services.streams,
             services.batches,
             services.loader,
             self._states,

@@ -10,10 +10,10 @@ from blake3 import blake3
 from rebaser_client.client import RebaserClient
 from rebaser_core.errors import MessageError, RebaserError, UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream
 from rebaser_core.jetstream.messages import StoredMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.records import utc_text
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.errors import MissingBatch
@@ -91,13 +91,13 @@ def _utc(text: str | None) -> str | None:
         return text
 
 
-async def check(js: JetStream, subjects: Subjects, sequence: int) -> StoredMessage:
+async def check(streams: Streams, sequence: int) -> StoredMessage:
     """The dead letter of that number, as it is stored.
 
     Raises:
         NoSuchLetter: there is none.
     """
-    message = await js.get_message(subjects.dead_letters_stream, sequence=sequence)
+    message = await streams.js.get_message(streams.dead_letters_stream, sequence=sequence)
     if message is None:
         raise NoSuchLetter(
             f"there is no dead letter {sequence}; `rebaser dead-letters list` shows them"
@@ -105,39 +105,37 @@ async def check(js: JetStream, subjects: Subjects, sequence: int) -> StoredMessa
     return message
 
 
-async def load(
-    js: JetStream, subjects: Subjects, batches: "BatchStore", sequence: int
-) -> DeadLetter:
+async def load(streams: Streams, batches: "BatchStore", sequence: int) -> DeadLetter:
     """The dead letter of that number, with the whole request.
 
     Raises:
         NoSuchLetter: there is none.
         NotReplayable: the store has lost the part that did not fit into the letter.
     """
-    message = await check(js, subjects, sequence)
+    message = await check(streams, sequence)
     try:
         headers, payload = await original_request(batches, message.headers, message.payload)
     except (MissingBatch, ValueError, LookupError) as error:
         raise NotReplayable(f"dead letter {sequence}: {error}") from error
-    return _letter(subjects, message, headers, payload)
+    return _letter(streams, message, headers, payload)
 
 
-async def latest(js: JetStream, subjects: Subjects, most: int) -> list[DeadLetter]:
+async def latest(streams: Streams, most: int) -> list[DeadLetter]:
     """The latest letters, at most `most`, the latest first."""
-    stream = subjects.dead_letters_stream
-    state = (await js.stream_info(stream)).state
+    stream = streams.dead_letters_stream
+    state = (await streams.js.stream_info(stream)).state
     letters: list[DeadLetter] = []
     for sequence in range(state.last_seq, state.first_seq - 1, -1):
         if len(letters) == min(most, state.messages):
             break
-        message = await js.get_message(stream, sequence=sequence)
+        message = await streams.js.get_message(stream, sequence=sequence)
         if message is not None:
-            letters.append(_letter(subjects, message, message.headers, message.payload))
+            letters.append(_letter(streams, message, message.headers, message.payload))
     return letters
 
 
 async def replay(
-    js: JetStream, subjects: Subjects, batches: "BatchStore", client: RebaserClient, sequence: int
+    streams: Streams, batches: "BatchStore", client: RebaserClient, sequence: int
 ) -> RequestId:
     """Enqueue the updates of the letter as a new request; then delete the letter.
 
@@ -147,7 +145,7 @@ async def replay(
         NoSuchLetter, NotReplayable: nothing was enqueued.
         NotConfirmed: try again; the letter is still there.
     """
-    dead = await load(js, subjects, batches, sequence)
+    dead = await load(streams, batches, sequence)
     request = dead.request()
     try:
         batch = await batches.fetch(request.updates_address, request.id)
@@ -162,7 +160,7 @@ async def replay(
     await client.enqueue_updates(
         request.workspace_id, request.change_set_id, batch.updates, request_id=request_id
     )
-    await js.delete_message(subjects.dead_letters_stream, sequence)
+    await streams.js.delete_message(streams.dead_letters_stream, sequence)
     return request_id
 
 

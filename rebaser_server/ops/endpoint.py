@@ -348,19 +348,19 @@ async def ops_endpoint(
     if not settings.ops.enabled:
         yield None
         return
-    nc, stats = services.js.nc, services.notifier.stats
+    nc, stats = services.streams.js.nc, services.notifier.stats
     store = open_shared_files(settings.store)
     health = HealthMonitor(nc, shutdown, store, stats)
-    queues = QueueWatch(services.js, services.subjects)
+    queues = QueueWatch(services.streams)
     guard = Guard(settings.ops, settings.author or "local")
-    registry = Registry(services.js, services.subjects)
+    registry = Registry(services.streams)
     async with background(health.measure_lag()), receiving_replies(nc) as replies:
         context = OpsContext(
             services.instance,
             redact_url(store.root),
             guard,
             nc,
-            services.subjects,
+            services.streams,
             shutdown,
             stats,
             slots,
@@ -370,8 +370,8 @@ async def ops_endpoint(
             registry,
             NameCache(registry),
             Onlookers(),
-            ChangeSetPage(services.js, services.subjects, queries),
-            OperatorPage(services.js, services.subjects, services.batches),
+            ChangeSetPage(services.streams, queries),
+            OperatorPage(services.streams, services.batches),
             ActionService(services, replies, queries.values.cache, guard),
         )
         async with Endpoint(settings, context).serving() as url:

@@ -35,10 +35,10 @@ from rebaser_client.requests import publish_request
 from rebaser_client.workspaces import CLOSED_STATUSES
 from rebaser_core.errors import MessageError, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.jetstream import JetStream, JetStreamError
+from rebaser_core.jetstream import JetStreamError
 from rebaser_core.queries import ChangedDefinition, ComputedDifference, ProvenanceQueryV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import State
@@ -250,9 +250,8 @@ ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
 class ChangeSetPage:
     """Answers the page's queries about one change set each."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, queries: QueryService) -> None:
-        self._js = js
-        self._subjects = subjects
+    def __init__(self, streams: Streams, queries: QueryService) -> None:
+        self._streams = streams
         self._queries = queries
         self._refreshed: dict[ChangeSet, int] = {}
         """Branches that were made to follow head, and their last commit then."""
@@ -276,7 +275,7 @@ class ChangeSetPage:
         ]
 
     async def _about(self, change_set: ChangeSet, _: web.Request) -> Any:
-        registry = Registry(self._js, self._subjects)
+        registry = Registry(self._streams)
         try:
             workspace = await registry.workspace(change_set.workspace_id)
             record = await registry.change_set(change_set)
@@ -313,7 +312,7 @@ class ChangeSetPage:
         return reply.model_copy(update={"value": None}).to_wire()
 
     async def _log(self, change_set: ChangeSet, _: web.Request) -> Any:
-        entries = await read_log(self._js, self._subjects, change_set, limit=MAX_COMMITS)
+        entries = await read_log(self._streams, change_set, limit=MAX_COMMITS)
         return {"commits": [entry.as_dict() for entry in reversed(entries)]}
 
     async def _difference(self, change_set: ChangeSet, _: web.Request) -> Any:
@@ -331,7 +330,7 @@ class ChangeSetPage:
         if self._refreshed.get(branch, -1) >= commit:
             return
         with suppress(ClientError):
-            record = await Registry(self._js, self._subjects).change_set(branch)
+            record = await Registry(self._streams).change_set(branch)
             if record.status is not ChangeSetStatus.OPEN:
                 return
             request = ChangeSetRequestV1(
@@ -341,7 +340,7 @@ class ChangeSetPage:
                 action="refresh",
             )
             encoded = ChangeSetRequest.encode(request)
-            await publish_request(self._js, self._subjects, branch, *encoded)
+            await publish_request(self._streams, branch, *encoded)
             self._refreshed[branch] = commit
 
     async def _effects(self, change_set: ChangeSet, _: web.Request) -> web.Response:
@@ -445,9 +444,8 @@ Reading = Callable[[web.Request], Awaitable[Any]]
 class OperatorPage:
     """Answers the page's queries; reads NATS when a browser asks, and changes nothing."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, batches: BatchStore) -> None:
-        self._js = js
-        self._subjects = subjects
+    def __init__(self, streams: Streams, batches: BatchStore) -> None:
+        self._streams = streams
         self._batches = batches
         self._listing = asyncio.Lock()
         """All change sets are read to search them: once at a time."""
@@ -461,20 +459,20 @@ class OperatorPage:
         ]
 
     async def _letters(self, _: web.Request) -> Any:
-        letters = await latest(self._js, self._subjects, MAX_LETTERS)
+        letters = await latest(self._streams, MAX_LETTERS)
         return {"letters": [letter.summary() for letter in letters]}
 
     async def _letter(self, request: web.Request) -> Any:
         number = int(request.match_info["number"])
-        letter = await load(self._js, self._subjects, self._batches, number)
+        letter = await load(self._streams, self._batches, number)
         return {**letter.summary(), "headers": dict(letter.headers), "asked": letter.content()}
 
     async def _change_sets(self, request: web.Request) -> Any:
         """Open change sets with the text in their address or id, and what is paused."""
         search = request.query.get("search", "").casefold()
-        registry = Registry(self._js, self._subjects)
+        registry = Registry(self._streams)
         async with self._listing:
-            pauses = await PauseStore(self._js, self._subjects).all()
+            pauses = await PauseStore(self._streams).all()
             names = {each.workspace_id: each.name async for each in registry.workspaces()}
             records = [record async for record in registry.change_sets(None)]
         rows = []

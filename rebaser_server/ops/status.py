@@ -35,8 +35,9 @@ from nats.aio.msg import Msg
 from rebaser_client.registry import Registry
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream import JetStream, JetStreamError, StreamState
+from rebaser_core.jetstream import JetStreamError, StreamState
 from rebaser_core.jetstream.connection import Connection, request_all, subscribed
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots import SlotPool
@@ -157,9 +158,8 @@ class Queues:
 class QueueWatch:
     """Reads the queues from NATS at most once a second."""
 
-    def __init__(self, js: JetStream, subjects: Subjects) -> None:
-        self._js = js
-        self._subjects = subjects
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
         self._looking = asyncio.Lock()
         self._looked = float("-inf")
         self._queues = Queues()
@@ -179,11 +179,11 @@ class QueueWatch:
             return self._queues
 
     async def _read(self) -> Queues:
-        subjects = self._subjects
+        streams = self._streams
         requests, consumer, dead = await asyncio.gather(
-            self._js.stream_info(subjects.requests_stream),
-            self._js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER),
-            self._js.stream_info(subjects.dead_letters_stream),
+            streams.js.stream_info(streams.requests_stream),
+            streams.js.consumer_info(streams.tasks_stream, TASKS_CONSUMER),
+            streams.js.stream_info(streams.dead_letters_stream),
         )
         state = requests.state
         return Queues(
@@ -201,18 +201,18 @@ class QueueWatch:
     async def _deepest(self, count: int) -> list[dict[str, Any]]:
         if not 0 < count <= MOST_SUBJECTS:
             return []
-        stream = self._subjects.requests_stream
-        depths = await self._js.stream_subjects(stream)
+        stream = self._streams.requests_stream
+        depths = await self._streams.js.stream_subjects(stream)
         deepest = sorted(depths.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
         ages = await asyncio.gather(*(self._age_of(subject) for subject, _ in deepest))
         return [
-            {**_ids_of(self._subjects, subject), "requests": depth, "oldestSeconds": age}
+            {**_ids_of(self._streams, subject), "requests": depth, "oldestSeconds": age}
             for (subject, depth), age in zip(deepest, ages, strict=True)
         ]
 
     async def _age_of(self, subject: str) -> float:
-        message = await self._js.get_message(
-            self._subjects.requests_stream, sequence=1, next_by_subject=subject
+        message = await self._streams.js.get_message(
+            self._streams.requests_stream, sequence=1, next_by_subject=subject
         )
         return 0.0 if message is None else round(_seconds_since(message.time), 1)
 
@@ -223,12 +223,12 @@ class QueueWatch:
         if seen == self._dead:
             return self._queues.latest_dead
         numbers = range(last, max(state.first_seq - 1, last - SHOWN), -1)
-        stream = self._subjects.dead_letters_stream
-        letters = await asyncio.gather(*(self._js.get_message(stream, sequence=n) for n in numbers))
+        js, stream = self._streams.js, self._streams.dead_letters_stream
+        letters = await asyncio.gather(*(js.get_message(stream, sequence=n) for n in numbers))
         self._dead = seen
         return [
             {
-                **_ids_of(self._subjects, letter.subject),
+                **_ids_of(self._streams, letter.subject),
                 "sequence": letter.sequence,
                 "at": letter.headers.get(DIED_AT),
                 "reason": letter.headers.get(REASON, ""),

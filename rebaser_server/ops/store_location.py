@@ -6,7 +6,7 @@ Its own default is a directory below the one where it was started, which is rare
 from typing import Final
 
 from rebaser_core.jetstream import JetStream
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.errors import StoreNotKnown
 from rebaser_server.files import SharedFiles, local_path
@@ -27,14 +27,12 @@ async def settings_with_store(js: JetStream, settings: Settings) -> Settings:
         StoreNotKnown: it is none of these.
         OSError: the default one cannot be read.
     """
-    subjects = Subjects(settings.nats.prefix)
-    if "root" in settings.store.model_fields_set or await _is_ours(
-        js, subjects, settings.store.root
-    ):
+    streams = Streams(settings.nats.prefix, js=js)
+    if "root" in settings.store.model_fields_set or await _is_ours(streams, settings.store.root):
         return settings
-    roots = await _roots_of_rebasers(js, subjects)
+    roots = await _roots_of_rebasers(streams)
     for root in filter(_is_directory, roots):
-        if await _is_ours(js, subjects, root):
+        if await _is_ours(streams, root):
             store = settings.store.model_copy(update={"root": root})
             return settings.model_copy(update={"store": store})
     where = (
@@ -49,15 +47,15 @@ async def settings_with_store(js: JetStream, settings: Settings) -> Settings:
     )
 
 
-async def _is_ours(js: JetStream, subjects: Subjects, root: str) -> bool:
-    return not await DeploymentId(js, subjects, SharedFiles(root)).problem()
+async def _is_ours(streams: Streams, root: str) -> bool:
+    return not await DeploymentId(streams, SharedFiles(root)).problem()
 
 
-async def _roots_of_rebasers(js: JetStream, subjects: Subjects) -> list[str]:
+async def _roots_of_rebasers(streams: Streams) -> list[str]:
     """Where running Rebasers have their store: the first that is seen here, or all of them."""
     answers = await all_answers(
-        js.nc,
-        subjects.join("rebaser.status"),
+        streams.js.nc,
+        streams.join("rebaser.status"),
         _TIMEOUT,
         enough=lambda answer: _is_directory(_root(answer)),
     )

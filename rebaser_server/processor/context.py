@@ -11,8 +11,8 @@ from typing import Final
 import structlog
 
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, StoredMessage
-from rebaser_core.subjects import Subjects
+from rebaser_core.jetstream import StoredMessage
+from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog, GroupCommit
@@ -93,8 +93,7 @@ class Services:
     """The services that all runs of a process share."""
 
     instance: str
-    js: JetStream
-    subjects: Subjects
+    streams: Streams
     group_commit: GroupCommit
     batches: BatchStore
     application: Application
@@ -117,7 +116,7 @@ class Services:
 
     def loader(self, change_set: ChangeSet) -> StateLoader:
         """All that the change set's state can be loaded from."""
-        log_of = CommitLog(self.js, self.subjects, change_set, self.group_commit)
+        log_of = CommitLog(self.streams, change_set, self.group_commit)
         return StateLoader(change_set, log_of, self.batches, self.application, self.released)
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from rebaser_client.requests import retry
 from rebaser_core.commits import ClosedState, RequestOutcome, SettledRequest
-from rebaser_core.jetstream import Delivery, JetStream
+from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import ID_USED
 from rebaser_core.records import ChangeSetRequestV1, ChangeSetStatus
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
 from rebaser_core.versioning import MESSAGE_ID
 
@@ -94,8 +94,7 @@ _RESERVED: Final = ("nats-", "x-dead-")
 
 
 async def store_dead_letter(
-    js: JetStream,
-    subjects: Subjects,
+    streams: Streams,
     loader: "StateLoader",
     request: Delivery,
     *,
@@ -111,7 +110,7 @@ async def store_dead_letter(
         JetStreamError, OSError: not confirmed; the request must stay where it is.
     """
     change_set, batches = loader.change_set, loader.batches
-    subject = subjects.dead_letters(change_set)
+    subject = streams.dead_letters(change_set)
     stored = round(request.stored * 1000)  # a stream made anew gives a sequence twice
     letter_id = f"{change_set.change_set_id}-{request.stream_sequence}-{stored}"
     details = {
@@ -122,12 +121,13 @@ async def store_dead_letter(
         STORED_AT: request.timestamp.isoformat(),
     }
     headers, payload = sendable_headers(request.headers) | details, request.payload
-    room = js.message_limits.max_payload_for(subject, {**headers, MESSAGE_ID: letter_id})
-    if len(payload) > room or js.message_limits.max_payload - room > _MAX_HEADERS:
+    room = streams.js.message_limits.max_payload_for(subject, {**headers, MESSAGE_ID: letter_id})
+    if len(payload) > room or streams.js.message_limits.max_payload - room > _MAX_HEADERS:
         key = await batches.put_bytes(json.dumps(dict(request.headers)).encode() + b"\n" + payload)
         headers, payload = {**details, KEPT: "1"}, json.dumps({"store": key}).encode()
     await retry(
-        lambda: js.publish(subject, payload, headers=headers, message_id=letter_id), _RETRY_FOR
+        lambda: streams.js.publish(subject, payload, headers=headers, message_id=letter_id),
+        _RETRY_FOR,
     )
 
 

@@ -17,6 +17,7 @@ from functools import cached_property, partial
 from typing import Any, Final, Never, TypeVar
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import NO_REQUEST, DvuClaim, RequestOutcome, SettledRequest
@@ -347,9 +348,12 @@ class DvuScheduler:
         if update is None:
             return
         claim = update.claim
-        with self._ownership.pending_dvu.span(
-            self._change_set, claim.id, update.affected
-        ) as pending:
+        with (
+            bound_contextvars(claim=str(claim.id)),
+            self._ownership.pending_dvu.span(
+                self._change_set, claim.id, update.affected
+            ) as pending,
+        ):
             try:
                 await self._execute(update)
             except Exception as error:

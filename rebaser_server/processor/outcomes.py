@@ -20,7 +20,7 @@ from rebaser_core.activities import ActivityKind, encode_activity
 from rebaser_core.commits import NO_REQUEST, Commit, RequestOutcome, SettledRequest
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.jetstream import JetStream, ordered_reader
+from rebaser_core.jetstream import ordered_reader
 from rebaser_core.jetstream.connection import Connection
 from rebaser_core.messages import (
     CUT,
@@ -37,6 +37,7 @@ from rebaser_core.messages import (
     SuccessStatusV2,
     SuccessV2,
 )
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REQUEST_DIGEST, announced_id
 from rebaser_server.commit_log.log import CommitLog
@@ -152,9 +153,8 @@ class OutcomeLookup:
     least the last thousand; of one whose commit was purged it only knows whether it was applied.
     """
 
-    def __init__(self, js: JetStream, subjects: Subjects, machine: StateMachine) -> None:
-        self._js = js
-        self._subjects = subjects
+    def __init__(self, streams: Streams, machine: StateMachine) -> None:
+        self._streams = streams
         self._machine = machine
 
     async def find(self, query: OutcomeQueryV1, digest: str = "") -> OutcomeReplyV1:
@@ -177,9 +177,9 @@ class OutcomeLookup:
 
     async def _is_waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
         reader = ordered_reader(
-            self._js,
-            self._subjects.requests_stream,
-            self._subjects.requests(change_set),
+            self._streams.js,
+            self._streams.requests_stream,
+            self._streams.requests(change_set),
             headers_only=True,
         )
         async with reader:
@@ -222,7 +222,7 @@ class OutcomeLookup:
         self, change_set: ChangeSet, request_id: RequestId, recent: RecentRequest
     ) -> CommittedRequest:
         """Return the result from its commit; if that was purged, only the outcome."""
-        entry = await CommitLog(self._js, self._subjects, change_set).entry(recent.commit)
+        entry = await CommitLog(self._streams, change_set).entry(recent.commit)
         if entry is not None and entry.settled is not None:
             return CommittedRequest(entry.settled, recent.commit)
         return CommittedRequest(
@@ -234,9 +234,9 @@ class OutcomeLookup:
     ) -> tuple[CommittedRequest | None, str]:
         """Return the result from the commit that settles it; a duplicate's commit is skipped."""
         reader = ordered_reader(
-            self._js,
-            self._subjects.commits_stream,
-            self._subjects.commits(change_set),
+            self._streams.js,
+            self._streams.commits_stream,
+            self._streams.commits(change_set),
             opt_start_seq=after + 1,
         )
         async with reader:

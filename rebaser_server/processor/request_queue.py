@@ -29,7 +29,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.inbox import Inbox, best_effort
 from rebaser_core.jetstream.ordered import OrderedReader
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import announced_id
 from rebaser_server.errors import HistoryInconsistent
 
@@ -37,10 +37,10 @@ from rebaser_server.errors import HistoryInconsistent
 class StoredRequests:
     """Looks at them; it takes none."""
 
-    def __init__(self, js: JetStream, subjects: Subjects, change_set: ChangeSet) -> None:
-        self._js = js
-        self._stream = subjects.requests_stream
-        self._subject = subjects.requests(change_set)
+    def __init__(self, streams: Streams, change_set: ChangeSet) -> None:
+        self._js = streams.js
+        self._stream = streams.requests_stream
+        self._subject = streams.requests(change_set)
 
     async def lowest_sequence(self, after: int = 0) -> int | None:
         """Return the lowest request's sequence after `after`, as the leader has it (S-4, W12)."""
@@ -202,8 +202,7 @@ class RequestQueue(StoredRequests):
 
     def __init__(
         self,
-        js: JetStream,
-        subjects: Subjects,
+        streams: Streams,
         change_set: ChangeSet,
         *,
         idle: float = CONSUMER_IDLE,
@@ -213,14 +212,14 @@ class RequestQueue(StoredRequests):
 
         Then it needs no consumer until another request comes.
         """
-        super().__init__(js, subjects, change_set)
-        self._idle = float("inf") if js.is_remote else idle  # no subscription across accounts
-        self._first = None if first is None else _as_delivery(js, self._stream, first)
+        super().__init__(streams, change_set)
+        self._idle = float("inf") if self._js.is_remote else idle  # no subscription across accounts
+        self._first = None if first is None else _as_delivery(self._js, self._stream, first)
         self._start = 1 if first is None else first.sequence + 1
         self._reader: OrderedReader | None = None
         """Made when it is needed: a run may have no other request than the first."""
-        self._is_suspended = first is not None and not js.is_remote
-        self.handled = HandledRequests(js, self._stream, self._subject)
+        self._is_suspended = first is not None and not self._js.is_remote
+        self.handled = HandledRequests(self._js, self._stream, self._subject)
 
     async def __aenter__(self) -> Self:
         if not self._is_suspended:

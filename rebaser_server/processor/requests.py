@@ -352,8 +352,7 @@ class RequestAttempts:
             return
         try:
             await store_dead_letter(
-                self.run.services.js,
-                self.run.services.subjects,
+                self.run.services.streams,
                 self._ownership.loader,
                 request,
                 reason=reason,

@@ -53,9 +53,7 @@ class ChangeSetRun:
         self._ownership = context.ownership
         self._slot = context.slot
         self._settings = settings
-        self._queue = RequestQueue(
-            services.js, services.subjects, context.change_set, first=context.first
-        )
+        self._queue = RequestQueue(services.streams, context.change_set, first=context.first)
         self._handler = RequestHandler(context, self._queue)
         self._dvu = DvuScheduler(context)
         self._checkpointer = Checkpointer(
@@ -205,10 +203,10 @@ async def find_work(services: Services, change_set: ChangeSet) -> PendingWork | 
             change set's record.
         NeedsNewerVersion: this build cannot read it.
     """
-    requests = StoredRequests(services.js, services.subjects, change_set)
-    log_of = CommitLogReader(services.js, services.subjects, change_set)
+    requests = StoredRequests(services.streams, change_set)
+    log_of = CommitLogReader(services.streams, change_set)
     known = services.released.last_commit(change_set)
-    asked = await log_of.ask_end() if services.js.connection.is_connected else None
+    asked = await log_of.ask_end() if services.streams.js.connection.is_connected else None
     try:
         first = await requests.lowest()
         if first is None or asked is None:
@@ -230,14 +228,14 @@ async def _require_own_requests(
     """Require that the requests' stream is the one that request `settled` came from (S-5)."""
     if first is not None and first.sequence > settled:
         return
-    await StoredRequests(services.js, services.subjects, change_set).require_sequence(settled)
+    await StoredRequests(services.streams, change_set).require_sequence(settled)
     if first is not None:
         await require_settled(services.loader(change_set), first)
 
 
 async def _has_other_work(services: Services, change_set: ChangeSet, end: LogEnd) -> bool:
     """Whether there is work without a request."""
-    registry = Registry(services.js, services.subjects)
+    registry = Registry(services.streams)
     if end.entry is None:
         return (await initial_control(registry, change_set)).branch is not None
     control = end.entry.control
@@ -327,17 +325,17 @@ async def recheck_after_ack(services: Services, change_set: ChangeSet) -> None:
     then the control record: a request is deleted only after the control record is dirty.
     """
     try:
-        requests = StoredRequests(services.js, services.subjects, change_set)
+        requests = StoredRequests(services.streams, change_set)
         needed = await requests.lowest_sequence() is not None
         if not needed:
-            log_of = CommitLogReader(services.js, services.subjects, change_set)
+            log_of = CommitLogReader(services.streams, change_set)
             end = await log_of.end(services.released.last_commit(change_set))
             needed = end.entry is not None and end.entry.control.unfinished
     except (JetStreamError, RunEnded) as error:
         log.warning("post-ack check failed", change_set=str(change_set), error=str(error))
         needed = True  # a needless task costs one empty run
     if needed:
-        await ensure_task(services.js, services.subjects, change_set)
+        await ensure_task(services.streams, change_set)
 
 
 async def process(
@@ -400,7 +398,7 @@ async def _acquire(services: Services, change_set: ChangeSet, end: LogEnd) -> Ow
         ownership = await acquire_ownership(
             loader,
             services.instance,
-            lambda: initial_control(Registry(services.js, services.subjects), change_set),
+            lambda: initial_control(Registry(services.streams), change_set),
             end,
         )
     except Fenced:

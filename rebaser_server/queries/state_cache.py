@@ -12,7 +12,7 @@ from typing import Final
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.commit_log.batch_store import open_batch_store
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import LoadedState, State
@@ -31,11 +31,11 @@ from rebaser_server.values.graph import Graph
 
 def open_state_loader(js: JetStream, settings: Settings, change_set: ChangeSet) -> StateLoader:
     """Return a loader of the change set; the store must be the daemons' own."""
-    subjects = Subjects(settings.nats.prefix)
+    streams = Streams(settings.nats.prefix, js=js)
     return StateLoader(
         change_set,
-        CommitLog(js, subjects, change_set),
-        open_batch_store(js, subjects, settings),
+        CommitLog(streams, change_set),
+        open_batch_store(streams, settings),
         GraphStateMachine(open_checkpoints(settings.store)),
     )
 

@@ -27,7 +27,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.connection import await_subscriptions
 from rebaser_core.jetstream.deadlines import Backoff
-from rebaser_core.streams import StreamOptions
+from rebaser_core.streams import StreamOptions, Streams
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.membership import Membership, present
@@ -63,7 +63,7 @@ from rebaser_server.settings.nats_connection import connect_options, open_jetstr
 from rebaser_server.settings.settings import FairnessSettings, Settings
 from rebaser_server.telemetry.work_stats import WorkStats
 
-MakeApplication = Callable[[JetStream, Subjects, BatchStore, WorkStats], Application]
+MakeApplication = Callable[[Streams, BatchStore, WorkStats], Application]
 """Makes the application of a process."""
 
 
@@ -76,16 +76,15 @@ def build_services(
     why_stopped: Callable[[], Awaitable[str | None]] = never_stopped,
 ) -> Services:
     """What all runs of this process, one of the `members`, share."""
-    js, subjects = provisioner.js, provisioner.subjects
-    batches = open_batch_store(js, subjects, settings)
-    notifier = Notifier(nc, subjects)
+    streams = provisioner.streams
+    batches = open_batch_store(streams, settings)
+    notifier = Notifier(nc, streams)
     return Services(
         members.instance,
-        js,
-        subjects,
-        GroupCommit(js, subjects.commits_stream),
+        streams,
+        GroupCommit(streams.js, streams.commits_stream),
         batches,
-        make_application(js, subjects, batches, notifier.stats),
+        make_application(streams, batches, notifier.stats),
         notifier,
         FormerOwners(members.is_gone),
         ProcessorSettings(
@@ -104,7 +103,7 @@ def build_services(
 
 
 def query_service(services: Services, settings: Settings) -> QueryService:
-    outcomes = OutcomeLookup(services.js, services.subjects, services.application)
+    outcomes = OutcomeLookup(services.streams, services.application)
     queries = settings.queries
     bounds = QueryBounds(
         queries.max_waiting,
@@ -112,7 +111,7 @@ def query_service(services: Services, settings: Settings) -> QueryService:
         queries.max_reply_bytes,
         queries.cache_bytes,
     )
-    return QueryService(services.subjects, services.loader, outcomes, bounds, services.held)
+    return QueryService(services.streams, services.loader, outcomes, bounds, services.held)
 
 
 log: Final = structlog.get_logger()
@@ -150,8 +149,8 @@ async def _take_until_stopped(
     """Take tasks; what was delivered and not taken is given back at the end."""
     services = runner.services
     async with PullConsumer(
-        services.js,
-        services.subjects.tasks_stream,
+        services.streams.js,
+        services.streams.tasks_stream,
         TASKS_CONSUMER,
         expires=PULL_EXPIRES,
         idle_heartbeat=PULL_HEARTBEAT,
@@ -241,19 +240,18 @@ async def serve(
             nc, provisioner, settings, make_application, members, writes.why_stopped
         )
         period = settings.reconcile_interval.total_seconds()
-        pauses = PauseMonitor(services.js, services.subjects, lambda: writes.stop.is_set)
+        pauses = PauseMonitor(services.streams, lambda: writes.stop.is_set)
         writes.on_change = pauses.notify
         with survived("pauses"):  # seen late is fine
             await pauses.refresh()
         services.notifier.stats.pauses = pauses.to_json
         durability = await _nats_watches(services, writes, settings)
-        ends = StreamEnds(services.js, services.subjects, open_shared_files(settings.store))
+        ends = StreamEnds(services.streams, open_shared_files(settings.store))
         loss_watch = LossWatch(ends, members, durability, settings.nats.monitoring)
         with survived("losses"):
             await loss_watch.look()
         reconciler = Reconciler(
-            services.js,
-            services.subjects,
+            services.streams,
             period,
             pauses.is_paused,
             has_room=lambda: work.spare > 0,
@@ -265,19 +263,16 @@ async def serve(
         )
         lease_terms.heed(differences)
         monitor = Monitor(provisioner, settings.alert_after, period, pauses.is_paused, lease_terms)
-        takeover = Takeover(
-            services.js, services.subjects, members, services.notifier.stats.held.__contains__
-        )
+        takeover = Takeover(services.streams, members, services.notifier.stats.held.__contains__)
         deleted_data_job = DeletedDataJob(
-            services.js,
-            services.subjects,
+            services.streams,
             open_shared_files(settings.store),
             members,
             keep=settings.change_sets.deleted_retention.total_seconds(),
         )
         work = SlotPool(
-            services.js,
-            services.subjects.tasks_stream,
+            services.streams.js,
+            services.streams.tasks_stream,
             settings.concurrency,
             _fairness(settings.fairness),
             members.busy_elsewhere,
@@ -285,8 +280,7 @@ async def serve(
         )
         queries = query_service(services, settings)
         unsaved = UnsavedChangeSets(
-            services.js,
-            services.subjects,
+            services.streams,
             services.released,
             settings.quiet_period.total_seconds(),
             lambda: work.spare,
@@ -298,10 +292,10 @@ async def serve(
             background(durability.run(period)),
             background(writes.run(period)),
             background(loss_watch.run(period)),
-            serve_cancellations(nc, services.subjects, pauses),
+            serve_cancellations(nc, services.streams, pauses),
             background(reconciler.run()),
             background(unsaved.run()),
-            background(StrayRequests(services.js, services.subjects, members).run(period)),
+            background(StrayRequests(services.streams, members).run(period)),
             background(deleted_data_job.run(FORGET_EVERY * period)),
             background(monitor.run()),
             background(members.heartbeat()),
@@ -309,13 +303,14 @@ async def serve(
             background(takeover.run()),
             background(
                 CapacityCheck(
-                    services.js, services.subjects.tasks_stream, members, settings.concurrency
+                    services.streams.js,
+                    services.streams.tasks_stream,
+                    members,
+                    settings.concurrency,
                 ).run()
             ),
             background(services.application.run()),
-            background(
-                GarbageJob.of(services.js, services.subjects, members, settings.store).run()
-            ),
+            background(GarbageJob.of(services.streams, members, settings.store).run()),
             queries.serve(nc),
         ):
             await await_subscriptions(nc)
@@ -330,8 +325,8 @@ async def _nats_watches(
     services: Services, writes: WriteWatch, settings: Settings
 ) -> DurabilityWatch:
     """Watch NATS's disks and, with `writes`, what it keeps; the status shows what they find."""
-    js, subjects, stats = services.js, services.subjects, services.notifier.stats
-    durability = DurabilityWatch(js, subjects, settings.nats.monitoring)
+    stats = services.notifier.stats
+    durability = DurabilityWatch(services.streams, settings.nats.monitoring)
     with survived("durability"):
         await durability.refresh()
     with survived("durability"):
@@ -368,7 +363,7 @@ async def _require_own_store(provisioner: Provisioner, settings: Settings) -> No
 
 def deployment_id(provisioner: Provisioner, settings: Settings) -> DeploymentId:
     files = open_shared_files(settings.store)
-    return DeploymentId(provisioner.js, provisioner.subjects, files)
+    return DeploymentId(provisioner.streams, files)
 
 
 def _fairness(settings: FairnessSettings) -> Fairness:
@@ -386,7 +381,7 @@ def provisioner_of(js: JetStream, settings: Settings) -> Provisioner:
         settings.nats.batches_rollup,
         atomic_batches=(server.major, server.minor) >= (2, 12),
     )
-    return Provisioner(js, Subjects(settings.nats.prefix), options, settings.ack_wait)
+    return Provisioner(Streams(settings.nats.prefix, js=js), options, settings.ack_wait)
 
 
 async def prepare(js: JetStream, settings: Settings) -> list[Drift]:

@@ -14,14 +14,14 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import JetStream
 from rebaser_core.jetstream.deadlines import Backoff
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.commit_log.batch_store import BatchStore, open_shared_files
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import DvuError
 from rebaser_server.compute.executors import ChildProcessExecutor, Executor, RoutingExecutor
 from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.memo import Memo
 from rebaser_server.compute.plan import UnitLimits
 from rebaser_server.compute.spark.launch import spark_home
 from rebaser_server.compute.spark.options import SparkOptions, default_directory
@@ -34,7 +34,7 @@ from rebaser_server.graph_application.state_machine import TableMaintenance, ope
 from rebaser_server.runtime.process import collect_rarely, limit_kept_memory
 from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, switch_often
 from rebaser_server.service import composition
-from rebaser_server.settings.settings import Settings, StoreSettings
+from rebaser_server.settings.settings import Settings, SparkSettings, StoreSettings
 from rebaser_server.store.checkpoints import import_reader
 from rebaser_server.telemetry.work_stats import SparkAbsence, WorkStats
 
@@ -52,15 +52,12 @@ class ValueGraph:
     spark_absence: Callable[[], SparkAbsence | None] = lambda: None
     """Whether there is a Spark to compute on, where there should be one."""
 
-    def __call__(
-        self, js: JetStream, subjects: Subjects, batches: BatchStore, stats: WorkStats
-    ) -> GraphApplication:
+    def __call__(self, streams: Streams, batches: BatchStore, stats: WorkStats) -> GraphApplication:
         settings = self.settings
         stats.spark_absence = self.spark_absence
         tables = open_checkpoints(settings.store)
         return GraphApplication(
-            js,
-            subjects,
+            streams,
             TableMaintenance(tables, settings.store.replaced_file_retention.total_seconds()),
             DvuServices(
                 self.executor,
@@ -69,6 +66,7 @@ class ValueGraph:
                 UnitLimits(call_limits(settings), settings.dvu_work_unit_bytes),
                 settings.dvu_deadline,
                 batches,
+                Memo(batches.files, settings.functions.memo_bytes),
                 stats,
             ),
             look_every=settings.ack_wait.total_seconds() / 2,
@@ -125,7 +123,8 @@ async def run(
     executor = RoutingExecutor(
         LevelParallelExecutor(ChildProcessExecutor(children), children, costs.beside()),
         LevelParallelExecutor(spark, spark.slots, costs),
-        large_from=settings.spark.min_affected,
+        costs,
+        large_from=_large_from(settings.spark),
     )
     begins = asyncio.Event()
 
@@ -144,6 +143,13 @@ async def run(
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
         await executor.close()
+
+
+def _large_from(spark: SparkSettings) -> int | None:
+    """See `RoutingExecutor`: on a cluster all runs are Spark's, if the settings do not say."""
+    if spark.min_affected is None and (spark.remote or not spark.master.startswith("local")):
+        return 0
+    return spark.min_affected
 
 
 def _raise_descriptor_limit() -> None:

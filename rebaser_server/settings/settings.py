@@ -363,8 +363,9 @@ class SparkSettings(SettingsGroup):
     """Start Spark with the daemon, so that the first update need not wait for it."""
     parallelism: Annotated[int, Field(ge=1)] | None = None
     """Values computed at a time. Of `local[…]` it is known; of a cluster it is taken to be 16."""
-    min_affected: Annotated[int, Ge(0)] = 0
-    """The daemon computes updates of fewer values without Spark; 0: all run on Spark."""
+    min_affected: Annotated[int, Ge(0)] | None = None
+    """Updates of fewer values run in processes beside the daemon; 0: all run on Spark. By default
+    all do on a cluster, and on a local Spark those that would take more than some 0.25 s."""
     conf: Options = Field(default_factory=dict)
     """More Spark settings, stronger than ours: of executors, of Kubernetes, …"""
     class_archives: Path | None = None
@@ -415,6 +416,9 @@ class FunctionSettings(SettingsGroup):
     timeout: Duration = timedelta(seconds=60)
     memory: Annotated[int, Field(ge=0)] = 1 << 30
     """Octets by which the process may grow during the call; 0: as many as there are."""
+    memo_bytes: Annotated[int, Field(ge=0)] = 1 << 30
+    """Bytes of results that are remembered in the store, lest the same call is made twice; each
+    daemon has up to a sixteenth of that in memory. 0: nothing is remembered."""
 
 
 class Settings(BaseSettings):

@@ -65,7 +65,7 @@ DVU_VALUES: Final = _counter(
     "dvu_values",
     "Values of committed updates",
     "what",
-    ("affected", "recomputed", "changed", "failed"),
+    ("affected", "recomputed", "changed", "failed", "impure"),
 )
 CHECKPOINTS: Final = _counter(
     "checkpoints", "Checkpoints tried, by result", "result", ("written", "failed", "damaged")
@@ -105,6 +105,7 @@ Item = Literal[
     "presumption",
     "query",
     "record",
+    "remembered result",
     "request",
     "subject",
     "table",

@@ -318,8 +318,9 @@ class _RegularBatch:
     def _put_funcs(self, graph: Graph, sequence: int) -> bool:
         dirty = False
         for func in self.arrays.funcs:
-            graph.put_func(Func(func.func_id, func.name, func.runtime, func.code))
-            dirty |= graph.mark_users_pending(func.func_id, sequence)
+            dirty |= graph.put_func(
+                Func(func.func_id, func.name, func.runtime, func.code), sequence
+            )
         return dirty
 
     def _assign_sources(self, graph: Graph, indices: Indices) -> Rows:

@@ -421,9 +421,16 @@ class Graph(GraphData):
         self.touched.mark_all(indices)
         return indices
 
-    def put_func(self, func: Func) -> None:
+    def put_func(self, func: Func, sequence: int) -> bool:
+        """Define a function; whether that makes values that it computes roots of `sequence`.
+
+        If it computes what it did before, these are only the values without a result.
+        """
+        before = self.funcs.get(func.id)
         self.funcs[func.id] = func
         self.touched_funcs.add(func.id)
+        is_same = before is not None and (before.runtime, before.code) == (func.runtime, func.code)
+        return self.mark_users_pending(func.id, sequence, failed_only=is_same)
 
     def remove_func(self, func_id: str) -> None:
         """Remove a function, which exists; the values that it computes keep its id."""
@@ -570,12 +577,18 @@ class Graph(GraphData):
             self._compact_texts()
         return taken
 
-    def mark_users_pending(self, func_id: str, sequence: int) -> bool:
-        """Mark all values that a function computes for recomputation; whether there are any."""
+    def mark_users_pending(self, func_id: str, sequence: int, *, failed_only: bool = False) -> bool:
+        """Mark all values that a function computes for recomputation; whether there are any.
+
+        `failed_only`: those that are failed or blocked.
+        """
         users = self._users_of(func_id)
         columns = self.columns
         statuses = columns.status.buffer[users]
-        columns.text.buffer[users[(statuses == FAILED) | (statuses == BLOCKED)]] = self._null
+        failed = users[(statuses == FAILED) | (statuses == BLOCKED)]
+        if failed_only:
+            users = failed
+        columns.text.buffer[failed] = self._null
         columns.status.buffer[users] = PENDING
         self.roots.mark_all(users, sequence)
         self.touched.mark_all(users)

@@ -163,8 +163,9 @@ class _Rebaser:
         self._result.dirty = True
 
     def _put_func(self, update: PutFunc) -> AnyUpdate:
-        self._graph.put_func(Func(update.func_id, update.name, update.runtime, update.code))
-        self._recompute_all_of(update.func_id)
+        func = Func(update.func_id, update.name, update.runtime, update.code)
+        if self._graph.put_func(func, self._sequence):
+            self._result.dirty = True
         return update
 
     def _remove_func(self, update: RemoveFunc) -> AnyUpdate | None:
@@ -172,12 +173,9 @@ class _Rebaser:
             self._correct("missing-function", f"function {update.func_id} does not exist")
             return None
         self._graph.remove_func(update.func_id)
-        self._recompute_all_of(update.func_id)
-        return update
-
-    def _recompute_all_of(self, func_id: str) -> None:
-        if self._graph.mark_users_pending(func_id, self._sequence):
+        if self._graph.mark_users_pending(update.func_id, self._sequence):
             self._result.dirty = True
+        return update
 
     def _put_value(self, update: PutValue) -> AnyUpdate | None:
         graph = self._graph
@@ -261,9 +259,11 @@ class _Rebaser:
         if value.func_id is None:
             self._correct("inputs-of-source", f"{value.id} has no function; inputs dropped")
             return None
+        had, has_result = value.inputs, _has_result(value)
         inputs = self._corrected_inputs(value, update.inputs)
         self._graph.set_inputs(value, inputs)
-        self._mark_root(value)
+        if not (has_result and _same_inputs(inputs, had)):
+            self._mark_root(value)
         return update if inputs is update.inputs else update.model_copy(update={"inputs": inputs})
 
     def _remove_value(self, update: RemoveValue) -> AnyUpdate | None:
@@ -288,11 +288,18 @@ class _Rebaser:
 
 def _is_same(value: Value, update: PutValue) -> bool:
     """Whether a computed value is defined so already, and has a result or is to get one."""
-    inputs = update.inputs or {}
     return (
         update.func_id is not None
         and (update.func_id, update.name, update.value) == (value.func_id, value.name, None)
-        and value.status in (ValueStatus.OK, ValueStatus.PENDING)
-        and value.inputs == inputs
-        and list(value.inputs) == list(inputs)
+        and _has_result(value)
+        and _same_inputs(value.inputs, update.inputs or {})
     )
+
+
+def _has_result(value: Value) -> bool:
+    """Whether a computed value has a result, or is to get one."""
+    return value.status in (ValueStatus.OK, ValueStatus.PENDING)
+
+
+def _same_inputs(one: Inputs, other: Inputs) -> bool:
+    return one == other and list(one) == list(other)

@@ -9,7 +9,7 @@ from rebaser_client.requests import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.records import ChangeSetRequest
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from tests.chaos.history import History, Kind
 from tests.helpers.eventually import eventually
 from tests.schedules.example_batches import Sheet
@@ -77,7 +77,7 @@ class Leading:
         )
         self._sent(branch, request.id, action=action)
         headers, payload = ChangeSetRequest.encode(request)
-        await publish_request(self._js, Subjects(), branch, headers, payload)
+        await publish_request(Streams(js=self._js), branch, headers, payload)
 
     async def refresh(self, js: JetStream) -> None:
         """Have what head has done by now come to every branch that is open."""

@@ -24,6 +24,7 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
 )
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
 from tests.chaos.history import History, Kind
@@ -204,7 +205,11 @@ class ChaosClient:
         headers[MESSAGE_ID] = f"{asked.request}.{new_id(self.rng)}"
         try:
             await publish_request(
-                self.js, self.subjects, change_set, headers, payload, retry_for=RETRY_FOR
+                Streams(self.subjects.prefix, js=self.js),
+                change_set,
+                headers,
+                payload,
+                retry_for=RETRY_FOR,
             )
         except (NotConfirmed, QueueFull) as error:
             self._unknown(str(asked.request), change_set, error)

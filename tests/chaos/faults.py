@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from rebaser_core.jetstream import JetStream, JetStreamError
-from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_core.jetstream import JetStreamError
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import TASKS_CONSUMER
 from tests.chaos.history import History, Kind
 from tests.chaos.processes import Seat, SparkElsewhere
 from tests.chaos.slow_files import NotPossible, slow_files
@@ -28,8 +29,7 @@ class Target:
     """Lock of a fault of NATS while it lasts: one at a time."""
     lease: float
     """Seconds after which what a silent daemon holds is another's."""
-    js: JetStream
-    subjects: Subjects
+    streams: Streams
     roll_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the exchange of a daemon: one after another, as operators do it."""
 
@@ -336,7 +336,7 @@ async def delete_the_tasks_consumer(target: Target, fault: Fault) -> None:
     """As an operator does by mistake. What is held is delivered to somebody else, too."""
     async with target.nats_turn:
         with suppress(JetStreamError):
-            await target.js.delete_consumer(target.subjects.tasks_stream, TASKS_CONSUMER)
+            await target.streams.js.delete_consumer(target.streams.tasks_stream, TASKS_CONSUMER)
 
 
 async def suspend_the_machine_past_the_lease(target: Target, fault: Fault) -> None:
@@ -374,11 +374,11 @@ async def have_leaders_step_down(target: Target, fault: Fault) -> None:
     """Of the streams of requests, tasks and commits, one after another."""
     if len(target.servers) == 1:
         raise NotPossible
-    subjects = target.subjects
+    streams = target.streams
     async with target.nats_turn:
-        for stream in (subjects.requests_stream, subjects.tasks_stream, subjects.commits_stream):
+        for stream in (streams.requests_stream, streams.tasks_stream, streams.commits_stream):
             with suppress(JetStreamError):
-                await target.js.request(f"STREAM.LEADER.STEPDOWN.{stream}")
+                await streams.js.request(f"STREAM.LEADER.STEPDOWN.{stream}")
             await asyncio.sleep(fault.seconds / 3)
 
 

@@ -4,8 +4,7 @@ import time
 from collections import Counter
 from typing import Any, Final
 
-from rebaser_core.jetstream import JetStream
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from tests.chaos.branches import status
 from tests.chaos.history import History, Kind
 from tests.chaos.recorder import named
@@ -42,18 +41,18 @@ class Progress:
         return now - self._since > self._patience
 
 
-async def stuck(js: JetStream, subjects: Subjects, history: History) -> dict[str, dict[str, Any]]:
+async def stuck(streams: Streams, history: History) -> dict[str, dict[str, Any]]:
     """Change set → its head, its task, its requests and its owners, where work is left."""
-    requests = await js.stream_subjects(subjects.requests_stream)
-    tasks = await js.stream_subjects(subjects.tasks_stream)
+    requests = await streams.js.stream_subjects(streams.requests_stream)
+    tasks = await streams.js.stream_subjects(streams.tasks_stream)
     heads: dict[str, dict[str, Any]] = {}
     owners: dict[str, Counter[str]] = {}
     for event in history.of(Kind.COMMIT):
         change_set, head = event.data["change_set"], event.data["commit"]["control"]
         owners.setdefault(change_set, Counter())[head["owner"].partition("/")[0]] += 1
         heads[change_set] = head
-    waiting = {named(subjects, subject): n for subject, n in requests.items()}
-    at_work = {named(subjects, subject) for subject in tasks}
+    waiting = {named(streams, subject): n for subject, n in requests.items()}
+    at_work = {named(streams, subject) for subject in tasks}
     found = {}
     for change_set in sorted({*heads, *waiting, *at_work}):
         head = heads.get(change_set, {})

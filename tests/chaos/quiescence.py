@@ -36,8 +36,7 @@ class Resting:
         takes a minute to delete those of readers that are no more.
         """
         self._consumers_count = consumers_count
-        self._js = deployment.js
-        self._subjects = deployment.subjects
+        self._streams = deployment.streams
         self._history = history
         self._recorder = recorder
         self._patience = patience
@@ -59,7 +58,7 @@ class Resting:
                     break
             if progress.stopped(left):
                 self.stuck = True
-                why = await stuck(self._js, self._subjects, self._history)
+                why = await stuck(self._streams, self._history)
                 await self.write_down(stuck=why)
                 break
             await asyncio.sleep(0.1)
@@ -67,15 +66,15 @@ class Resting:
 
     async def write_down(self, **more: object) -> dict[str, int]:
         """Tell the judge of what is left; that."""
-        js, subjects = self._js, self._subjects
+        js, names = self._streams.js, self._streams
         for _ in range(LOOKS):
             left = await self._left()
-            info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
+            info = await js.consumer_info(names.tasks_stream, TASKS_CONSUMER)
             if self.stuck or not (any(left.values()) or info.num_ack_pending):
                 break
             await asyncio.sleep(0.1)
-        state = (await js.stream_info(subjects.requests_stream)).state
-        streams = {"requests": subjects.requests_stream, "tasks": subjects.tasks_stream}
+        state = (await js.stream_info(names.requests_stream)).state
+        streams = {"requests": names.requests_stream, "tasks": names.tasks_stream}
         self._history.add(
             Kind.REST,
             **left,
@@ -88,16 +87,16 @@ class Resting:
 
     async def first_line(self, change_set: ChangeSet) -> int:
         """Where the log of the change set begins by now: the lines before were purged."""
-        message = await self._js.get_message(
-            self._subjects.commits_stream,
+        message = await self._streams.js.get_message(
+            self._streams.commits_stream,
             sequence=1,
-            next_by_subject=self._subjects.commits(change_set),
+            next_by_subject=self._streams.commits(change_set),
         )
         return message.sequence if message else 0
 
     async def _left(self) -> dict[str, int]:
-        requests = (await self._js.stream_info(self._subjects.requests_stream)).state
-        tasks = (await self._js.stream_info(self._subjects.tasks_stream)).state
+        requests = (await self._streams.js.stream_info(self._streams.requests_stream)).state
+        tasks = (await self._streams.js.stream_info(self._streams.tasks_stream)).state
         return {
             "requests": requests.messages,
             "consumers": requests.consumer_count if self._consumers_count else 0,

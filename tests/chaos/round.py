@@ -243,7 +243,7 @@ class _Round:
 
     async def _poke(self, change_sets: Sequence[ChangeSet]) -> None:
         for change_set in change_sets:
-            await ensure_task(self.deployment.js, self.deployment.subjects, change_set)
+            await ensure_task(self.deployment.streams, change_set)
         await self.resting.come()
 
     def _lines(self) -> Counter[str]:
@@ -267,7 +267,7 @@ class _Round:
         for change_set in change_sets:
             await write_down_values(self.deployment, change_set, self.history)
         for branch in self.leading.branches:
-            record = await Registry(self.deployment.js, self.deployment.subjects).change_set(branch)
+            record = await Registry(self.deployment.streams).change_set(branch)
             self.history.add(Kind.RECORD, change_set=str(branch), record=record.to_wire())
 
 
@@ -296,7 +296,7 @@ async def run_round(
         urls = tuple(server.url for server in servers)
         nc = await stack.enter_async_context(connected(size.access.options(WITNESS, urls)))
         deployment = await provisioned(stack, nc, directory, servers, size)
-        recorder = await stack.enter_async_context(recording(nc, deployment.subjects, history))
+        recorder = await stack.enter_async_context(recording(nc, deployment.streams, history))
         places = await stack.enter_async_context(
             seats(size.daemons, directory, history, servers, tools)
         )
@@ -312,8 +312,7 @@ async def run_round(
             spark,
             asyncio.Lock(),
             min(size.lease, PRESUMED_DEAD),
-            deployment.js,
-            deployment.subjects,
+            deployment.streams,
         )
         [head], chance = new_change_sets(1), random.Random(f"{seed}/lead")
         lead = await stack.enter_async_context(

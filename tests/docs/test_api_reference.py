@@ -80,7 +80,7 @@ def test_a_class_is_shown_with_its_public_members(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("page", "package"),
-    [("api.md", rebaser_client), ("api-jetstream.md", rebaser_core.jetstream)],
+    [("api.md", rebaser_client), ("jetstream.md", rebaser_core.jetstream)],
     ids=["client", "jetstream"],
 )
 def test_every_exported_name_is_on_its_page(page: str, package: object) -> None:

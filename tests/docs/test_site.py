@@ -41,7 +41,11 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "CONTRIBUTING.md", "examples/README.md", "examples/own-function/README.md"],
+    [
+        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "rebaser_core/jetstream/README.md"),
+        *("tests/jetstream/statements.md", "tests/mutants/faults.md", "examples/README.md"),
+        *("examples/debian/README.md", "examples/own-function/README.md"),
+    ],
 )
 def test_links_outside_of_docs_lead_somewhere(page: str) -> None:
     there = ROOT / page

@@ -22,6 +22,7 @@ from rebaser_core.jetstream import (
     OrderedPushConsumer,
     connected,
 )
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.commit_log.state_loader import StateLoader
@@ -36,7 +37,7 @@ from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from rebaser_server.values.graph import Graph
 from tests.helpers.eventually import eventually
-from tests.helpers.fork_server import Fork, Streams, forkable
+from tests.helpers.fork_server import Fork, StandardStreams, forkable
 from tests.helpers.nats_process import NatsServer
 
 # The product's times scaled down, in seconds; what evaluates is the same code without Spark.
@@ -72,7 +73,7 @@ class Daemon:
         self.process: Fork | subprocess.Popen[bytes]
         with self._log.open("wb") as log:
             if command is REBASER and forkable(environment):
-                streams = Streams(directory, self._log, self._log)
+                streams = StandardStreams(directory, self._log, self._log)
                 self.process = Fork("serve", environment=environment, streams=streams)
                 return
             self.process = subprocess.Popen(
@@ -130,10 +131,13 @@ class Deployment:
         self.js = JetStream(nc)
         self.client = client
         self.settings = settings
-        self.subjects = Subjects(settings.nats.prefix)
         self.daemons: list[Daemon] = []
         self.executor = ChildProcessExecutor()
         """Computes what runs in this process compute."""
+
+    @property
+    def streams(self) -> Streams:
+        return Streams(self.settings.nats.prefix, js=self.js)
 
     async def start(
         self, name: str = "", command: Sequence[str | Path] = REBASER, **variables: str
@@ -149,7 +153,7 @@ class Deployment:
                 "SPARK__STATE_DIRECTORY": str(self.directory / "spark"),
                 "INSTANCE_ID": name or f"daemon-{len(self.daemons)}",
             }
-            | ({"NATS__PREFIX": self.subjects.prefix} if self.subjects.prefix else {})
+            | ({"NATS__PREFIX": self.streams.prefix} if self.streams.prefix else {})
             | variables,
             command,
         )
@@ -160,8 +164,8 @@ class Deployment:
     def answering(self, bounds: QueryBounds = DEFAULT) -> QueryService:
         """Answers questions in this process, as a daemon does."""
         checkpoints = open_checkpoints(self.settings.store)
-        outcomes = OutcomeLookup(self.js, self.subjects, GraphStateMachine(checkpoints))
-        return QueryService(self.subjects, self.archive, outcomes, bounds)
+        outcomes = OutcomeLookup(self.streams, GraphStateMachine(checkpoints))
+        return QueryService(self.streams, self.archive, outcomes, bounds)
 
     def archive(self, change_set: ChangeSet) -> StateLoader:
         return open_state_loader(self.js, self.settings, change_set)
@@ -184,13 +188,13 @@ class Deployment:
 
     async def nothing_left(self) -> bool:
         """Whether no request, no task and no consumer of a change set is left at this moment."""
-        streams = (self.subjects.requests_stream, self.subjects.tasks_stream)
+        streams = (self.streams.requests_stream, self.streams.tasks_stream)
         states = [(await self.js.stream_info(stream)).state for stream in streams]
         # The other stream's one consumer is the shared one.
         return not any(state.messages for state in states) and not states[0].consumer_count
 
     async def _work_is_due(self) -> bool:
-        stream = self.subjects.commits_stream
+        stream = self.streams.commits_stream
         for subject in await self.js.stream_subjects(stream):
             last = await self.js.get_message(stream, last_by_subject=subject)
             if last is not None and UNFINISHED in last.headers:
@@ -199,7 +203,9 @@ class Deployment:
 
     async def dead_letters(self, change_set: ChangeSet) -> list[Any]:
         reader = OrderedPushConsumer(
-            self.js, self.subjects.dead_letters_stream, self.subjects.dead_letters(change_set)
+            self.js,
+            self.streams.dead_letters_stream,
+            self.streams.dead_letters(change_set),
         )
         async with reader:
             return [message async for message in _all(reader)]
@@ -242,8 +248,8 @@ class Recorder:
 
 @asynccontextmanager
 async def recording(deployment: Deployment) -> AsyncIterator[Recorder]:
-    recorder = Recorder(deployment.subjects)
-    reader = OrderedPushConsumer(deployment.js, deployment.subjects.commits_stream)
+    recorder = Recorder(deployment.streams)
+    reader = OrderedPushConsumer(deployment.js, deployment.streams.commits_stream)
     async with reader:
         task = asyncio.create_task(recorder.record(reader))
         try:

@@ -53,7 +53,9 @@ def forkable(environment: Mapping[str, str]) -> bool:
 class Fork:
     """A process that runs `rebaser`, with as much of `subprocess.Popen` as tests need."""
 
-    def __init__(self, *words: str, environment: Mapping[str, str], streams: "Streams") -> None:
+    def __init__(
+        self, *words: str, environment: Mapping[str, str], streams: "StandardStreams"
+    ) -> None:
         self._process = _SERVER.Process(
             target=_become, args=(words, dict(environment), streams), daemon=True
         )
@@ -102,7 +104,7 @@ def rebaser(
     with tempfile.TemporaryDirectory() as directory:
         out, err, standard_in = (Path(directory, name) for name in ("out", "err", "in"))
         standard_in.write_text(says)
-        streams = Streams(Path.cwd(), out, err, standard_in)
+        streams = StandardStreams(Path.cwd(), out, err, standard_in)
         fork = Fork(*words, environment=environment, streams=streams)
         try:
             code = fork.wait(timeout)
@@ -112,7 +114,7 @@ def rebaser(
 
 
 @dataclass(frozen=True)
-class Streams:
+class StandardStreams:
     """Where a fork runs, the files that stdout and stderr are appended to, and its stdin."""
 
     directory: Path
@@ -121,7 +123,7 @@ class Streams:
     standard_in: Path = Path(os.devnull)
 
 
-def _become(words: tuple[str, ...], environment: dict[str, str], streams: Streams) -> None:
+def _become(words: tuple[str, ...], environment: dict[str, str], streams: StandardStreams) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(streams.directory)

@@ -103,8 +103,10 @@ class Model:
     ) -> AnyUpdate | None:
         match update:
             case PutFunc(func_id=func_id):
+                had = self.funcs.get(func_id, (None, None, None))
                 self.funcs[func_id] = (update.name, update.runtime, update.code)
-                self._recompute_all_of(sequence, func_id)
+                is_same = had[1:] == (update.runtime, update.code)
+                self._recompute_all_of(sequence, func_id, failed_only=is_same)
             case RemoveFunc(func_id=func_id) if func_id in self.funcs:
                 del self.funcs[func_id]
                 self._recompute_all_of(sequence, func_id)
@@ -134,8 +136,10 @@ class Model:
             case SetInputs() if node.func is None:
                 return found.append(("inputs-of-source", value_id))
             case SetInputs(inputs=inputs):
-                node.inputs = self._fitting(value_id, inputs, found)
-                self._root(sequence, value_id)
+                had, node.inputs = node.inputs, self._fitting(value_id, inputs, found)
+                is_same = had == node.inputs and list(had) == list(node.inputs)
+                if not is_same or node.status in ("failed", "blocked"):
+                    self._root(sequence, value_id)
                 return SetInputs(value_id=value_id, inputs=node.inputs)
             case RemoveValue():
                 losing = self.dependents(value_id)
@@ -188,9 +192,10 @@ class Model:
                 gone.add(input_id)
         return less(inputs, gone)
 
-    def _recompute_all_of(self, sequence: int, func_id: str) -> None:
+    def _recompute_all_of(self, sequence: int, func_id: str, *, failed_only: bool = False) -> None:
         for value_id, node in self.nodes.items():
-            if node.func == func_id:
+            is_failed = node.status in ("failed", "blocked")
+            if node.func == func_id and (is_failed or not failed_only):
                 self._root(sequence, value_id)
 
     def _result(

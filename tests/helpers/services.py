@@ -24,5 +24,5 @@ def services_of(
         provisioner_of(deployment.js, settings),
         settings,
         ValueGraph(settings, deployment.executor, 1, CostModel()),
-        Membership(deployment.nc, deployment.subjects, instance),
+        Membership(deployment.nc, deployment.streams, instance),
     )

@@ -67,11 +67,11 @@ async def test_each_action_takes_its_role_and_is_in_the_log(deployment: Deployme
     for token in ("old", "v1", "e1", "a1"):
         code, why = await act(daemon, "pause", target(change_set), token)
         assert (code, "takes the role operator" in why) == (403, True)
-    assert await PauseStore(deployment.js, deployment.subjects).all() == {}
+    assert await PauseStore(deployment.streams).all() == {}
 
     reason = {"reason": "a look"}
     assert (await act(daemon, "pause", target(change_set) | reason))[0] == 200
-    pauses = await PauseStore(deployment.js, deployment.subjects).all()
+    pauses = await PauseStore(deployment.streams).all()
     record = pauses[PauseScope(*change_set)]
     assert (record.by, record.reason) == ("op", "a look")
     code, said = await act(daemon, "resume", target(change_set))
@@ -96,7 +96,7 @@ async def test_a_page_of_another_site_can_have_nothing_done(deployment: Deployme
     assert (await act(daemon, "pause", b"{"))[0] == 400
     assert (await act(daemon, "pause", {"changeSet": str(new_id())}))[0] == 400
     assert (await act(daemon, "pause", {"everything": True}))[0] == 400
-    assert await PauseStore(deployment.js, deployment.subjects).all() == {}
+    assert await PauseStore(deployment.streams).all() == {}
 
     assert (await act(daemon, "pause", {}, **cookie))[0] == 200
 
@@ -106,7 +106,7 @@ async def test_operators_act_as_by_commands(deployment: Deployment) -> None:
     daemon = await started(deployment, OPS__LOCAL_ROLE="operator", AUTHOR="ada")
     await deployment.client.enqueue(*change_set, values.define(), wait="computed")
     dead = {REASON: "why", DIED_AT: "2026-11-22T00:00:00+00:00"}
-    await deployment.js.publish(deployment.subjects.dead_letters(change_set), b"", headers=dead)
+    await deployment.js.publish(deployment.streams.dead_letters(change_set), b"", headers=dead)
 
     code, why = await act(daemon, "replay", {"number": 1})
     assert (code, "cannot be decoded" in why) == (409, True)

@@ -91,14 +91,16 @@ async def run(*arguments: str, folder: Path, environment: dict[str, str]) -> str
     return done.stdout
 
 
+@pytest.mark.parametrize("all_on_spark", [True, False])
 async def test_values_are_computed_and_kept_in_any_folder(
-    tmp_path: Path, installation: Path
+    tmp_path: Path, installation: Path, *, all_on_spark: bool
 ) -> None:
     """The README's program, a checkpoint, and what of it is there after a restart."""
     folder = tmp_path / ALL
     folder.mkdir()
     [example] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    inherited = environment(folder, installation)
+    where = {"REBASER_SPARK__MIN_AFFECTED": "0"} if all_on_spark else {}
+    inherited = environment(folder, installation, **where)
 
     async with upped(folder, inherited) as nats:
         (folder / "program.py").write_text(example.replace("nats://127.0.0.1:4222", nats))

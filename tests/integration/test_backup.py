@@ -1,4 +1,4 @@
-"""Backups as docs/backup.md tells: what was committed is there, what waits is done, each once."""
+"""Backups as docs/deployment.md tells: what was committed is there, what waits is done once."""
 
 import asyncio
 import json
@@ -130,7 +130,7 @@ async def test_streams_are_backed_up_while_clients_go_on_and_rebasers_stand_stil
     deployment: Deployment, tmp_path: Path
 ) -> None:
     """Requests before the bucket of batches: what a request names was stored before it."""
-    asked, names = Asked(deployment), deployment.subjects
+    asked, names = Asked(deployment), deployment.streams
     await deployment.start(CHECKPOINT_EVERY="5")
     await asked.ask(COMMITTED)
     await saved(deployment, asked.change_set)

@@ -75,14 +75,14 @@ async def test_a_branch_that_waits_for_head_ensures_a_task_for_head(deployment: 
     owner = await Mortal.of(deployment, branch)
     await owner.handle()
     await owner.send()
-    js, subjects = deployment.js, deployment.subjects
-    stored = await js.get_message(subjects.tasks_stream, last_by_subject=subjects.task(team.head))
+    js, streams = deployment.js, deployment.streams
+    stored = await js.get_message(streams.tasks_stream, last_by_subject=streams.task(team.head))
     assert stored is not None
-    await js.delete_message(subjects.tasks_stream, stored.sequence)
+    await js.delete_message(streams.tasks_stream, stored.sequence)
 
     async with background(owner.deliver()):
 
         async def there_is_one() -> bool:
-            return subjects.task(team.head) in await js.stream_subjects(subjects.tasks_stream)
+            return streams.task(team.head) in await js.stream_subjects(streams.tasks_stream)
 
         await eventually(there_is_one)

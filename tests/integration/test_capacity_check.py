@@ -13,10 +13,10 @@ from tests.helpers.deployment import Deployment
 async def test_slots_that_no_task_can_reach_are_counted(
     deployment: Deployment, most: int, missing: int
 ) -> None:
-    js, stream = deployment.js, deployment.subjects.tasks_stream
+    js, stream = deployment.js, deployment.streams.tasks_stream
     config = await js.consumer_config(stream, TASKS_CONSUMER)
     await js.delete_consumer(stream, TASKS_CONSUMER)
     await js.create_consumer(stream, config | ConsumerConfig(max_ack_pending=most))
-    alone = Membership(deployment.nc, deployment.subjects, "only")
+    alone = Membership(deployment.nc, deployment.streams, "only")
 
     assert await CapacityCheck(js, stream, alone, slots=100).check() == missing

@@ -278,8 +278,8 @@ async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
         return False
 
     await eventually(gone, within=60)
-    lines = await deployment.js.stream_subjects(deployment.subjects.commits_stream)
-    assert lines[deployment.subjects.commits(branch)] == 1
+    lines = await deployment.js.stream_subjects(deployment.streams.commits_stream)
+    assert lines[deployment.streams.commits(branch)] == 1
     status = await team.send(branch, [set_to(team.sum.net, 41)])
     assert status.error.message == "refused: change set is deleted"
 
@@ -376,10 +376,10 @@ async def test_a_branch_that_lost_its_base_and_its_checkpoint_is_not_taken_for_e
     branch = await team.fork(commit=1)
     await deployment.at_rest()
     daemon.kill()
-    archive, registry = deployment.archive(branch), Registry(deployment.js, deployment.subjects)
+    archive, registry = deployment.archive(branch), Registry(deployment.streams)
     own = await acquire_ownership(archive, "mortal", lambda: initial_control(registry, branch))
     checkpointing = Checkpointer(own, 10**9, NOTHING)
-    await BranchRunner(deployment.js, deployment.subjects, own, None, checkpointing, 60).start()
+    await BranchRunner(deployment.streams, own, None, checkpointing, 60).start()
     await asyncio.to_thread(shutil.rmtree, checkpoints_of(archive).uri(branch))
     head = deployment.archive(team.head).log
     last, _ = await head.last()

@@ -96,7 +96,7 @@ async def test_a_log_stays_as_short_as_it_may_be_however_long_the_change_set_liv
         await owner.commit([put(value, number)])
         if number % 4 == 3:
             await owner.checkpoint()
-        stream = deployment.subjects.commits_stream
+        stream = deployment.streams.commits_stream
         [lines] = (await deployment.js.stream_subjects(stream)).values()
         longest = max(longest, lines)
 

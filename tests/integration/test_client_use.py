@@ -140,7 +140,7 @@ async def test_what_waits_for_an_answer_ends_when_its_client_is_closed(
     [change_set], asked = new_change_sets(1), set[str]()
     own = await acquire_ownership(deployment.archive(change_set), "owner")
     await own.write(dirty_sequence=1)
-    subjects = deployment.subjects
+    streams = deployment.streams
 
     async def ask_later(question: Msg) -> None:
         reply = RevertReplyV1(id=RequestId(), now=0, error="too many queries wait")
@@ -152,11 +152,11 @@ async def test_what_waits_for_an_answer_ends_when_its_client_is_closed(
     async def answer_nothing(question: Msg) -> None:
         asked.add(question.subject)
 
-    mute = {subjects.values(change_set), subjects.provenance(change_set)}
-    mute |= {subjects.differences(change_set), subjects.outcomes(change_set)}
+    mute = {streams.values(change_set), streams.provenance(change_set)}
+    mute |= {streams.differences(change_set), streams.outcomes(change_set)}
     for subject in mute:
         await deployment.nc.subscribe(subject, cb=answer_nothing)
-    await deployment.nc.subscribe(subjects.reverts(change_set), cb=ask_later)
+    await deployment.nc.subscribe(streams.reverts(change_set), cb=ask_later)
     async with connect(deployment.nats.url) as client:
         reader, steps = client.reader(*change_set), client.progress(*change_set)
         await anext(steps)
@@ -171,7 +171,7 @@ async def test_what_waits_for_an_answer_ends_when_its_client_is_closed(
             reader.difference(),
             reader.plan_revert(1),
         )
-        await eventually(lambda: asked == {*mute, subjects.reverts(change_set)})
+        await eventually(lambda: asked == {*mute, streams.reverts(change_set)})
 
     await eventually(lambda: all(each.done() for each in waiting))
     assert ends(waiting) == [ClientClosed] * len(waiting)
@@ -314,7 +314,7 @@ async def test_a_thread_that_waits_while_another_closes_the_client_is_woken(
             said.append(type(error))
 
     async def is_stored() -> bool:
-        info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+        info = await deployment.js.stream_info(deployment.streams.requests_stream)
         return info.state.messages == 1
 
     client = await asyncio.to_thread(sync.connect, deployment.nats.url)

@@ -127,7 +127,7 @@ async def test_sigterm_ends_the_daemon_with_success(deployment: Deployment) -> N
 async def test_a_stream_that_is_configured_otherwise_is_reported_at_the_start(
     nats_server: NatsServer, deployment: Deployment
 ) -> None:
-    stream = deployment.subjects.requests_stream
+    stream = deployment.streams.requests_stream
     config = await deployment.js.stream_config(stream)
     await deployment.js.update_stream(config | StreamConfig(max_age=timedelta(hours=1)))
 

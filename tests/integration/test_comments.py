@@ -32,7 +32,7 @@ async def test_comments_lie_beside_the_record_and_go_with_it(
     monkeypatch.setattr("rebaser_client.workspaces.MAX_COMMENTS", 2)
     workspaces = deployment.client.workspaces
     where = await sale_of(deployment)
-    registry = Registry(deployment.js, deployment.subjects)
+    registry = Registry(deployment.streams)
     assert (await workspaces.comments(*where), await registry.last_comment(where)) == ([], 0)
 
     one = await workspaces.comment(*where, " why?\n")
@@ -97,7 +97,7 @@ async def test_editors_comment_and_each_hears_who_else_looks_on(deployment: Depl
     said = target(sale) | {"text": "why?"}
     assert (await act(one, "comment", said, "v1"))[0] == 403
     assert (await act(one, "comment", said | {"text": " "}, "e1"))[0] == 400
-    assert (await act(one, "comment", said | {"changeSet": str(ChangeSetId())}, "e1"))[0] == 409
+    assert (await act(one, "comment", said | {"changeSet": str(ChangeSetId())}, "e1"))[0] == 404
     assert (await act(one, "comment", said, "e1"))[0] == 200
     heard = await asked(other, sale, "v1", "0")
     [comment] = heard["comments"]

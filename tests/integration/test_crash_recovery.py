@@ -88,8 +88,7 @@ async def test_the_next_owner_finds_every_commit(
 
     await one_round(owner, 1000)
     collector = GarbageCollector(
-        deployment.js,
-        deployment.subjects,
+        deployment.streams,
         OrphanFiles(SharedFiles(deployment.settings.store.root)),
         0,
     )

@@ -148,7 +148,7 @@ async def test_the_outcome_of_a_request_is_known_all_the_same(deployment: Deploy
     last_data(deployment, change_set).write_bytes(b"")
     machine = deployment.archive(change_set).machine
 
-    outcomes = OutcomeLookup(deployment.js, deployment.subjects, machine)
+    outcomes = OutcomeLookup(deployment.streams, machine)
     found = await outcomes._find_result(change_set, request)
 
     assert found is not None

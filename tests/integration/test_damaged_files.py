@@ -17,7 +17,7 @@ COMMITS = 10
 
 async def flip(deployment: Deployment, directory: Path, marker: bytes) -> None:
     """Flip a bit behind the marker in the log's file, while the server is stopped."""
-    stream = directory / "nats/jetstream/$G/streams" / deployment.subjects.commits_stream
+    stream = directory / "nats/jetstream/$G/streams" / deployment.streams.commits_stream
     await asyncio.to_thread(deployment.nats.stop)
     [file] = (stream / "msgs").glob("*.blk")
     octets = bytearray(file.read_bytes())
@@ -28,7 +28,7 @@ async def flip(deployment: Deployment, directory: Path, marker: bytes) -> None:
 
 @pytest.fixture
 async def owner(deployment: Deployment) -> Owner:
-    await deployment.js.purge(deployment.subjects.requests_stream, below_sequence=100)
+    await deployment.js.purge(deployment.streams.requests_stream, below_sequence=100)
     owner = await Owner.of(deployment, new_change_sets(1)[0])
     for number in range(COMMITS):
         await owner.commit([put(new_id(), number)])

@@ -1,4 +1,4 @@
-"""The story in `docs/change-sets.md` goes as it is told there."""
+"""The story in `examples/debian/README.md` goes as it is told there."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 from tests.helpers.paths import ROOT
 
-PAGE = (ROOT / "docs/change-sets.md").read_text()
+PAGE = (ROOT / "examples/debian/README.md").read_text()
 
 
 async def exposed(deployment: Deployment, change_set: ChangeSet) -> int:

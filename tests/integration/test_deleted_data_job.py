@@ -19,10 +19,10 @@ async def begun(deployment: Deployment) -> Team:
 
 async def forget(deployment: Deployment, keep: float = 0) -> None:
     """What a Rebaser does once the retention time is over."""
-    js, subjects = deployment.js, deployment.subjects
+    streams = deployment.streams
     files = SharedFiles(deployment.settings.store.root)
     await DeletedDataJob(
-        js, subjects, files, Membership(deployment.nc, subjects, "me"), keep=keep
+        streams, files, Membership(deployment.nc, streams, "me"), keep=keep
     ).purge()
 
 
@@ -53,7 +53,7 @@ async def test_a_clock_of_years_ago_makes_no_deleted_data_old(deployment: Deploy
     team = await begun(deployment)
     branch = await team.fork()
     await team.workspaces.delete(*branch)
-    registry = Registry(deployment.js, deployment.subjects)
+    registry = Registry(deployment.streams)
     long_ago = {"closed_at": "1972-02-22T21:35:54.900Z"}
     await registry.update(branch, lambda record: record.model_copy(update=long_ago))
 

@@ -42,7 +42,7 @@ async def test_each_package_fixed_in_turn_changes_what_it_should(deployment: Dep
     """One change set, many edits: each answer starts from what the one before left."""
     packages = load_packages()
     # a lease of the size that goes with such a batch; the daemon makes the consumer with it
-    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
     await deployment.start(SPARK__MIN_AFFECTED="0", ACK_WAIT="60", PROGRESS_INTERVAL="10")
     async with demo_client(deployment.settings) as visitor:
         await (await visitor.enqueue(packages.batch()))

@@ -70,7 +70,7 @@ async def test_of_two_that_start_at_once_the_slower_one_takes_the_others_id(
     faster = id_of(deployment)
     await faster.ensure()
 
-    await LookedBefore(faster.js, faster.subjects, faster.files).ensure()
+    await LookedBefore(faster.streams, faster.files).ensure()
 
     assert await faster.in_store() == await faster.in_nats()
 
@@ -138,7 +138,7 @@ async def test_lost_requests_are_not_made_anew_unless_a_person_says_so(
     """Then they begin above what was handled (S-5)."""
     await committed(deployment, 7)
     provisioner = provisioner_of(deployment.js, deployment.settings)
-    requests = deployment.subjects.requests_stream
+    requests = deployment.streams.requests_stream
     await deployment.js.delete_stream(requests)
 
     with pytest.raises(DeploymentInconsistent, match=f"{requests} is gone"):
@@ -153,7 +153,7 @@ async def test_lost_requests_are_not_made_anew_unless_a_person_says_so(
 
 
 async def test_lost_logs_are_not_made_anew(deployment: Deployment) -> None:
-    [change_set], names = new_change_sets(1), deployment.subjects
+    [change_set], names = new_change_sets(1), deployment.streams
     await deployment.js.publish(names.requests(change_set), b"")
     await deployment.js.delete_stream(names.commits_stream)
 

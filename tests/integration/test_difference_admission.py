@@ -41,8 +41,8 @@ class AppliedOnce:
         await branch.handle()
         await branch.send()
         difference = await deployment.js.get_message(
-            deployment.subjects.requests_stream,
-            last_by_subject=deployment.subjects.requests(team.head),
+            deployment.streams.requests_stream,
+            last_by_subject=deployment.streams.requests(team.head),
         )
         assert difference is not None
         scene = cls(team, branch, await Mortal.of(deployment, team.head), request, difference)

@@ -1,4 +1,4 @@
-"""What is left when the store or NATS is lost, as docs/backup.md tells."""
+"""What is left when the store or NATS is lost, as docs/deployment.md tells."""
 
 import asyncio
 import shutil
@@ -124,5 +124,5 @@ def stored_value(deployment: Deployment, asked: Asked) -> float:
 
 
 async def requests(deployment: Deployment) -> int:
-    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+    info = await deployment.js.stream_info(deployment.streams.requests_stream)
     return int(info.state.messages)

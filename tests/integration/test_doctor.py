@@ -26,7 +26,7 @@ from tests.helpers.scripted_owner import NOTHING, Owner
 @pytest.fixture
 async def deployment(deployment: Deployment) -> Deployment:
     """Have its requests begin behind those that scripted owners commit."""
-    await deployment.js.purge(deployment.subjects.requests_stream, below_sequence=100)
+    await deployment.js.purge(deployment.streams.requests_stream, below_sequence=100)
     return deployment
 
 
@@ -66,8 +66,8 @@ async def test_a_deployment_that_is_well_has_nothing(deployment: Deployment, cap
 
 async def test_work_without_a_task_gets_one(deployment: Deployment, capsys: Any) -> None:
     asked, due = new_change_sets(2)
-    subjects = deployment.subjects
-    await deployment.js.publish(subjects.requests(asked), b"")
+    streams = deployment.streams
+    await deployment.js.publish(streams.requests(asked), b"")
     await (await Owner.of(deployment, due)).commit(ExampleGraph().define())
 
     code, found = await doctor(deployment, capsys)
@@ -76,17 +76,17 @@ async def test_work_without_a_task_gets_one(deployment: Deployment, capsys: Any)
     assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
     assert {row["where"] for row in found} == {str(asked), str(due)}
     assert all(row["repaired"] for row in repaired)
-    tasks = await deployment.js.stream_subjects(subjects.tasks_stream)
-    assert set(tasks) == {subjects.task(asked), subjects.task(due)}
+    tasks = await deployment.js.stream_subjects(streams.tasks_stream)
+    assert set(tasks) == {streams.task(asked), streams.task(due)}
 
 
 async def test_a_stream_that_is_configured_otherwise_is_for_a_person(
     deployment: Deployment, capsys: Any
 ) -> None:
-    stream = deployment.subjects.requests_stream
+    stream = deployment.streams.requests_stream
     config = await deployment.js.stream_config(stream)
     await deployment.js.update_stream(config | StreamConfig(max_age=timedelta(hours=1)))
-    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
 
     code, found = await doctor(deployment, capsys, repair=True)
 
@@ -98,7 +98,7 @@ async def test_a_stream_that_is_configured_otherwise_is_for_a_person(
 
 async def test_a_stream_without_batches_is_given_them(deployment: Deployment, capsys: Any) -> None:
     """The remedy says that all Rebasers have to be able to read them first."""
-    stream = deployment.subjects.commits_stream
+    stream = deployment.streams.commits_stream
     config = await deployment.js.stream_config(stream)
     await deployment.js.update_stream(config | StreamConfig(allow_atomic=False))
 
@@ -190,7 +190,7 @@ async def test_unfinished_work_is_repaired(deployment: Deployment, capsys: Any) 
     store = deployment.settings.store
     soon = store.model_copy(update={"orphan_retention": timedelta(milliseconds=10)})
     deployment.settings = deployment.settings.model_copy(update={"store": soon})
-    await deployment.js.publish(f"$O.{deployment.subjects.batches_bucket}.C.x", b"half")
+    await deployment.js.publish(f"$O.{deployment.streams.batches_bucket}.C.x", b"half")
 
     async def is_found() -> bool:
         return (await doctor(deployment, capsys))[0] != Exit.OK
@@ -206,7 +206,7 @@ async def test_unfinished_work_is_repaired(deployment: Deployment, capsys: Any) 
 async def test_a_wrong_clock_makes_no_work_look_old(
     deployment: Deployment, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await deployment.js.publish(f"$O.{deployment.subjects.batches_bucket}.C.x", b"half")
+    await deployment.js.publish(f"$O.{deployment.streams.batches_bucket}.C.x", b"half")
     monkeypatch.setattr("time.time", lambda: 4e9)
 
     assert await doctor(deployment, capsys) == (Exit.OK, [])

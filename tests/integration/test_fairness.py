@@ -64,19 +64,19 @@ async def test_a_task_that_would_be_too_many_of_its_workspace_is_given_back_for_
     """W1: it comes again where, or when, there is room, and leaves the others' slots free."""
     monkeypatch.setattr(slot_pool, "MAX_WAIT", 0.1)
     [busy, another] = new_change_sets(2)
-    js, subjects = deployment.js, deployment.subjects
-    slots = SlotPool(js, subjects.tasks_stream, 2, Fairness())
+    js, streams = deployment.js, deployment.streams
+    slots = SlotPool(js, streams.tasks_stream, 2, Fairness())
     assert slots.acquire(busy) is not None
     runner = TaskRunner(
         services_of(deployment),
         LeaseTerms(LeaseSettings(2, 0.4)),
         Shutdown(),
         slots,
-        PauseMonitor(js, subjects),
+        PauseMonitor(streams),
         WriteWatch(provisioner_of(js, deployment.settings)),
     )
-    await ensure_task(js, subjects, another)
-    async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks:
+    await ensure_task(streams, another)
+    async with PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks:
         task = await tasks.take(1)
         assert task is not None
         said = await deployment.nc.subscribe(task.reply)

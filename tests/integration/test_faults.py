@@ -168,7 +168,7 @@ async def _only_the_request(
         updates_address=Inline(inline=updates),
     )
     headers, payload = EnqueueUpdatesRequest.encode(request)
-    await deployment.js.publish(deployment.subjects.requests(change_set), payload, headers=headers)
+    await deployment.js.publish(deployment.streams.requests(change_set), payload, headers=headers)
     return 7
 
 
@@ -201,19 +201,19 @@ async def test_an_unreadable_request_is_dead_lettered_once_however_often_it_is_s
 ) -> None:
     [change_set] = new_change_sets(1)
     headers = {MESSAGE_ID: str(RequestId())}
-    subject = deployment.subjects.requests(change_set)
+    subject = deployment.streams.requests(change_set)
 
     async def outcomes() -> list[str]:
         return [entry.outcome.value for entry in await deployment.client.reader(*change_set).log()]
 
     async def queued() -> int:
-        info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+        info = await deployment.js.stream_info(deployment.streams.requests_stream)
         return int(info.state.messages)
 
     await deployment.start(QUIET_PERIOD="30")
     for expected in (["dead"], ["dead", "duplicate"]):
         await deployment.js.publish(subject, b"?", headers=headers)
-        await ensure_task(deployment.js, deployment.subjects, change_set)
+        await ensure_task(deployment.streams, change_set)
         await eventually(lambda expected=expected: is_equal(outcomes, expected), within=30)
         # Else the server still knows its id after the restart, and does not store it again.
         await eventually(lambda: is_equal(queued, 0), within=30)
@@ -331,7 +331,7 @@ async def test_a_request_whose_batch_is_missing_is_tried_again_and_then_buried(
         updates_address=ObjectRef(object="0" * 64),
     )
     headers, payload = EnqueueUpdatesRequest.encode(request)
-    subject = deployment.subjects.requests(change_set)
+    subject = deployment.streams.requests(change_set)
     await deployment.js.publish(subject, payload, headers=headers)
     await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
 
@@ -349,7 +349,7 @@ async def test_the_tasks_of_a_killed_daemon_are_taken_over_long_before_the_lease
 ) -> None:
     change_sets, values = new_change_sets(3), ExampleGraph()
     lease = {"ACK_WAIT": "120", "PROGRESS_INTERVAL": "10", "QUIET_PERIOD": "60"}
-    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
     async with recording(deployment) as recorder:
         first = await deployment.start("first", **lease)
         sent = await _enqueue(deployment, change_sets, values, range(2), first=True)
@@ -382,7 +382,7 @@ async def test_a_dvu_that_is_due_without_request_or_task_is_found_at_the_next_st
 
     await eventually(dvu_postponed, within=30)
     first.kill()
-    await deployment.js.purge(deployment.subjects.tasks_stream)
+    await deployment.js.purge(deployment.streams.tasks_stream)
 
     await deployment.start("second")
     await eventually(lambda: _total(deployment, change_set, values, 42), within=20)

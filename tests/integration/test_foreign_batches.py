@@ -34,7 +34,7 @@ async def place(deployment: Deployment, request_id: RequestId, updates: list) ->
     batch = UpdatesBatchV1.model_validate({"id": str(request_id), "updates": updates})
     _, payload = UpdatesBatch.encode(batch)
     name = blake3(payload).hexdigest()
-    await ObjectStore(deployment.js, deployment.subjects.batches_bucket).put(name, payload)
+    await ObjectStore(deployment.js, deployment.streams.batches_bucket).put(name, payload)
     return ObjectRef(object=name)
 
 
@@ -49,7 +49,7 @@ async def request(
     )
     headers, payload = EnqueueUpdatesRequest.encode(message)
     headers.pop(MESSAGE_ID)  # else the server takes one for another change set for a duplicate
-    subject = deployment.subjects.requests(change_set)
+    subject = deployment.streams.requests(change_set)
     await deployment.js.publish(subject, payload, headers=headers)
 
 
@@ -101,7 +101,7 @@ async def test_a_committed_batch_cannot_be_overwritten_by_a_client(
 
 
 async def first_commit(deployment: Deployment, change_set: ChangeSet) -> int:
-    [earliest, *_] = await read_log(deployment.js, deployment.subjects, change_set, limit=None)
+    [earliest, *_] = await read_log(deployment.streams, change_set, limit=None)
     return earliest.commit
 
 
@@ -152,7 +152,7 @@ async def test_a_batch_of_which_a_part_is_lost_is_buried_and_the_change_set_goes
     [change_set], values = new_change_sets(1), ExampleGraph()
     damaged = RequestId()
     address = await place(deployment, damaged, values.define(3, 4))
-    await deployment.js.purge(f"OBJ_{deployment.subjects.batches_bucket}", subject="$O.*.C.>")
+    await deployment.js.purge(f"OBJ_{deployment.streams.batches_bucket}", subject="$O.*.C.>")
     await request(deployment, change_set, damaged, address)
     await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
 
@@ -177,7 +177,7 @@ async def test_a_batch_beyond_the_limit_is_refused_unread(deployment: Deployment
     assert "over 100000" in error.message
     await deployment.at_rest()
     assert await deployment.dead_letters(change_set) == []
-    bucket = f"OBJ_{deployment.subjects.batches_bucket}"
+    bucket = f"OBJ_{deployment.streams.batches_bucket}"
     assert await deployment.js.stream_subjects(bucket, "$O.*.C.>") == {}
 
 
@@ -191,7 +191,7 @@ async def test_a_batch_of_another_change_set_names_it_in_its_request(
     await deployment.client.enqueue_updates_from_change_set(*batch)
     _, reply = await deployment.client.enqueue_updates_from_change_set_with_reply(*batch)
 
-    stream = deployment.subjects.requests_stream
+    stream = deployment.streams.requests_stream
     for sequence in (1, 2):
         stored = await deployment.js.get_message(stream, sequence=sequence)
         assert stored is not None

@@ -18,7 +18,7 @@ from tests.helpers.deployment import Deployment, new_change_sets, recording
 async def former(deployment: Deployment, *, lives: bool) -> AsyncIterator[str]:
     """The owner that the log names, whose process answers in the body if it `lives`."""
     if lives:
-        async with present(deployment.nc, deployment.subjects, "alive/1") as instance:
+        async with present(deployment.nc, deployment.streams, "alive/1") as instance:
             yield f"{instance}/{RequestId()}"
     else:
         yield f"dead/1{ANSWERS}/{RequestId()}"
@@ -53,7 +53,7 @@ async def test_an_update_fails_by_a_death_and_not_by_a_lost_lease(
         control = ControlState(epoch=1, owner=owner, dirty_sequence=1, claim=claim)
         line = CommitV1(id=RequestId(), previous=0, control=control)
         await deployment.archive(change_set).log.append([line])
-        await ensure_task(deployment.js, deployment.subjects, change_set)
+        await ensure_task(deployment.streams, change_set)
 
         await deployment.start()
         await deployment.at_rest()

@@ -26,7 +26,7 @@ from tests.helpers.scripted_owner import NOTHING, Owner
 
 def collector(deployment: Deployment, grace: float = 0) -> GarbageCollector:
     leftovers = OrphanFiles(SharedFiles(deployment.settings.store.root))
-    return GarbageCollector(deployment.js, deployment.subjects, leftovers, grace)
+    return GarbageCollector(deployment.streams, leftovers, grace)
 
 
 def many() -> list[PutValue]:
@@ -34,7 +34,7 @@ def many() -> list[PutValue]:
 
 
 async def placed(deployment: Deployment, request: RequestId) -> ObjectRef:
-    bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
+    bucket = ObjectStore(deployment.js, deployment.streams.batches_bucket)
     address = await store_batch(bucket, request, many(), codecs.CBOR)
     assert isinstance(address, ObjectRef)
     return address
@@ -52,7 +52,7 @@ async def waiting(deployment: Deployment, change_set: ChangeSet) -> ObjectRef:
     )
     headers, payload = EnqueueUpdatesRequest.encode(asked, codecs.JSON)
     headers.pop(MESSAGE_ID)
-    await deployment.js.publish(deployment.subjects.requests(change_set), payload, headers=headers)
+    await deployment.js.publish(deployment.streams.requests(change_set), payload, headers=headers)
     return address
 
 
@@ -60,12 +60,12 @@ async def dead(deployment: Deployment, change_set: ChangeSet) -> ObjectRef:
     """A large batch whose request is in the dead letters."""
     address = await waiting(deployment, change_set)
     stream, subject = (
-        deployment.subjects.requests_stream,
-        deployment.subjects.requests(change_set),
+        deployment.streams.requests_stream,
+        deployment.streams.requests(change_set),
     )
     request = await deployment.js.get_message(stream, last_by_subject=subject)
     assert request is not None
-    letters = deployment.subjects.dead_letters(change_set)
+    letters = deployment.streams.dead_letters(change_set)
     await deployment.js.publish(letters, request.payload, headers=request.headers)
     await deployment.js.delete_message(stream, request.sequence)
     return address
@@ -90,7 +90,7 @@ async def test_batches_of_requests_dead_letters_and_commits_stay(
     await collecting.remove(garbage)
 
     assert garbage.counts() == {"objects": 1, "files": 1}
-    bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
+    bucket = ObjectStore(deployment.js, deployment.streams.batches_bucket)
     for address in (asked, given_up):
         assert await bucket.get(address.object)
     with pytest.raises(ObjectNotFound):
@@ -105,13 +105,13 @@ class _Replaying(GarbageCollector):
     """A dead letter is enqueued again between its look at the requests and the one at letters."""
 
     async def _in_dead_letters(self, *times: Any) -> set[str]:
-        stream = self._subjects.dead_letters_stream
-        letter = await self._js.get_message(stream, sequence=1)
+        stream = self._streams.dead_letters_stream
+        letter = await self._streams.js.get_message(stream, sequence=1)
         assert letter is not None
-        change_set = self._subjects.parse_change_set(letter.subject)
-        requests = self._subjects.requests(change_set)
-        await self._js.publish(requests, letter.payload, headers=letter.headers)
-        await self._js.delete_message(stream, letter.sequence)
+        change_set = self._streams.parse_change_set(letter.subject)
+        requests = self._streams.requests(change_set)
+        await self._streams.js.publish(requests, letter.payload, headers=letter.headers)
+        await self._streams.js.delete_message(stream, letter.sequence)
         return await super()._in_dead_letters(*times)
 
 
@@ -123,7 +123,7 @@ async def test_a_batch_of_a_letter_that_is_replayed_meanwhile_stays(
     await dead(deployment, change_set)
     leftovers = OrphanFiles(SharedFiles(deployment.settings.store.root))
 
-    garbage = await _Replaying(deployment.js, deployment.subjects, leftovers, 0).find()
+    garbage = await _Replaying(deployment.streams, leftovers, 0).find()
 
     assert garbage.counts() == {}
 
@@ -145,7 +145,7 @@ async def test_files_and_objects_that_were_never_finished_are_removed(
     (root / TEMP_DIR).mkdir(parents=True)
     (root / TEMP_DIR / "old").write_bytes(b"half")
     os.utime(root / TEMP_DIR / "old", (1, 1))
-    bucket = deployment.subjects.batches_bucket
+    bucket = deployment.streams.batches_bucket
     await deployment.js.publish(f"$O.{bucket}.C.{'a' * 32}", b"half")
     collecting = collector(deployment)
 
@@ -194,7 +194,7 @@ async def test_daemons_collect_by_themselves(deployment: Deployment) -> None:
     for _ in range(2):
         await deployment.start(STORE__GC_INTERVAL="0.3", STORE__ORPHAN_RETENTION="0.1")
 
-    bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
+    bucket = ObjectStore(deployment.js, deployment.streams.batches_bucket)
 
     async def gone() -> bool:
         try:

@@ -28,10 +28,10 @@ class Answers:
 
     def __init__(self, deployment: Deployment, change_set: ChangeSet, held: HeldStates) -> None:
         machine = deployment.archive(change_set).machine
-        outcomes = OutcomeLookup(deployment.js, deployment.subjects, machine)
+        outcomes = OutcomeLookup(deployment.streams, machine)
         self._change_set = change_set
         self._service = QueryService(
-            deployment.subjects, deployment.archive, outcomes, held=held
+            deployment.streams, deployment.archive, outcomes, held=held
         ).values
 
     async def ask(self, *which: str, inputs: int = 0) -> tuple[int, list[object], bool]:

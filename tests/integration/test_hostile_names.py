@@ -108,7 +108,7 @@ async def test_reasons_of_operators_and_clients_are_shown_as_text(
     change_set = ChangeSet(WorkspaceId(), ChangeSetId())
     await deployment.start()
     headers = {WHY: "list[/a]\u202e", DIED_AT: "[/b]", ATTEMPTS: "1"}
-    subject = deployment.subjects.dead_letters(change_set)
+    subject = deployment.streams.dead_letters(change_set)
     await deployment.js.publish(subject, b"\xff\x1b", headers=headers)
 
     paused = is_text(await commands.give("pause", *change_set, "--reason", REASON))

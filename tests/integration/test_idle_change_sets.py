@@ -20,12 +20,12 @@ async def test_pokes_write_no_lines_and_find_a_request_all_the_same(
 
     for number in range(1, POKES + 1):
         for change_set in (used, stray):
-            await ensure_task(deployment.js, deployment.subjects, change_set)
+            await ensure_task(deployment.streams, change_set)
         await eventually(lambda number=number: len(daemon.said("quiet")) > 2 * number, within=30)
         await deployment.at_rest()
 
     assert await lines(deployment) == before
-    assert stray not in [deployment.subjects.parse_change_set(subject) for subject in before]
+    assert stray not in [deployment.streams.parse_change_set(subject) for subject in before]
     await deployment.client.enqueue_updates(*stray, values.define(5, 6))
     await deployment.at_rest()
     assert (await deployment.graph(stray)).values[values.gross].value == 11
@@ -33,7 +33,7 @@ async def test_pokes_write_no_lines_and_find_a_request_all_the_same(
 
 async def lines(deployment: Deployment) -> dict[str, int]:
     """Of each change set's log, without those that a purge takes."""
-    stream = deployment.subjects.commits_stream
+    stream = deployment.streams.commits_stream
     return dict(await deployment.js.stream_subjects(stream))
 
 
@@ -55,8 +55,8 @@ async def test_a_history_that_stays_broken_grows_by_no_lines(deployment: Deploym
 
 async def lose_the_requests(deployment: Deployment, change_set: ChangeSet) -> None:
     """As whoever deletes the stream and makes it again, from its beginning."""
-    stream = deployment.subjects.requests_stream
+    stream = deployment.streams.requests_stream
     config = await deployment.js.stream_config(stream)
     await deployment.js.delete_stream(stream)
     await deployment.js.ensure_stream(config)
-    await ensure_task(deployment.js, deployment.subjects, change_set)
+    await ensure_task(deployment.streams, change_set)

@@ -19,13 +19,13 @@ LONG = 60.0
 @pytest.fixture
 async def queue(deployment: Deployment) -> AsyncIterator[RequestQueue]:
     [change_set] = new_change_sets(1)
-    queue = RequestQueue(deployment.js, deployment.subjects, change_set, idle=0.05)
+    queue = RequestQueue(deployment.streams, change_set, idle=0.05)
     async with queue:
         yield queue
 
 
 async def consumers(deployment: Deployment) -> int:
-    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+    info = await deployment.js.stream_info(deployment.streams.requests_stream)
     return int(info.state.consumer_count)
 
 

@@ -36,15 +36,15 @@ class Mortal:
         self.deployment = deployment
         self.change_set = change_set
         self.own = own
-        js, subjects = deployment.js, deployment.subjects
-        outcomes = OutcomeLookup(js, subjects, own.loader.machine)
+        streams = deployment.streams
+        outcomes = OutcomeLookup(streams, own.loader.machine)
         self.checkpointing = Checkpointer(own, 10**9, NOTHING)
-        self.branching = BranchRunner(js, subjects, own, outcomes, self.checkpointing, 60)
-        self.closer = BranchCloser(js, subjects, own, outcomes)
+        self.branching = BranchRunner(streams, own, outcomes, self.checkpointing, 60)
+        self.closer = BranchCloser(streams, own, outcomes)
 
     @classmethod
     async def of(cls, deployment: Deployment, change_set: ChangeSet) -> "Mortal":
-        registry = Registry(deployment.js, deployment.subjects)
+        registry = Registry(deployment.streams)
         archive = deployment.archive(change_set)
         first = await acquire_ownership(
             archive, "mortal", lambda: initial_control(registry, change_set)
@@ -56,11 +56,11 @@ class Mortal:
         await self.branching.start()
         js, settings = self.deployment.js, self.deployment.settings
         value_graph = ValueGraph(settings, self.deployment.executor, 1, CostModel())
-        nc, subjects = self.deployment.nc, self.deployment.subjects
-        members = Membership(nc, subjects, "mortal")
+        nc, streams = self.deployment.nc, self.deployment.streams
+        members = Membership(nc, streams, "mortal")
         services = build_services(nc, provisioner_of(js, settings), settings, value_graph, members)
         slot = SlotLease(self.change_set.workspace_id)
-        queue = RequestQueue(js, self.deployment.subjects, self.change_set)
+        queue = RequestQueue(self.deployment.streams, self.change_set)
         handler = RequestHandler(RunContext(services, self.own, Shutdown(), slot), queue)
         async with queue:
             while (request := await queue.next(0)) is not None:
@@ -92,7 +92,7 @@ async def ask(deployment: Deployment, change_set: ChangeSet, action: str) -> Req
         action=action,
     )
     headers, payload = ChangeSetRequest.encode(message)
-    await publish_request(deployment.js, deployment.subjects, change_set, headers, payload)
+    await publish_request(deployment.streams, change_set, headers, payload)
     return message.id
 
 
@@ -101,8 +101,8 @@ async def times_in_head(team: Team, request: RequestId) -> int:
     deployment = team.deployment
     reader = OrderedPushConsumer(
         deployment.js,
-        deployment.subjects.commits_stream,
-        deployment.subjects.commits(team.head),
+        deployment.streams.commits_stream,
+        deployment.streams.commits(team.head),
     )
     count = 0
     async with reader:

@@ -149,7 +149,7 @@ async def _progress(
             told.append(await anext(activities))
 
     async with (
-        watching(deployment.js, deployment.subjects, change_set) as activities,
+        watching(deployment.streams, change_set) as activities,
         background(listen()),
     ):
         yield progress

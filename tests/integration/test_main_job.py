@@ -56,7 +56,7 @@ async def test_a_large_batch_travels_by_address_and_is_gone_once_no_line_needs_i
 
     graph = await deployment.graph(change_set)
     assert [graph.values[i].value for i in ids[1:]] == list(range(1, 2_000))
-    bucket = f"OBJ_{deployment.subjects.batches_bucket}"
+    bucket = f"OBJ_{deployment.streams.batches_bucket}"
 
     async def no_chunks() -> bool:
         subjects = await deployment.js.stream_subjects(bucket)
@@ -104,14 +104,14 @@ async def test_a_request_is_read_and_answered_whatever_the_case_of_its_headers(
     headers |= {CONTENT_TYPE: "Application/JSON; charset=utf-8", REPLY_INBOX: "answers.mine"}
     headers = {name.title(): text for name, text in headers.items()} | {"x-author": "me"}
     answers = await deployment.nc.subscribe("answers.mine")
-    await deployment.js.publish(deployment.subjects.requests(change_set), payload, headers=headers)
+    await deployment.js.publish(deployment.streams.requests(change_set), payload, headers=headers)
 
     await deployment.start()
     answer = await answers.next_msg(30)
 
     assert (answer.headers or {})[CONTENT_TYPE] == codecs.JSON
     assert EnqueueUpdatesResponse.decode(answer.headers or {}, answer.data).id == request_id
-    log = CommitLog(deployment.js, deployment.subjects, change_set)
+    log = CommitLog(deployment.streams, change_set)
     commits = [commit async for _, commit in log.entries(0, (await log.last())[0])]
     assert [c.settled.author for c in commits if c.settled and c.settled.id == request_id] == ["me"]
     await answers.unsubscribe()
@@ -122,7 +122,7 @@ async def test_an_unreadable_message_is_dead_lettered_with_its_reason_and_the_re
 ) -> None:
     [change_set], value = new_change_sets(1), new_id()
     await deployment.client.enqueue_updates(*change_set, [put(value, 1)])
-    subject = deployment.subjects.requests(change_set)
+    subject = deployment.streams.requests(change_set)
     await deployment.js.publish(subject, b"\xff", headers={CONTENT_TYPE: "application/cbor"})
     await deployment.client.enqueue_updates(*change_set, [set_to(value, 2)])
 
@@ -147,7 +147,7 @@ async def test_the_caller_of_a_dead_request_gets_the_reason(deployment: Deployme
     inbox = deployment.nc.new_inbox()
     answers = await deployment.nc.subscribe(inbox)
     headers[REPLY_INBOX] = inbox
-    await publish_request(deployment.js, deployment.subjects, one, headers, payload)
+    await publish_request(deployment.streams, one, headers, payload)
 
     await deployment.start()
     answer = await answers.next_msg(timeout=20)
@@ -167,7 +167,7 @@ async def test_a_request_of_a_newer_version_waits_first_in_line_without_spinning
     )
     headers, payload = EnqueueUpdatesRequest.encode(request)
     headers[MESSAGE_VERSION] = "2"
-    await publish_request(deployment.js, deployment.subjects, change_set, headers, payload)
+    await publish_request(deployment.streams, change_set, headers, payload)
 
     daemon = await deployment.start()
 
@@ -177,7 +177,7 @@ async def test_a_request_of_a_newer_version_waits_first_in_line_without_spinning
     await eventually(put_off)
     await asyncio.sleep(2)  # several reconciler periods: time in which it must not spin
     assert len(daemon.said("taken")) == 1
-    assert await deployment.js.stream_subjects(deployment.subjects.requests_stream)
+    assert await deployment.js.stream_subjects(deployment.streams.requests_stream)
     assert not await deployment.dead_letters(change_set)
 
 

@@ -22,11 +22,11 @@ from tests.helpers.eventually import eventually
 
 
 async def delete_the_consumer(deployment: Deployment) -> None:
-    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
 
 
 async def delete_the_tasks(deployment: Deployment) -> None:
-    await deployment.js.delete_stream(deployment.subjects.tasks_stream)
+    await deployment.js.delete_stream(deployment.streams.tasks_stream)
 
 
 @pytest.mark.parametrize("delete", [delete_the_consumer, delete_the_tasks])
@@ -56,7 +56,7 @@ async def test_a_missing_stream_is_reported_and_not_replaced_by_an_empty_one(
 ) -> None:
     """S-5: its sequences would begin again below what was handled."""
     daemon = await deployment.start()
-    stream = deployment.subjects.requests_stream
+    stream = deployment.streams.requests_stream
 
     await deployment.js.delete_stream(stream)
 
@@ -72,7 +72,7 @@ async def test_a_changed_configuration_is_logged_with_a_hint(
     deployment: Deployment,
 ) -> None:
     daemon = await deployment.start()
-    stream = deployment.subjects.tasks_stream
+    stream = deployment.streams.tasks_stream
     info = await deployment.js.consumer_info(stream, TASKS_CONSUMER)
     body = {"stream_name": stream, "config": info.config.to_json() | {"ack_wait": 9 * 10**9}}
     filtered = f"{TASKS_CONSUMER}.{info.config.filter_subject}"
@@ -90,7 +90,7 @@ async def test_a_changed_configuration_is_logged_with_a_hint(
 async def test_a_consumer_that_is_paused_is_reported(deployment: Deployment) -> None:
     """No Rebaser is given a task meanwhile, and nothing else says why."""
     daemon = await deployment.start()
-    stream = deployment.subjects.tasks_stream
+    stream = deployment.streams.tasks_stream
 
     until = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
     await deployment.js.request(f"CONSUMER.PAUSE.{stream}.{TASKS_CONSUMER}", {"pause_until": until})
@@ -104,7 +104,7 @@ async def test_a_consumer_that_is_paused_is_reported(deployment: Deployment) -> 
 async def test_a_request_that_waits_too_long_is_reported(deployment: Deployment) -> None:
     """Here one of a newer version, which waits for a newer server."""
     [change_set] = new_change_sets(1)
-    subject = deployment.subjects.requests(change_set)
+    subject = deployment.streams.requests(change_set)
     headers = {
         "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
         MESSAGE_VERSION: "99",
@@ -127,9 +127,9 @@ async def test_of_many_requests_only_those_that_wait_too_long_are_reported(
     provisioner = provisioner_of(deployment.js, deployment.settings)
     limit = timedelta(seconds=1)
     for _ in range(3):
-        await deployment.js.publish(deployment.subjects.requests(old), b"x")
+        await deployment.js.publish(deployment.streams.requests(old), b"x")
     await asyncio.sleep(limit.total_seconds() + 0.1)
-    await deployment.js.publish(deployment.subjects.requests(young), b"x")
+    await deployment.js.publish(deployment.streams.requests(young), b"x")
 
     await Monitor(provisioner, limit, 1.0).report_old_requests()
     told = capsys.readouterr().out
@@ -197,7 +197,7 @@ async def test_a_consumer_with_a_shorter_lease_than_ours_has_its_tasks_reported_
 ) -> None:
     """W1, W15: else it gives the task away under its holder, who counts as dead each time."""
     [change_set] = new_change_sets(1)
-    stream, reports = deployment.subjects.tasks_stream, list[bytes]()
+    stream, reports = deployment.streams.tasks_stream, list[bytes]()
 
     async def on_ack(message: Msg) -> None:
         if message.data.startswith(b"+WPI"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.nats_watch import Durability, read_durability
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.service.composition import provisioner_of
@@ -29,7 +29,7 @@ async def synced(tmp_path: Path) -> AsyncIterator[Deployment]:
 
 
 async def said(deployment: Deployment, monitoring: str | None) -> str:
-    return (await read_durability(deployment.js, deployment.subjects, monitoring)).sync
+    return (await read_durability(deployment.streams, monitoring)).sync
 
 
 async def test_a_server_says_when_it_syncs(synced: Deployment, tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ async def test_of_three_servers_the_least_durable_counts(tmp_path: Path) -> None
             js = JetStream(nc)
             await provisioner_of(js, settings).ensure_when_up()
 
-            all_known = await read_durability(js, Subjects(), ",".join(urls))
-            two_known = await read_durability(js, Subjects(), ",".join(urls[1:]))
+            all_known = await read_durability(Streams(js=js), ",".join(urls))
+            two_known = await read_durability(Streams(js=js), ",".join(urls[1:]))
 
     assert all_known == Durability("every 120 s", 3)
     assert two_known == Durability("unknown: no monitoring port of server n0", 3)

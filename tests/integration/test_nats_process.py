@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.nats_watch import read_durability
 from rebaser_server.service.composition import prepare
 from rebaser_server.service.dev_server import ANY_PORT, NatsNotStarted, Sync, nats_server
@@ -21,7 +21,7 @@ async def test_the_server_syncs_as_it_is_asked_to(tmp_path: Path, sync: Sync, sa
     ):
         await prepare(JetStream(nc), Settings())
 
-        found = await read_durability(JetStream(nc), Subjects(), nats.monitoring)
+        found = await read_durability(Streams(js=JetStream(nc)), nats.monitoring)
 
     assert found.sync == said
 
@@ -33,7 +33,7 @@ async def test_unless_asked_otherwise_what_it_confirms_is_on_the_disk(tmp_path: 
     ):
         await prepare(JetStream(nc), Settings())
 
-        assert (await read_durability(JetStream(nc), Subjects(), nats.monitoring)).sync == "always"
+        assert (await read_durability(Streams(js=JetStream(nc)), nats.monitoring)).sync == "always"
 
 
 async def test_a_port_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:

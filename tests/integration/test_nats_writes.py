@@ -58,7 +58,7 @@ FULL = {
 
 
 async def reach(deployment: Deployment, limit: str) -> None:
-    js, commits = deployment.js, deployment.subjects.commits_stream
+    js, commits = deployment.js, deployment.streams.commits_stream
     if limit == "max_bytes":
         await js.update_stream(await js.stream_config(commits) | StreamConfig(max_bytes=1))
     else:
@@ -66,7 +66,7 @@ async def reach(deployment: Deployment, limit: str) -> None:
 
 
 async def make_room(deployment: Deployment, limit: str) -> None:
-    js, commits = deployment.js, deployment.subjects.commits_stream
+    js, commits = deployment.js, deployment.streams.commits_stream
     if limit == "max_bytes":
         await js.update_stream(await js.stream_config(commits) | StreamConfig(max_bytes=-1))
     else:

@@ -61,9 +61,9 @@ said_to_be_newer = of_metadata(lambda metadata: metadata.update(format=2))
 async def with_checkpoint(deployment: Deployment, change_set: ChangeSet, rewrite: Rewrite) -> None:
     """A change set whose last checkpoint a newer release has written."""
     owner = await Owner.of(deployment, change_set, NOTHING)
-    requests = deployment.subjects.requests_stream
+    requests = deployment.streams.requests_stream
     for number in range(2):
-        await deployment.js.publish(deployment.subjects.requests(change_set))
+        await deployment.js.publish(deployment.streams.requests(change_set))
         await deployment.js.purge(requests)  # as what `owner` handles
         await owner.commit([put(new_id(), number)])
         await owner.checkpoint()
@@ -112,8 +112,8 @@ async def test_what_only_a_newer_release_can_read_is_left_to_it(
     await eventually(lambda: bool(daemon.said("retry scheduled")), within=30)
     [line, *_] = daemon.said("retry scheduled")
     assert "left for a newer server: checkpoint of format 2" in line["reason"]
-    subject = deployment.subjects.requests(change_set)
-    assert await deployment.js.stream_subjects(deployment.subjects.requests_stream, subject) == {
+    subject = deployment.streams.requests(change_set)
+    assert await deployment.js.stream_subjects(deployment.streams.requests_stream, subject) == {
         subject: 1
     }
     assert await deployment.dead_letters(change_set) == []

@@ -108,19 +108,19 @@ async def buried(
 ) -> None:
     """Have a dead letter that asks for `batch`: published under another change set's subject."""
     [other] = new_change_sets(1)
-    subject = deployment.subjects.requests(other)
+    subject = deployment.streams.requests(other)
     spied: list[Any] = []
 
     async def see(message: Any) -> None:
         spied.append(message)
 
-    subscription = await deployment.nc.subscribe(deployment.subjects.requests(change_set), cb=see)
+    subscription = await deployment.nc.subscribe(deployment.streams.requests(change_set), cb=see)
     await deployment.client.enqueue_updates(*change_set, batch)
     await eventually(lambda: bool(spied))
     await subscription.unsubscribe()
     headers = {k: v for k, v in spied[0].headers.items() if not k.startswith("Nats-")}
     await deployment.js.publish(subject, spied[0].data, headers={**headers, **more})
-    await deployment.js.publish(deployment.subjects.task(other), b"")
+    await deployment.js.publish(deployment.streams.task(other), b"")
 
 
 async def test_a_dead_letter_is_listed_shown_replayed_once_and_gone(
@@ -151,8 +151,8 @@ async def test_a_letter_that_cannot_be_read_is_kept_and_can_be_purged(
     deployment: Deployment, operator: Operator
 ) -> None:
     [change_set] = new_change_sets(1)
-    await deployment.js.publish(deployment.subjects.requests(change_set), b"\xff")
-    await deployment.js.publish(deployment.subjects.task(change_set), b"")
+    await deployment.js.publish(deployment.streams.requests(change_set), b"\xff")
+    await deployment.js.publish(deployment.streams.task(change_set), b"")
     await deployment.start()
     await deployment.at_rest()
     [letter] = await operator.read("dead-letters", "list")
@@ -176,7 +176,7 @@ async def test_watch_prints_activities_until_it_is_ended(
         env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
         stdout=asyncio.subprocess.PIPE,
     )
-    subject = deployment.subjects.activities(change_set)
+    subject = deployment.streams.activities(change_set)
     await eventually(lambda: heard_by_anyone(deployment, subject), within=30)
     await deployment.start()
     await deployment.client.enqueue_updates(*change_set, ExampleGraph().define())
@@ -203,7 +203,7 @@ async def test_watch_goes_on_after_an_activity_whose_id_is_of_a_time_that_no_cal
         env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
         stdout=asyncio.subprocess.PIPE,
     )
-    subject = deployment.subjects.activities(change_set)
+    subject = deployment.streams.activities(change_set)
     await eventually(lambda: heard_by_anyone(deployment, subject), within=30)
     latest = ActivityV1(
         id=RequestId.from_str("7" + 25 * "Z"),

@@ -46,7 +46,7 @@ async def test_operators_pause_resume_and_replay_by_keyboard(
     daemon = await started(deployment, QUIET_PERIOD="30", OPS__TOKENS=TOKENS)
     shop = await (await shop_of(deployment)).ids()
     dead = {REASON: "<b>why</b>", DIED_AT: "2026-11-22T00:00:00+00:00"}
-    await deployment.js.publish(deployment.subjects.dead_letters(shop), b"", headers=dead)
+    await deployment.js.publish(deployment.streams.dead_letters(shop), b"", headers=dead)
     page = await browser.new_page()
     watched = Watched(page)
     await page.goto(url_of(daemon) + "operator?token=s3cret")
@@ -63,7 +63,7 @@ async def test_operators_pause_resume_and_replay_by_keyboard(
     pause = page.get_by_role("button", name="Pause shop/head")
     await pause.press("Enter")
     await page.keyboard.press("Escape")
-    assert await PauseStore(deployment.js, deployment.subjects).all() == {}
+    assert await PauseStore(deployment.streams).all() == {}
     await expect(pause).to_be_focused()
     await pause.press("Enter")
     await agree(page, "a look")

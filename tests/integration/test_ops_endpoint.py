@@ -281,8 +281,8 @@ async def test_dead_letters_are_shown_with_their_reason_until_they_are_gone(
     change_sets = new_change_sets(2)
     daemon = await started(deployment)
     for each in change_sets:
-        await deployment.js.publish(deployment.subjects.requests(each), b"\xff")
-        await ensure_task(deployment.js, deployment.subjects, each)  # a reconciler may, too
+        await deployment.js.publish(deployment.streams.requests(each), b"\xff")
+        await ensure_task(deployment.streams, each)  # a reconciler may, too
         await deployment.at_rest()
     listed: list[dict[str, Any]] = []
 
@@ -292,7 +292,7 @@ async def test_dead_letters_are_shown_with_their_reason_until_they_are_gone(
 
     await eventually(lambda: shows(2))
     _, first = listed
-    await deployment.js.delete_message(deployment.subjects.dead_letters_stream, first["sequence"])
+    await deployment.js.delete_message(deployment.streams.dead_letters_stream, first["sequence"])
 
     await eventually(lambda: shows(1))
     assert first["changeSet"] == str(change_sets[0].change_set_id)

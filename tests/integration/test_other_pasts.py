@@ -20,7 +20,7 @@ async def make_anew(deployment: Deployment, stream: str) -> None:
     [config] = [
         config
         for config in stream_configs(
-            deployment.subjects, provisioner_of(deployment.js, deployment.settings).options
+            deployment.streams, provisioner_of(deployment.js, deployment.settings).options
         )
         if config.name == stream
     ]
@@ -45,7 +45,7 @@ async def test_a_line_behind_others_commits_that_follows_no_checkpoint_is_refuse
     """Other change sets' commits fill the numbers up to that of the checkpoint."""
     mine, others = new_change_sets(2)
     checkpoint, _ = await checkpointed(deployment, mine, 5)
-    await make_anew(deployment, deployment.subjects.commits_stream)
+    await make_anew(deployment, deployment.streams.commits_stream)
     with pytest.raises(HistoryInconsistent, match="older backup"):
         await Owner.of(deployment, mine)
 
@@ -62,7 +62,7 @@ async def test_a_commit_of_the_checkpoints_number_and_another_id_is_refused(
 ) -> None:
     [change_set] = new_change_sets(1)
     checkpoint, _ = await checkpointed(deployment, change_set, 5)
-    await make_anew(deployment, deployment.subjects.commits_stream)
+    await make_anew(deployment, deployment.streams.commits_stream)
     log = deployment.archive(change_set).log
     for lines in range(checkpoint + 2):
         await write_line(deployment, change_set, lines)
@@ -85,7 +85,7 @@ async def test_a_state_that_a_reader_keeps_is_dropped_with_its_past(
     cached = CachedState(deployment.archive(change_set))
     assert len((await cached.graph()).values) == 5
     assert owner.own.state.commit == 6
-    await make_anew(deployment, deployment.subjects.commits_stream)
+    await make_anew(deployment, deployment.streams.commits_stream)
     for previous in range(lines):
         await write_line(deployment, change_set, previous)
 

@@ -40,7 +40,7 @@ async def test_the_line_of_a_duplicate_is_not_taken_for_the_one_that_settled_the
     await line(deployment, change_set, settled, again)
     await archive.log.purge(settled)
 
-    outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.machine)
+    outcomes = OutcomeLookup(deployment.streams, archive.machine)
     reply = await outcomes.find(
         OutcomeQueryV1(
             id=request_id,

@@ -163,7 +163,7 @@ async def test_a_run_that_fails_after_it_was_overtaken_ends_as_overtaken(
         provisioner_of(deployment.js, deployment.settings),
         deployment.settings,
         ValueGraph(deployment.settings, deployment.executor, 1, CostModel()),
-        Membership(deployment.nc, deployment.subjects, "first"),
+        Membership(deployment.nc, deployment.streams, "first"),
     )
 
     async def overtaken_and_put_off(*_: Any) -> None:

@@ -26,7 +26,7 @@ from tests.helpers.services import services_of
 
 @pytest.fixture
 def book(deployment: Deployment) -> PauseStore:
-    return PauseStore(deployment.js, deployment.subjects)
+    return PauseStore(deployment.streams)
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 
 async def waiting(deployment: Deployment, change_set: ChangeSet) -> int:
-    subject = deployment.subjects.requests(change_set)
-    found = await deployment.js.stream_subjects(deployment.subjects.requests_stream, subject)
+    subject = deployment.streams.requests(change_set)
+    found = await deployment.js.stream_subjects(deployment.streams.requests_stream, subject)
     return found.get(subject, 0)
 
 
@@ -80,8 +80,8 @@ async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it
         await asyncio.wait_for(reply, 30)
 
         async def set_aside() -> bool:
-            tasks = await deployment.js.stream_subjects(deployment.subjects.tasks_stream)
-            return deployment.subjects.task(paused) not in tasks
+            tasks = await deployment.js.stream_subjects(deployment.streams.tasks_stream)
+            return deployment.streams.task(paused) not in tasks
 
         await eventually(set_aside)
         assert await waiting(deployment, paused) == 3
@@ -122,7 +122,7 @@ async def test_pauses_are_read_at_a_start_and_at_each_change(
     """P1: at once, however long the period is."""
     [first, then] = (PauseScope(*each) for each in new_change_sets(2))
     await book.pause(first)
-    monitor = PauseMonitor(deployment.js, deployment.subjects)
+    monitor = PauseMonitor(deployment.streams)
 
     async with background(monitor.run(1e6)):
         await eventually(lambda: monitor.known.keys() == {first})
@@ -138,11 +138,11 @@ async def test_pauses_are_read_once_a_period_though_no_change_is_heard_of(
     """P1: what is said of a change may be lost."""
     [change_set] = new_change_sets(1)
     await book.pause(PauseScope(*change_set))
-    monitor = PauseMonitor(deployment.js, deployment.subjects)
+    monitor = PauseMonitor(deployment.streams)
 
     async with background(monitor.run(0.1)):
         await eventually(lambda: monitor.is_paused(change_set))
-        await deployment.js.purge(f"KV_{deployment.subjects.pauses_bucket}")  # which is not said
+        await deployment.js.purge(f"KV_{deployment.streams.pauses_bucket}")  # which is not said
         await eventually(lambda: not monitor.is_paused(change_set))
 
 
@@ -156,7 +156,7 @@ async def test_the_reconcilers_make_the_tasks_that_a_resume_did_not(
     await seen(daemon, PauseScope(*change_set))
     await deployment.client.enqueue_updates(*change_set, values.define(1, 2))
 
-    bucket = KeyValue(deployment.js, deployment.subjects.pauses_bucket)
+    bucket = KeyValue(deployment.js, deployment.streams.pauses_bucket)
     await bucket.purge(PauseScope(*change_set).key)
     await deployment.at_rest()
 
@@ -170,7 +170,7 @@ async def test_a_rebaser_that_has_not_heard_of_a_resume_asks_before_it_leaves_wo
     [change_set, other] = new_change_sets(2)
     await book.pause(PauseScope(*change_set))
     await book.pause(PauseScope(*other))
-    late = PauseMonitor(deployment.js, deployment.subjects)  # nobody tells it anything
+    late = PauseMonitor(deployment.streams)  # nobody tells it anything
     await late.refresh()
     assert late.is_paused(change_set)
     await book.resume(PauseScope(*change_set))
@@ -187,25 +187,23 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
 ) -> None:
     """P2, step by step: known as paused here, resumed by its operator, set aside, poked for."""
     [change_set] = new_change_sets(1)
-    js, subjects, services = deployment.js, deployment.subjects, services_of(deployment)
-    slots = SlotPool(js, subjects.tasks_stream, 1, Fairness())
-    late = PauseMonitor(js, subjects)
+    js, streams, services = deployment.js, deployment.streams, services_of(deployment)
+    slots = SlotPool(js, streams.tasks_stream, 1, Fairness())
+    late = PauseMonitor(streams)
     writes = WriteWatch(provisioner_of(js, deployment.settings))
     terms = LeaseTerms(LeaseSettings(2, 0.4))
     runner = TaskRunner(services, terms, Shutdown(), slots, late, writes)
     await book.pause(PauseScope(*change_set))
     await late.refresh()
     await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
-    async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks:
+    async with PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks:
         task = await tasks.take(1)
         assert task is not None
         await book.resume(PauseScope(*change_set))
 
         await runner.dispatch(task)
 
-        made = await js.get_message(
-            subjects.tasks_stream, last_by_subject=subjects.task(change_set)
-        )
+        made = await js.get_message(streams.tasks_stream, last_by_subject=streams.task(change_set))
         assert made is not None
         assert made.sequence > task.stream_sequence
         assert slots.busy == 0
@@ -249,7 +247,7 @@ async def daemon_is_idle(deployment: Deployment) -> None:
     """No task is there: what was poked for is set aside."""
 
     async def no_task() -> bool:
-        info = await deployment.js.stream_info(deployment.subjects.tasks_stream)
+        info = await deployment.js.stream_info(deployment.streams.tasks_stream)
         return info.state.messages == 0
 
     await eventually(no_task)
@@ -310,7 +308,7 @@ async def test_requests_that_wait_because_of_a_pause_are_no_alarm(
     await book.pause(PauseScope(*paused))
     daemon = await deployment.start(ALERT_AFTER="0.5")
     await deployment.client.enqueue_updates(*paused, [put(new_id(), 1)])
-    subject = deployment.subjects.requests(other)
+    subject = deployment.streams.requests(other)
     headers = {
         "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
         "X-MESSAGE-VERSION": "99",

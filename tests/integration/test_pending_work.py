@@ -29,14 +29,14 @@ async def test_after_its_task_is_gone_requests_are_looked_at_before_the_control_
 ) -> None:
     """W12: one that is handled between the two reads is in the record that is read afterwards."""
     [change_set], services = new_change_sets(1), services_of(deployment)
-    subjects = deployment.subjects
+    streams = deployment.streams
     await released(deployment, change_set)
 
     async with overheard(deployment, f"{READS}>") as heard:
         await recheck_after_ack(services, change_set)
 
-    streams = [subject.removeprefix(READS) for subject in heard]
-    assert streams == [subjects.requests_stream, subjects.commits_stream]
+    read = [subject.removeprefix(READS) for subject in heard]
+    assert read == [streams.requests_stream, streams.commits_stream]
     assert await deployment.nothing_left()
 
 
@@ -45,16 +45,16 @@ async def test_where_no_request_waits_the_control_record_is_read_once_more(
 ) -> None:
     """W2b: the first answer may be older than that there is no request."""
     [change_set], services = new_change_sets(1), services_of(deployment)
-    subjects = deployment.subjects
+    streams = deployment.streams
     await released(deployment, change_set)
 
     async with overheard(deployment, f"{READS}>") as heard:
         assert await find_work(services, change_set) is None
 
-    streams = [subject.removeprefix(READS) for subject in heard]
-    assert streams[-1] == subjects.commits_stream
-    assert streams.count(subjects.commits_stream) == 2
-    assert streams.count(subjects.requests_stream) > 0
+    read = [subject.removeprefix(READS) for subject in heard]
+    assert read[-1] == streams.commits_stream
+    assert read.count(streams.commits_stream) == 2
+    assert read.count(streams.requests_stream) > 0
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_a_branch_whose_owner_died_before_it_was_begun_is_begun(
 ) -> None:
     """W2b: its log says that it is a branch, and not how far it has merged head."""
     services, workspaces = services_of(deployment), deployment.client.workspaces
-    registry = Registry(deployment.js, deployment.subjects)
+    registry = Registry(deployment.streams)
     workspace_id = (await workspaces.create("prices")).record.workspace_id
     fork = await workspaces.fork(workspace_id, "branch")
     branch = ChangeSet(workspace_id, fork.change_set_id)
@@ -112,7 +112,7 @@ async def test_a_closing_that_the_registry_does_not_know_is_reported(
     deployment: Deployment,
 ) -> None:
     """W2b: the run that closed it died before it said so."""
-    services, registry = services_of(deployment), Registry(deployment.js, deployment.subjects)
+    services, registry = services_of(deployment), Registry(deployment.streams)
     workspace = await deployment.client.workspaces.create("prices")
     head = ChangeSet(workspace.record.workspace_id, workspace.record.head)
     own = await acquire_ownership(deployment.archive(head), "former")
@@ -130,7 +130,7 @@ async def test_a_turn_does_not_end_between_a_request_and_the_update_that_it_need
 ) -> None:
     """W10c: without a request nothing would show soon that an update is due."""
     [change_set], services = new_change_sets(1), services_of(deployment)
-    slots = SlotPool(deployment.js, deployment.subjects.tasks_stream, 1, Fairness())
+    slots = SlotPool(deployment.js, deployment.streams.tasks_stream, 1, Fairness())
     slot = slots.acquire(change_set)
     assert slot is not None
     slot.expired = True

@@ -27,12 +27,12 @@ OF_EACH = 20
 
 
 async def store_poison(deployment: Deployment, rng: random.Random, *, octets: bool) -> None:
-    """Some of every kind; with `octets` also subjects that are no text."""
-    js, subjects = deployment.js, deployment.subjects
+    """Some of every kind; with `octets` also streams that are no text."""
+    js, streams = deployment.js, deployment.streams
     for number in range(OF_EACH):
         name = f"object-{number}"
         await js.publish(meta_subject(name), poison_meta(rng, name))
-        for bucket in (subjects.change_sets_bucket, subjects.pauses_bucket):
+        for bucket in (streams.change_sets_bucket, streams.pauses_bucket):
             key = poison_key(rng)
             if key == "all":  # which would pause all, and rightly so
                 continue
@@ -40,8 +40,8 @@ async def store_poison(deployment: Deployment, rng: random.Random, *, octets: bo
                 await KeyValue(js, bucket).put(key, poison_record(rng))
         [change_set] = new_change_sets(1)
         headers, payload = poison_line(rng)
-        await js.publish(subjects.commits(change_set), payload, headers=headers)
-        await js.publish(subjects.task(change_set))
+        await js.publish(streams.commits(change_set), payload, headers=headers)
+        await js.publish(streams.task(change_set))
     raw = [(b"rebaser.members.x", poison_heartbeat(rng)) for _ in range(OF_EACH)]
     for kind, end in (
         ("requests", ()),

@@ -32,7 +32,7 @@ from tests.helpers.eventually import eventually
 async def start(deployment: Deployment, *, lease: int, name: str = "", **variables: str) -> Daemon:
     """A daemon for which the server keeps tasks for so many seconds unheard."""
     if not deployment.daemons:  # it is the first one's to say
-        await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+        await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
     times = {"ACK_WAIT": str(lease), "PROGRESS_INTERVAL": str(lease / 8)}
     return await deployment.start(name, **times, **variables)
 
@@ -62,7 +62,7 @@ async def test_decisive_reads_go_to_the_stream_leader(deployment: Deployment) ->
         await deployment.at_rest()
 
     streams = {subject.rpartition(".")[2] for subject in heard if ".MSG.GET." in subject}
-    assert {deployment.subjects.requests_stream, deployment.subjects.commits_stream} <= streams
+    assert {deployment.streams.requests_stream, deployment.streams.commits_stream} <= streams
     assert not [subject for subject in heard if ".DIRECT." in subject]
 
 
@@ -76,7 +76,7 @@ async def test_a_daemon_takes_no_task_for_which_it_has_no_slot(deployment: Deplo
         await deployment.client.enqueue_updates(*change_set, values.define())
 
     async def all_quiet() -> bool:
-        stream = deployment.subjects.tasks_stream
+        stream = deployment.streams.tasks_stream
         held.append((await deployment.js.consumer_info(stream, TASKS_CONSUMER)).num_ack_pending)
         return len(daemon.said("quiet")) == len(change_sets)
 
@@ -105,8 +105,8 @@ async def test_a_task_that_is_done_is_acked_and_then_deleted_by_its_sequence(
 ) -> None:
     """W11: in a cluster it would linger after its ack, and refuse its successor."""
     [change_set], js = new_change_sets(1), deployment.js
-    stream = deployment.subjects.tasks_stream
-    await ensure_task(js, deployment.subjects, change_set)
+    stream = deployment.streams.tasks_stream
+    await ensure_task(deployment.streams, change_set)
     async with PullConsumer(js, stream, TASKS_CONSUMER) as tasks:
         task = await tasks.take(1)
         assert task is not None
@@ -127,8 +127,8 @@ async def test_it_is_said_if_a_tasks_ack_or_its_delete_is_not_confirmed(
     """W11: what is only sent may take effect after the look that follows."""
     monkeypatch.setattr(task_lease, "SETTLE_TIMEOUT", 0.5)
     [change_set], js, nc = new_change_sets(1), deployment.js, deployment.nc
-    await ensure_task(js, deployment.subjects, change_set)
-    stream = deployment.subjects.tasks_stream if lost == "ack" else "GONE"
+    await ensure_task(deployment.streams, change_set)
+    stream = deployment.streams.tasks_stream if lost == "ack" else "GONE"
     reply = f"$JS.ACK.{stream}.gone.1.1.1.0.0"
 
     async def confirm(ack: Msg) -> None:
@@ -136,18 +136,18 @@ async def test_it_is_said_if_a_tasks_ack_or_its_delete_is_not_confirmed(
 
     if lost == "delete":
         await nc.subscribe(reply, cb=confirm)
-    subject = deployment.subjects.task(change_set)
+    subject = deployment.streams.task(change_set)
 
     await ack_and_delete(js, Delivery(js.connection, Msg(nc, subject, reply)))
 
     assert "task ack failed" in capsys.readouterr().out
-    assert bool(await js.stream_subjects(deployment.subjects.tasks_stream)) == (lost == "delete")
+    assert bool(await js.stream_subjects(deployment.streams.tasks_stream)) == (lost == "delete")
 
 
 async def test_a_request_is_stored_before_its_task(deployment: Deployment) -> None:
     """C2: a run that comes in between would find nothing, and remove the task."""
-    [change_set], subjects = new_change_sets(1), deployment.subjects
-    stored = [subjects.requests(change_set), subjects.task(change_set)]
+    [change_set], streams = new_change_sets(1), deployment.streams
+    stored = [streams.requests(change_set), streams.task(change_set)]
     async with overheard(deployment, *stored) as heard:
         await deployment.client.enqueue_updates(*change_set, [])
 
@@ -156,10 +156,10 @@ async def test_a_request_is_stored_before_its_task(deployment: Deployment) -> No
 
 async def test_a_reply_comes_before_the_delete_of_its_request(deployment: Deployment) -> None:
     """W8: a run that dies in between finds the request, and answers again."""
-    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
+    [change_set], js, streams = new_change_sets(1), deployment.js, deployment.streams
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [])
-    stream, commits = subjects.requests_stream, subjects.commits(change_set)
-    request = await js.get_message(stream, last_by_subject=subjects.requests(change_set))
+    stream, commits = streams.requests_stream, streams.commits(change_set)
+    request = await js.get_message(stream, last_by_subject=streams.requests(change_set))
     assert request is not None
     inbox, delete = request.headers[REPLY_INBOX], f"$JS.API.STREAM.MSG.DELETE.{stream}"
     async with overheard(deployment, commits, inbox, delete) as heard:
@@ -172,13 +172,13 @@ async def test_a_reply_comes_before_the_delete_of_its_request(deployment: Deploy
 
 async def test_who_waits_for_a_reply_looks_after_the_task(deployment: Deployment) -> None:
     """C3: the only Rebaser may have died between removing the task and looking again."""
-    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
+    [change_set], js, streams = new_change_sets(1), deployment.js, deployment.streams
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [])
     waiting = asyncio.ensure_future(reply)
-    await js.purge(subjects.tasks_stream)
+    await js.purge(streams.tasks_stream)
 
     async def has_task() -> bool:
-        return bool(await js.stream_subjects(subjects.tasks_stream))
+        return bool(await js.stream_subjects(streams.tasks_stream))
 
     await eventually(has_task)
     waiting.cancel()
@@ -190,10 +190,10 @@ async def test_a_reply_ends_the_question_for_the_outcome(
     """C3: a Rebaser that is too busy to say what became of a request does not delay its reply."""
     monkeypatch.setattr("rebaser_client.requests.OUTCOME_TIMEOUT", 600.0)
     monkeypatch.setattr("rebaser_client.requests.OUTCOME_POLLS", (0.01,))
-    [change_set], subjects = new_change_sets(1), deployment.subjects
+    [change_set], streams = new_change_sets(1), deployment.streams
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [])
 
-    async with overheard(deployment, subjects.outcomes(change_set)) as questions:
+    async with overheard(deployment, streams.outcomes(change_set)) as questions:
         waiting = asyncio.ensure_future(reply)
         await eventually(lambda: bool(questions))  # which nothing answers
         await deployment.start()
@@ -205,33 +205,33 @@ async def test_a_reply_ends_the_question_for_the_outcome(
 async def test_a_resume_makes_a_task_for_what_waits(deployment: Deployment) -> None:
     """P5: requests, and an update. Else the reconciler would, one period later."""
     waiting, unfinished = change_sets = new_change_sets(2)
-    js, subjects = deployment.js, deployment.subjects
-    pauses, scope = PauseStore(js, subjects), PauseScope(waiting.workspace_id)
+    js, streams = deployment.js, deployment.streams
+    pauses, scope = PauseStore(streams), PauseScope(waiting.workspace_id)
     await pauses.pause(scope)
     await deployment.client.enqueue_updates(*waiting, [])
     own = await acquire_ownership(deployment.archive(unfinished), "former")
     await own.write(dirty_sequence=1)
     await own.release()
-    await js.purge(subjects.tasks_stream)
+    await js.purge(streams.tasks_stream)
 
     assert await pauses.resume(scope) == 2
 
-    tasks = await js.stream_subjects(subjects.tasks_stream)
-    assert tasks.keys() == {subjects.task(each) for each in change_sets}
+    tasks = await js.stream_subjects(streams.tasks_stream)
+    assert tasks.keys() == {streams.task(each) for each in change_sets}
 
 
 async def test_a_resume_removes_the_pause_before_it_makes_tasks(deployment: Deployment) -> None:
     """P5: a Rebaser that takes the task while there is a pause would set it aside."""
-    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
-    pauses, scope = PauseStore(js, subjects), PauseScope(*change_set)
+    [change_set], js, streams = new_change_sets(1), deployment.js, deployment.streams
+    pauses, scope = PauseStore(streams), PauseScope(*change_set)
     await pauses.pause(scope)
     await deployment.client.enqueue_updates(*change_set, [])
-    await js.purge(subjects.tasks_stream)
+    await js.purge(streams.tasks_stream)
 
     async with overheard(deployment, ">") as heard:
         await pauses.resume(scope)
 
-    pause, task = f"$KV.{subjects.pauses_bucket}.{scope.key}", subjects.task(change_set)
+    pause, task = f"$KV.{streams.pauses_bucket}.{scope.key}", streams.task(change_set)
     assert [subject for subject in heard if subject in (pause, task)] == [pause, task]
 
 
@@ -307,35 +307,35 @@ async def test_an_update_that_changes_nothing_is_one_line_and_no_request(
 
 
 async def last_request(deployment: Deployment) -> int:
-    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+    info = await deployment.js.stream_info(deployment.streams.requests_stream)
     return info.state.last_seq
 
 
 async def test_the_reconciler_deletes_nothing(deployment: Deployment) -> None:
     """X4: neither what it cannot read, nor what was done meanwhile."""
     change_sets, values = new_change_sets(2), ExampleGraph()
-    js, subjects = deployment.js, deployment.subjects
+    js, streams = deployment.js, deployment.streams
     for change_set in change_sets:
         await deployment.client.enqueue_updates(*change_set, values.define())
-    await js.purge(subjects.tasks_stream)
-    await js.publish(subjects.join("rebaser.requests.stray"), b"")
-    before = (await js.stream_info(subjects.requests_stream)).state
+    await js.purge(streams.tasks_stream)
+    await js.publish(streams.join("rebaser.requests.stray"), b"")
+    before = (await js.stream_info(streams.requests_stream)).state
 
     deleting = ("$JS.API.STREAM.MSG.DELETE.>", "$JS.API.STREAM.PURGE.>", "$JS.API.STREAM.DELETE.>")
     async with overheard(deployment, *deleting) as heard:
-        made = [await Reconciler(js, subjects, 60).reconcile() for _ in range(2)]
+        made = [await Reconciler(streams, 60).reconcile() for _ in range(2)]
 
     assert made == [2, 0]
     assert heard == []
-    assert (await js.stream_info(subjects.requests_stream)).state == before
+    assert (await js.stream_info(streams.requests_stream)).state == before
 
 
 async def test_the_reconciler_makes_no_task_for_what_is_paused(deployment: Deployment) -> None:
     """P3: each Rebaser would set it aside, again and again."""
-    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
+    [change_set], js, streams = new_change_sets(1), deployment.js, deployment.streams
     await deployment.client.enqueue_updates(*change_set, [])
-    await js.purge(subjects.tasks_stream)
-    assert await Reconciler(js, subjects, 60, paused=change_set.__eq__).reconcile() == 0
+    await js.purge(streams.tasks_stream)
+    assert await Reconciler(streams, 60, paused=change_set.__eq__).reconcile() == 0
 
 
 async def test_the_first_newcomer_takes_over_what_dead_rebasers_owned(
@@ -366,14 +366,14 @@ async def settled(recorder: Recorder, change_set: ChangeSet, count: int) -> None
 
 async def test_a_request_whose_receipt_is_in_doubt_gets_its_task(deployment: Deployment) -> None:
     """C2: stored or not, the task harms nothing."""
-    [change_set], js, subjects = new_change_sets(1), deployment.js, deployment.subjects
-    await js.delete_stream(subjects.requests_stream)  # so no receipt comes
+    [change_set], js, streams = new_change_sets(1), deployment.js, deployment.streams
+    await js.delete_stream(streams.requests_stream)  # so no receipt comes
     headers = {MESSAGE_ID: "1"}
 
     with pytest.raises(NotConfirmed):
-        await publish_request(js, subjects, change_set, headers, b"", retry_for=0.1)
+        await publish_request(streams, change_set, headers, b"", retry_for=0.1)
 
-    assert list(await js.stream_subjects(subjects.tasks_stream)) == [subjects.task(change_set)]
+    assert list(await js.stream_subjects(streams.tasks_stream)) == [streams.task(change_set)]
 
 
 async def test_watchers_hear_that_a_change_set_was_taken_and_is_quiet(
@@ -386,7 +386,7 @@ async def test_watchers_hear_that_a_change_set_was_taken_and_is_quiet(
     async def hear(message: Msg) -> None:
         heard.append(Activity.decode(message.headers or {}, message.data).kind)
 
-    await deployment.nc.subscribe(deployment.subjects.activities(change_set), cb=hear)
+    await deployment.nc.subscribe(deployment.streams.activities(change_set), cb=hear)
     await deployment.nc.flush()
     await deployment.start()
     await deployment.client.enqueue_updates(*change_set, values.define())
@@ -411,13 +411,13 @@ async def test_a_task_is_settled_by_how_its_run_ends(
 ) -> None:
     """W14: given back, and at once if told to stop. W15: left alone by one that is fenced off."""
     [change_set], js = new_change_sets(1), deployment.js
-    stream, said = deployment.subjects.tasks_stream, []
+    stream, said = deployment.streams.tasks_stream, []
 
     async def hear(message: Msg) -> None:
         said.append(message.data)
 
     await deployment.nc.subscribe(f"$JS.ACK.{stream}.>", cb=hear)
-    await ensure_task(js, deployment.subjects, change_set)
+    await ensure_task(deployment.streams, change_set)
     async with PullConsumer(js, stream, TASKS_CONSUMER) as tasks:
         task = await tasks.take(1)
         with nullcontext() if error is None else pytest.raises(type(error)):
@@ -448,8 +448,8 @@ async def test_a_task_is_left_alone_once_its_lease_is_over(
 ) -> None:
     """W15: it may be another's by now, however the run ends. This lease is over as it begins."""
     [change_set], js = new_change_sets(1), deployment.js
-    stream, over = deployment.subjects.tasks_stream, LeaseSettings(ack_wait=0, renew_every=20)
-    await ensure_task(js, deployment.subjects, change_set)
+    stream, over = deployment.streams.tasks_stream, LeaseSettings(ack_wait=0, renew_every=20)
+    await ensure_task(deployment.streams, change_set)
     async with (
         overheard(deployment, f"$JS.ACK.{stream}.>") as said,
         PullConsumer(js, stream, TASKS_CONSUMER) as tasks,
@@ -468,8 +468,8 @@ async def test_a_run_ends_once_no_report_was_confirmed_for_a_whole_lease(
     """W15: that a report was sent shows nothing."""
     [change_set], js = new_change_sets(1), deployment.js
     short = LeaseSettings(ack_wait=0.4, renew_every=0.1)
-    await ensure_task(js, deployment.subjects, change_set)
-    async with PullConsumer(js, deployment.subjects.tasks_stream, TASKS_CONSUMER) as tasks:
+    await ensure_task(deployment.streams, change_set)
+    async with PullConsumer(js, deployment.streams.tasks_stream, TASKS_CONSUMER) as tasks:
         task = await tasks.take(1)
         deployment.nats.freeze()
         try:

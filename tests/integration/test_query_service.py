@@ -63,8 +63,8 @@ async def test_a_question_tells_of_no_change_set_but_that_of_its_subject(
         id=request, workspace_id=others.workspace_id, change_set_id=others.change_set_id
     )
 
-    read = await asked(deployment, deployment.subjects.values(own), values_question(others))
-    told = await asked(deployment, deployment.subjects.outcomes(own), OutcomeQuery.encode(outcome))
+    read = await asked(deployment, deployment.streams.values(own), values_question(others))
+    told = await asked(deployment, deployment.streams.outcomes(own), OutcomeQuery.encode(outcome))
 
     values = ValuesReply.decode(read.headers, read.data)
     assert (values.values, values.id != RequestId.from_bytes(bytes(16))) == ([], True)
@@ -101,7 +101,7 @@ async def test_values_up_to_the_limit_are_read_back(deployment: Deployment) -> N
     assert daemon.process.poll() is None
     old = await asked(
         deployment,
-        deployment.subjects.values(change_set),
+        deployment.streams.values(change_set),
         values_question(change_set, which=[*texts][2:]),
     )
     assert "X-Reply-Pieces" in ValuesReply.decode(old.headers, old.data).error
@@ -165,7 +165,7 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
     archive_of = served.values.cache._open_loader
     counted = Counted(archive_of, gate)
     served.values.cache._open_loader = counted
-    subject, inbox = deployment.subjects.values(change_set), deployment.nc.new_inbox()
+    subject, inbox = deployment.streams.values(change_set), deployment.nc.new_inbox()
     heard = await deployment.nc.subscribe(inbox)
     headers, payload = values_question(change_set, which=["x" * 60_000, value])
     async with served.serve(deployment.nc):
@@ -207,7 +207,7 @@ async def test_questions_of_a_workspace_leave_room_and_an_answerer_to_others(
     heard = await deployment.nc.subscribe(inbox)
     async with served.serve(deployment.nc):
         for _ in range(400):
-            subject = deployment.subjects.values(busy)
+            subject = deployment.streams.values(busy)
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
         refused = await heard.next_msg(timeout=20)
         found = await deployment.client.reader(*other).values(value)
@@ -274,7 +274,7 @@ async def test_a_question_whose_asker_left_is_not_answered(deployment: Deploymen
             inboxes.append(await nc.subscribe(nc.new_inbox()))
             headers, payload = values_question(change_set)
             headers[REPLY_TIMEOUT] = "0.01" if number == 4 else "60"
-            where = deployment.subjects.values(change_set)
+            where = deployment.streams.values(change_set)
             await nc.publish(where, payload, reply=inboxes[-1].subject, headers=headers)
         await nc.flush()
         await asyncio.sleep(0.1)
@@ -293,7 +293,7 @@ async def test_any_question_gets_an_answer_or_none_and_the_next_one_too(
     await committed(deployment, change_set, [put(value, 1)])
 
     for _ in range(300):
-        poison = poison_question(rng, change_set, deployment.subjects)
+        poison = poison_question(rng, change_set, deployment.streams)
         await deployment.nc.publish(
             poison.subject, poison.payload, reply=deployment.nc.new_inbox(), headers=poison.headers
         )

@@ -12,7 +12,7 @@ from tests.helpers.deployment import Deployment, new_change_sets
 
 async def limit(deployment: Deployment, **queue: int) -> None:
     """Streams as a deployment with these settings has them."""
-    stream = deployment.subjects.requests_stream
+    stream = deployment.streams.requests_stream
     await deployment.js.delete_stream(stream)
     nats = {"url": deployment.nats.url}
     settings = Settings.model_validate({"nats": nats, "queue": queue, "ack_wait": 2} | SHORT)
@@ -39,7 +39,7 @@ async def test_a_request_beyond_the_limit_is_refused_at_once(
     with pytest.raises(QueueFull, match="not stored"):
         await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 99)])
 
-    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+    info = await deployment.js.stream_info(deployment.streams.requests_stream)
     assert info.state.messages == sent
 
 

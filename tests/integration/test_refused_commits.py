@@ -48,7 +48,7 @@ async def test_of_lines_sent_ahead_only_the_refused_one_is_not_applied(
     async def see(message: Any) -> None:
         sent.append(message)
 
-    await deployment.nc.subscribe(deployment.subjects.commits(change_set), cb=see)
+    await deployment.nc.subscribe(deployment.streams.commits(change_set), cb=see)
     services = services_of(deployment, attempts=2)  # a daemon would begin nothing (X3)
     async with recording(deployment) as recorder:
         with capture_logs() as said:
@@ -102,6 +102,6 @@ async def worked_off(services: Services, change_set: ChangeSet) -> None:
 
 
 async def limit_lines(deployment: Deployment, **limits: int) -> None:
-    stream = deployment.subjects.commits_stream
+    stream = deployment.streams.commits_stream
     config = await deployment.js.stream_config(stream)
     await deployment.js.update_stream(config | StreamConfig(**limits))

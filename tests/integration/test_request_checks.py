@@ -17,7 +17,7 @@ async def test_a_request_below_the_last_sequence_that_was_not_handled_stays(
 ) -> None:
     """Others' requests fill a stream made anew up to the sequence that was handled."""
     mine, others = new_change_sets(2)
-    client, requests = deployment.client, deployment.subjects.requests_stream
+    client, requests = deployment.client, deployment.streams.requests_stream
     first = await deployment.start("first")
     for number in range(4):
         await client.enqueue_updates(*mine, [put(new_id(), number)])
@@ -29,7 +29,7 @@ async def test_a_request_below_the_last_sequence_that_was_not_handled_stays(
         await client.enqueue_updates(*others, [put(new_id(), number)])
 
     lines = await deployment.js.stream_subjects(
-        deployment.subjects.commits_stream, deployment.subjects.commits(mine)
+        deployment.streams.commits_stream, deployment.streams.commits(mine)
     )
 
     second = await deployment.start("second")
@@ -37,13 +37,13 @@ async def test_a_request_below_the_last_sequence_that_was_not_handled_stays(
 
     async def only_mine_is_left() -> bool:
         left = await deployment.js.stream_subjects(requests)
-        return left == {deployment.subjects.requests(mine): 1}
+        return left == {deployment.streams.requests(mine): 1}
 
     await eventually(only_mine_is_left)
     assert "made anew" in second.said("history broken")[0]["reason"]
     assert len((await deployment.graph(mine)).values) == 4
     assert lines == await deployment.js.stream_subjects(
-        deployment.subjects.commits_stream, deployment.subjects.commits(mine)
+        deployment.streams.commits_stream, deployment.streams.commits(mine)
     )
     await doctor_has_them_replayed(deployment, mine, "made anew")
 
@@ -62,11 +62,11 @@ async def doctor_has_them_replayed(
     assert (await doctor(deployment, repair=True))[0] == Exit.OK
     [letter] = await deployment.dead_letters(change_set)
     batches = deployment.archive(change_set).batches
-    js, subjects, client = deployment.js, deployment.subjects, deployment.client
-    await replay(js, subjects, batches, client, letter.stream_sequence)
+    streams = deployment.streams
+    await replay(streams, batches, deployment.client, letter.stream_sequence)
     state, first = (
         (await deployment.archive(change_set).load()).state,
-        await RequestQueue(js, subjects, change_set).lowest(),
+        await RequestQueue(streams, change_set).lowest(),
     )
     assert first is not None
     assert first.sequence > state.control.last_sequence
@@ -83,5 +83,5 @@ async def test_a_stream_that_ends_before_what_was_handled_is_named(
     code, [what] = await doctor(deployment)
 
     assert (code, what.startswith("ends at 0, but 3 was handled")) == (Exit.DAMAGED, True)
-    await deployment.js.purge(deployment.subjects.requests_stream, below_sequence=4)
+    await deployment.js.purge(deployment.streams.requests_stream, below_sequence=4)
     assert await doctor(deployment) == (Exit.OK, [])

@@ -73,7 +73,7 @@ async def test_two_change_sets_may_have_the_same_large_batch_under_one_id(
     """The second one takes it when the first one has dropped it from store and log."""
     request, [first, second] = RequestId(), new_change_sets(2)
     values = [new_id() for _ in range(INLINE_UPDATES + 1)]
-    pauses = PauseStore(deployment.js, deployment.subjects)
+    pauses = PauseStore(deployment.streams)
     daemon = await deployment.start(CHECKPOINT_EVERY="2", HISTORY__MAX_COMMITS="0")
     await pauses.pause(PauseScope(*second))
     await eventually(lambda: bool(daemon.said("pauses changed")))
@@ -98,7 +98,7 @@ async def test_a_request_id_used_elsewhere_does_not_suppress_a_request(
 ) -> None:
     request, values = RequestId(), ExampleGraph()
     own, victim = new_change_sets(2)
-    await deployment.js.publish(deployment.subjects.requests(own), b"", message_id=str(request))
+    await deployment.js.publish(deployment.streams.requests(own), b"", message_id=str(request))
 
     _, reply = await deployment.client.enqueue_updates_with_reply(
         *victim, values.define(1, 2), request_id=request
@@ -116,7 +116,7 @@ async def test_a_request_that_is_sent_again_is_stored_once(deployment: Deploymen
             *change_set, values.define(1, 2), request_id=request
         )
 
-    state = (await deployment.js.stream_info(deployment.subjects.requests_stream)).state
+    state = (await deployment.js.stream_info(deployment.streams.requests_stream)).state
     assert state.messages == 1
 
 
@@ -124,7 +124,7 @@ async def test_a_waiting_request_is_found_by_its_id(deployment: Deployment) -> N
     [change_set] = new_change_sets(1)
     request = await deployment.client.enqueue_updates(*change_set, ExampleGraph().define(1, 2))
     archive = deployment.archive(change_set)
-    outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.machine)
+    outcomes = OutcomeLookup(deployment.streams, archive.machine)
 
     query = OutcomeQueryV1(
         id=request,
@@ -224,12 +224,12 @@ async def test_who_missed_the_reply_to_another_batch_of_an_id_is_told_that_it_wa
     daemon.kill()
     await client.enqueue_updates(*change_set, [put(value, 2)], request_id=request)
     stored = await deployment.js.get_message(
-        deployment.subjects.requests_stream,
-        last_by_subject=deployment.subjects.requests(change_set),
+        deployment.streams.requests_stream,
+        last_by_subject=deployment.streams.requests(change_set),
     )
     assert stored is not None
     digest = request_digest(stored.payload)
-    outcomes = OutcomeLookup(deployment.js, deployment.subjects, archive.machine)
+    outcomes = OutcomeLookup(deployment.streams, archive.machine)
     query = OutcomeQueryV1(
         id=request,
         workspace_id=change_set.workspace_id,
@@ -261,8 +261,8 @@ async def test_a_repetition_is_recognised_behind_more_than_a_thousand_others(
     batch, request = [set_to(values.net, 7)], RequestId()
     await deployment.client.enqueue_updates(*change_set, batch, request_id=request)
     stored = await deployment.js.get_message(
-        deployment.subjects.requests_stream,
-        last_by_subject=deployment.subjects.requests(change_set),
+        deployment.streams.requests_stream,
+        last_by_subject=deployment.streams.requests(change_set),
     )
     assert stored is not None
     others = [
@@ -279,7 +279,7 @@ async def test_a_repetition_is_recognised_behind_more_than_a_thousand_others(
     await deployment.js.publish(
         stored.subject, stored.payload, headers=headers, message_id=f"{request}.forgotten"
     )
-    await ensure_task(deployment.js, deployment.subjects, change_set)
+    await ensure_task(deployment.streams, change_set)
     await deployment.at_rest()
 
     assert (await deployment.graph(change_set)).values[values.net].value == 8
@@ -291,7 +291,7 @@ async def test_an_id_that_comes_twice_within_a_group_of_commits_takes_effect_onc
     """W7: each repetition is recognised although the commit before it is not stored yet."""
     [change_set], value = new_change_sets(1), new_id()
     requests = [RequestId() for _ in range(60)]
-    subject = deployment.subjects.requests(change_set)
+    subject = deployment.streams.requests(change_set)
     for number, request_id in enumerate(requests):
         batch = InlineBatch.model_validate({"updates": [put(value, number)]})
         request = EnqueueUpdatesRequestV1(
@@ -304,7 +304,7 @@ async def test_an_id_that_comes_twice_within_a_group_of_commits_takes_effect_onc
         for again in range(2):
             own = headers | {MESSAGE_ID: f"{request_id}.{again}"}
             await deployment.js.publish(subject, payload, headers=own, message_id=own[MESSAGE_ID])
-    await ensure_task(deployment.js, deployment.subjects, change_set)
+    await ensure_task(deployment.streams, change_set)
 
     async with recording(deployment) as recorder:
         await deployment.start()

@@ -13,6 +13,7 @@ from ulid import ULID
 from rebaser_core.commits import CommitV1, ControlState, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import MAX_COMMITS, CommitLog
 from rebaser_server.errors import Fenced
@@ -40,8 +41,8 @@ def lines(count: int, behind: int, *, epoch: int = 1) -> list[CommitV1]:
 
 
 async def written(js: JetStream, change_set: ChangeSet) -> list[tuple[int, CommitV1]]:
-    last, _ = await CommitLog(js, SUBJECTS, change_set).last()
-    return [line async for line in CommitLog(js, SUBJECTS, change_set).entries(0, last)]
+    last, _ = await CommitLog(Streams(js=js), change_set).last()
+    return [line async for line in CommitLog(Streams(js=js), change_set).entries(0, last)]
 
 
 def ids(found: list[tuple[int, CommitV1]]) -> list[RequestId]:
@@ -52,7 +53,7 @@ async def test_lines_that_are_sent_together_follow_one_another(js: JetStream) ->
     [change_set] = new_change_sets(1)
     sent = lines(10, behind=0)
 
-    sequences = await CommitLog(js, SUBJECTS, change_set).append(sent)
+    sequences = await CommitLog(Streams(js=js), change_set).append(sent)
 
     found = await written(js, change_set)
     assert ids(found) == [line.id for line in sent]
@@ -63,9 +64,9 @@ async def test_lines_that_are_sent_together_follow_one_another(js: JetStream) ->
 async def test_a_line_of_another_change_set_among_them_changes_nothing(js: JetStream) -> None:
     """The sequences that were foreseen are wrong then; the lines say the right ones."""
     one, other = new_change_sets(2)
-    log = CommitLog(js, SUBJECTS, one)
+    log = CommitLog(Streams(js=js), one)
     [first] = await log.append(lines(1, behind=0))
-    await CommitLog(js, SUBJECTS, other).append(lines(1, behind=0))
+    await CommitLog(Streams(js=js), other).append(lines(1, behind=0))
     sent = lines(5, behind=first)
 
     sequences = await log.append(sent)
@@ -78,12 +79,12 @@ async def test_a_line_of_another_change_set_among_them_changes_nothing(js: JetSt
 async def test_none_of_them_is_behind_a_line_of_a_new_owner(js: JetStream) -> None:
     """Not even where that has the very sequence that was foreseen for the first of them."""
     [change_set] = new_change_sets(1)
-    [taken] = await CommitLog(js, SUBJECTS, change_set).append(lines(1, behind=0))
+    [taken] = await CommitLog(Streams(js=js), change_set).append(lines(1, behind=0))
     [theirs] = lines(1, behind=taken, epoch=2)
-    [foreseen] = await CommitLog(js, SUBJECTS, change_set).append([theirs])
+    [foreseen] = await CommitLog(Streams(js=js), change_set).append([theirs])
 
     with pytest.raises(Fenced):
-        await CommitLog(js, SUBJECTS, change_set).append(lines(5, behind=taken))
+        await CommitLog(Streams(js=js), change_set).append(lines(5, behind=taken))
 
     assert foreseen == taken + 1
     assert ids(await written(js, change_set))[1:] == [theirs.id]
@@ -93,9 +94,9 @@ async def test_lines_that_are_there_already_are_recognised(js: JetStream) -> Non
     """Their receipts were lost: they are sent again, and those that are not there are added."""
     [change_set] = new_change_sets(1)
     sent = lines(6, behind=0)
-    await CommitLog(js, SUBJECTS, change_set).append(sent[:4])
+    await CommitLog(Streams(js=js), change_set).append(sent[:4])
 
-    sequences = await CommitLog(js, SUBJECTS, change_set).append(sent)
+    sequences = await CommitLog(Streams(js=js), change_set).append(sent)
 
     found = await written(js, change_set)
     assert ids(found) == [line.id for line in sent]
@@ -106,12 +107,12 @@ async def test_more_commits_are_sent_together_the_longer_no_other_change_set_wri
     js: JetStream,
 ) -> None:
     one, other = new_change_sets(2)
-    log, last = CommitLog(js, SUBJECTS, one), 0
+    log, last = CommitLog(Streams(js=js), one), 0
     assert log.pipeline_depth == 1
 
     while log.pipeline_depth < MAX_COMMITS:
         *_, last = await log.append(lines(log.pipeline_depth, behind=last))
-    await CommitLog(js, SUBJECTS, other).append(lines(1, behind=0))
+    await CommitLog(Streams(js=js), other).append(lines(1, behind=0))
     await log.append(lines(2, behind=last))
 
     assert log.pipeline_depth == 1
@@ -140,7 +141,7 @@ async def test_a_backlog_is_handled_in_order_each_with_its_commit_and_reply(
         responses = [await answer for answer in answers]
     await deployment.at_rest()
 
-    log = CommitLog(js, SUBJECTS, change_set)
+    log = CommitLog(Streams(js=js), change_set)
     settled = [line.settled async for _, line in log.entries(0, (await log.last())[0])]
     applied = [h.id for h in settled if h is not None and h.outcome is RequestOutcome.APPLIED]
     assert applied == sent
@@ -176,8 +177,8 @@ async def test_requests_before_one_of_an_unreadable_version_are_handled(
     await deployment.start("one")
 
     async def only_those_are_left() -> bool:
-        _, last = await CommitLog(js, SUBJECTS, change_set).last()
-        first = await RequestQueue(js, SUBJECTS, change_set).lowest_sequence()
+        _, last = await CommitLog(Streams(js=js), change_set).last()
+        first = await RequestQueue(Streams(js=js), change_set).lowest_sequence()
         return last is not None and last.control.last_sequence == stays - 1 and first == stays
 
     await eventually(only_those_are_left, within=30)
@@ -214,7 +215,7 @@ async def test_a_queue_that_is_cancelled_while_it_closes_leaves_no_consumer(
     is_closing = asyncio.Event()
 
     async def run() -> None:
-        async with RequestQueue(js, SUBJECTS, change_set) as queue:
+        async with RequestQueue(Streams(js=js), change_set) as queue:
             request = await queue.next(5)
             assert request is not None
             nats_server.freeze()

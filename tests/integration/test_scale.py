@@ -26,13 +26,13 @@ async def test_change_sets_in_hand_with_nothing_to_do_have_no_consumer(
     change_sets = [ChangeSet(workspaces[n % 30], ChangeSetId()) for n in range(count)]
     # The lease of production: reports every fraction of a second would be all the work there is.
     lease = {"ACK_WAIT": "120", "PROGRESS_INTERVAL": "30"}
-    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
     await deployment.start(CONCURRENCY=str(count + 100), QUIET_PERIOD="600", **lease)
 
     await _apply(deployment, change_sets)
 
     await eventually(lambda: _readers(deployment, 0), within=120)
-    tasks = await deployment.js.stream_subjects(deployment.subjects.tasks_stream)
+    tasks = await deployment.js.stream_subjects(deployment.streams.tasks_stream)
     assert len(tasks) == count
     await _apply(deployment, change_sets[:: count // 20])
 
@@ -42,7 +42,7 @@ async def test_the_reconciler_does_not_read_known_change_sets(
     deployment: Deployment, known: int
 ) -> None:
     change_sets = await load(deployment.js, known)
-    stream = deployment.subjects.commits_stream
+    stream = deployment.streams.commits_stream
     unfinished = UnfinishedScanner(deployment.js, stream)
 
     await unfinished.scan(100)
@@ -50,14 +50,14 @@ async def test_the_reconciler_does_not_read_known_change_sets(
     await unfinished.scan(100)
 
     assert (unfinished._next - before) % known == 100
-    assert await Reconciler(deployment.js, deployment.subjects, 60).reconcile() == 0
+    assert await Reconciler(deployment.streams, 60).reconcile() == 0
     await deployment.start()
     await _apply(deployment, change_sets[:: known // 5])
     await deployment.at_rest()
 
 
 async def _readers(deployment: Deployment, count: int) -> bool:
-    info = await deployment.js.stream_info(deployment.subjects.requests_stream)
+    info = await deployment.js.stream_info(deployment.streams.requests_stream)
     return bool(info.state.consumer_count == count)
 
 

@@ -20,7 +20,7 @@ async def test_a_task_given_back_before_nats_stopped_is_taken_up_afterwards(
 ) -> None:
     """F5: a server forgets over its own stop that a task was given back."""
     [change_set], values = new_change_sets(1), ExampleGraph()
-    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
     async with recording(deployment) as recorder:
         first = await deployment.start(**LEASE)
         await deployment.client.enqueue_updates(*change_set, values.define())
@@ -42,7 +42,7 @@ async def test_a_leaving_rebasers_task_gets_a_slot_at_a_full_one(
 ) -> None:
     """The server counts a task that was given back among those in hand."""
     [one, other], values = new_change_sets(2), ExampleGraph()
-    await deployment.js.delete_consumer(deployment.subjects.tasks_stream, TASKS_CONSUMER)
+    await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
     async with recording(deployment) as recorder:
         first = await deployment.start("first", CONCURRENCY="1", **LEASE)
         await deployment.client.enqueue_updates(*one, values.define())

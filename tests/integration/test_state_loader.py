@@ -154,7 +154,7 @@ async def test_a_concurrent_reader_sees_a_consistent_state(
                 await owner.checkpoint()
             return last
 
-    log = MeanwhileOverhauled(deployment.js, deployment.subjects, change_set)
+    log = MeanwhileOverhauled(deployment.streams, change_set)
     restored = await replace(owner.archive, log=log).load()
 
     assert graph_of(restored.state).values[value].value == 2

@@ -70,16 +70,16 @@ class Slow:
 
 async def given_up(deployment: Deployment, change_set: ChangeSet) -> None:
     """A request that ends in the dead letters, and one that no Rebaser of today can read."""
-    js, subjects = deployment.js, deployment.subjects
-    await js.publish(subjects.requests(change_set), b"\xff")
+    js, streams = deployment.js, deployment.streams
+    await js.publish(streams.requests(change_set), b"\xff")
     newer = {
         "X-CONTENT-TYPE": "application/json",
         "X-MESSAGE-TYPE": "EnqueueUpdatesRequest",
         "X-MESSAGE-VERSION": "999",
     }
     request = str(RequestId())
-    await js.publish(subjects.requests(change_set), b"{}", headers=newer, message_id=request)
-    await ensure_task(js, subjects, change_set)  # a reconciler may have been first
+    await js.publish(streams.requests(change_set), b"{}", headers=newer, message_id=request)
+    await ensure_task(streams, change_set)  # a reconciler may have been first
 
 
 async def test_the_page_updates_without_a_reload(deployment: Deployment, browser: Browser) -> None:
@@ -206,7 +206,7 @@ async def test_names_and_reasons_are_text_and_what_cannot_be_seen_is_written_out
     workspace, head = await client.workspaces.create(name, workspace_id=where.workspace_id)
     where = ChangeSet(workspace.workspace_id, head.change_set_id)
     reason = {REASON: "<b>why</b>\x1b[31m\u2066", DIED_AT: "2026-11-22T00:00:00+00:00"}
-    await deployment.js.publish(deployment.subjects.dead_letters(where), b"", headers=reason)
+    await deployment.js.publish(deployment.streams.dead_letters(where), b"", headers=reason)
     values = ExampleGraph()
     batch = values.define()
     batch[3]["putValue"]["name"] = "<i>sum</i>\n\u202e"

@@ -89,7 +89,7 @@ async def test_without_a_word_of_the_store_doctor_does_not_call_it_lost(
     for daemon in deployment.daemons:
         daemon.send(15)
         await daemon.ended()
-    await deployment.js.publish(deployment.subjects.requests(waiting), b"")
+    await deployment.js.publish(deployment.streams.requests(waiting), b"")
 
     doctor = await give(deployment, "doctor", "--repair", "--json")
     revert = await give(deployment, "revert", *change_set, commit)
@@ -101,8 +101,8 @@ async def test_without_a_word_of_the_store_doctor_does_not_call_it_lost(
     assert not any(row["repairable"] or row["repaired"] for row in json.loads(doctor.out))
     assert (revert.code, "is not known here" in revert.err) == (Exit.FAILED, True)
     assert "Set REBASER_STORE__ROOT" in revert.err
-    tasks = await deployment.js.stream_subjects(deployment.subjects.tasks_stream)
-    assert deployment.subjects.task(waiting) not in tasks
+    tasks = await deployment.js.stream_subjects(deployment.streams.tasks_stream)
+    assert deployment.streams.task(waiting) not in tasks
     assert is_empty(elsewhere)
 
 

@@ -12,7 +12,7 @@ from tests.helpers.poison_data import publish_raw
 async def test_a_stray_request_is_moved_to_the_dead_letters_and_a_sound_one_stays(
     deployment: Deployment,
 ) -> None:
-    js, subjects = deployment.js, deployment.subjects
+    js, streams = deployment.js, deployment.streams
     [change_set] = new_change_sets(1)
     await deployment.client.enqueue_updates(*change_set, ExampleGraph().define(1, 2))
     lower = f"rebaser.requests.{str(RequestId()).lower()}.{change_set.change_set_id}"
@@ -20,14 +20,14 @@ async def test_a_stray_request_is_moved_to_the_dead_letters_and_a_sound_one_stay
     await publish_raw(deployment.nats.port, [(subject, b"body") for subject in strays])
 
     for _ in range(2):
-        await StrayRequests(js, subjects, Membership(deployment.nc, subjects, "me")).move()
+        await StrayRequests(streams, Membership(deployment.nc, streams, "me")).move()
 
-    assert await js.stream_subjects(subjects.requests_stream) == {subjects.requests(change_set): 1}
-    assert await js.stream_subjects(subjects.dead_letters_stream) == {
-        stray_letters_subject(subjects): 3
+    assert await js.stream_subjects(streams.requests_stream) == {streams.requests(change_set): 1}
+    assert await js.stream_subjects(streams.dead_letters_stream) == {
+        stray_letters_subject(streams): 3
     }
     letter = await js.get_message(
-        subjects.dead_letters_stream, last_by_subject=stray_letters_subject(subjects)
+        streams.dead_letters_stream, last_by_subject=stray_letters_subject(streams)
     )
     assert letter is not None
     assert letter.payload == b"body"

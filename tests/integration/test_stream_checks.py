@@ -30,9 +30,9 @@ async def test_a_stream_that_was_written_to_while_the_disk_was_full_is_named(
     deployment: Deployment,
 ) -> None:
     """It stays silent once there is room again, until NATS is restarted; others are well."""
-    process, stream = deployment.nats.process, deployment.subjects.commits_stream
+    process, stream = deployment.nats.process, deployment.streams.commits_stream
     [change_set] = new_change_sets(1)
-    subject = deployment.subjects.commits(change_set)
+    subject = deployment.streams.commits(change_set)
     assert await is_stored(deployment, subject)
     before = await found(deployment)
     assert process is not None
@@ -54,9 +54,9 @@ async def test_a_stream_that_was_written_to_while_the_disk_was_full_is_named(
 
 
 async def test_the_trial_changes_nothing(deployment: Deployment) -> None:
-    names = [deployment.subjects.requests_stream, deployment.subjects.commits_stream]
+    names = [deployment.streams.requests_stream, deployment.streams.commits_stream]
     [change_set] = new_change_sets(1)
-    await deployment.js.publish(deployment.subjects.requests(change_set), b"")
+    await deployment.js.publish(deployment.streams.requests(change_set), b"")
     before = [(await deployment.js.stream_info(name)).state for name in names]
 
     assert await found(deployment) == []
@@ -72,7 +72,7 @@ async def test_a_server_that_stands_still_does_not_answer(deployment: Deployment
 
     deployment.nats.thaw()
     assert note.severity is Severity.NOTE
-    assert deployment.subjects.commits_stream in note.what
+    assert deployment.streams.commits_stream in note.what
 
 
 @pytest.mark.parametrize(

@@ -344,7 +344,7 @@ async def test_a_consumer_that_is_set_otherwise_is_found_and_mended(
     deployment: Deployment,
 ) -> None:
     """One that NATS does not change is made anew, which costs no task (S-3)."""
-    js, stream = deployment.js, deployment.subjects.tasks_stream
+    js, stream = deployment.js, deployment.streams.tasks_stream
     provisioner = provisioner_of(js, deployment.settings)
     config = (await js.consumer_config(stream, TASKS_CONSUMER)).to_json()
     verb = f"CONSUMER.CREATE.{stream}.{TASKS_CONSUMER}.{config['filter_subject']}"

@@ -25,13 +25,13 @@ def ends(deployment: Deployment) -> StreamEnds:
 
 def ends_of(deployment: Deployment) -> StreamEnds:
     files = open_shared_files(deployment.settings.store)
-    return StreamEnds(deployment.js, deployment.subjects, files)
+    return StreamEnds(deployment.streams, files)
 
 
 async def stored(deployment: Deployment, count: int) -> None:
     """Have so many requests in their stream, each for another change set."""
     for change_set in new_change_sets(count):
-        await deployment.js.publish(deployment.subjects.requests(change_set), b"")
+        await deployment.js.publish(deployment.streams.requests(change_set), b"")
 
 
 async def lost(ends: StreamEnds) -> list[Loss]:
@@ -48,7 +48,7 @@ async def test_nothing_is_lost_where_messages_come_and_go(
     await ends.note(await ends.present())
 
     await stored(deployment, 2)
-    await deployment.js.purge(deployment.subjects.requests_stream, below_sequence=5)
+    await deployment.js.purge(deployment.streams.requests_stream, below_sequence=5)
 
     assert await lost(ends) == []
 
@@ -60,12 +60,12 @@ async def test_an_end_that_was_seen_and_is_not_there_is_a_loss(
     """Whether the stream comes as far again since, or further."""
     await stored(deployment, 3)
     await ends.note(await ends.present())
-    await make_anew(deployment, deployment.subjects.requests_stream)
+    await make_anew(deployment, deployment.streams.requests_stream)
     await stored(deployment, later)
 
     [loss] = await lost(ends)
 
-    assert (loss.stream, loss.noted.sequence) == (deployment.subjects.requests_stream, 3)
+    assert (loss.stream, loss.noted.sequence) == (deployment.streams.requests_stream, 3)
     assert loss.found.sequence == later
 
 
@@ -74,13 +74,13 @@ async def test_the_doctor_names_a_loss_until_a_person_has_read_of_it(
 ) -> None:
     await stored(deployment, 3)
     await ends.note(await ends.present())
-    await make_anew(deployment, deployment.subjects.requests_stream)
+    await make_anew(deployment, deployment.streams.requests_stream)
 
     code, [found] = await doctor(deployment, capsys)
     again, [forgotten] = await doctor(deployment, capsys, repair=True)
 
     assert (code, again) == (Exit.REPAIRABLE, Exit.OK)
-    assert (found["check"], found["where"]) == ("losses", deployment.subjects.requests_stream)
+    assert (found["check"], found["where"]) == ("losses", deployment.streams.requests_stream)
     assert found["what"].startswith(f"{found['where']} ended at 3 at ")
     assert forgotten["repaired"]
     assert await doctor(deployment, capsys) == (Exit.OK, [])
@@ -91,12 +91,12 @@ async def test_a_rebaser_says_at_its_start_what_is_lost_and_goes_on(
 ) -> None:
     await stored(deployment, 3)
     await ends.note(await ends.present())
-    await make_anew(deployment, deployment.subjects.requests_stream)
+    await make_anew(deployment, deployment.streams.requests_stream)
 
     daemon = await started(deployment)
 
     [line] = daemon.said("confirmed messages lost")
-    assert line["stream"] == deployment.subjects.requests_stream
+    assert line["stream"] == deployment.streams.requests_stream
     assert await lost(ends) == []  # what is there counts
     _, findings = await doctor(deployment, capsys)
     assert [finding["check"] for finding in findings] == ["losses"]
@@ -108,7 +108,7 @@ async def test_a_rebaser_notes_the_ends_at_once_where_nats_syncs_periodically(
     """Elsewhere once a period, which no test is as long as."""
     with running(NatsServer(tmp_path / "nats", MONITORING)) as server:
         async with deployed(server, tmp_path) as deployment:
-            ends, stream = ends_of(deployment), deployment.subjects.requests_stream
+            ends, stream = ends_of(deployment), deployment.streams.requests_stream
             await started(deployment, RECONCILE_INTERVAL="600", NATS__MONITORING=server.monitoring)
             await stored(deployment, 3)
 

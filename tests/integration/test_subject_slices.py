@@ -30,34 +30,34 @@ async def lists(deployment: Deployment) -> list[Any]:
 
 async def test_slices_of_a_stream_go_round_through_all_subjects(deployment: Deployment) -> None:
     """Each is bounded, wherever the first one begins; what comes meanwhile has its turn."""
-    subjects = [deployment.subjects.requests(each) for each in new_change_sets(MANY)]
-    for subject in subjects[:-1]:
+    streams = [deployment.streams.requests(each) for each in new_change_sets(MANY)]
+    for subject in streams[:-1]:
         await deployment.js.publish(subject, b"x")
-    stream = deployment.subjects.requests_stream
+    stream = deployment.streams.requests_stream
     slices = SubjectSlices(deployment.js, stream, few=FEW, size=10)
     asked = await lists(deployment)
 
     seen = set[str]()
     for number in range(12):
         if number == 3:
-            await deployment.js.publish(subjects[-1], b"x")
+            await deployment.js.publish(streams[-1], b"x")
         some = await slices.next()
         assert len(some) <= 10
         seen.update(some)
 
-    assert seen == set(subjects)
+    assert seen == set(streams)
     await deployment.nc.flush()
     assert asked == []
 
 
 async def test_few_subjects_are_listed_at_once(deployment: Deployment) -> None:
-    subjects = {deployment.subjects.requests(each) for each in new_change_sets(FEW)}
-    slices = SubjectSlices(deployment.js, deployment.subjects.requests_stream, few=FEW)
+    streams = {deployment.streams.requests(each) for each in new_change_sets(FEW)}
+    slices = SubjectSlices(deployment.js, deployment.streams.requests_stream, few=FEW)
 
     assert set(await slices.next()) == set()
-    for subject in subjects:
+    for subject in streams:
         await deployment.js.publish(subject, b"x")
-    assert set(await slices.next()) == subjects
+    assert set(await slices.next()) == streams
 
 
 @pytest.mark.parametrize("with_tasks", [3, MANY - 3])
@@ -65,13 +65,13 @@ async def test_of_many_change_sets_each_without_a_task_gets_one(
     deployment: Deployment, with_tasks: int
 ) -> None:
     """Whether the tasks are few or many, and however many are paused."""
-    js, subjects, change_sets = deployment.js, deployment.subjects, new_change_sets(MANY)
+    js, streams, change_sets = deployment.js, deployment.streams, new_change_sets(MANY)
     for number, change_set in enumerate(change_sets):
-        await js.publish(subjects.requests(change_set), b"x")
+        await js.publish(streams.requests(change_set), b"x")
         if number < with_tasks:
-            await js.publish(subjects.task(change_set), b"")
+            await js.publish(streams.task(change_set), b"")
     paused = change_sets[-1]
-    reconciler = Reconciler(js, subjects, 60, paused=paused.__eq__, few=FEW)
+    reconciler = Reconciler(streams, 60, paused=paused.__eq__, few=FEW)
     before = await lists(deployment)
 
     made = [await reconciler.reconcile() for _ in range(2)]
@@ -80,31 +80,31 @@ async def test_of_many_change_sets_each_without_a_task_gets_one(
     assert sum(made) == MANY - 1 - with_tasks
     if with_tasks > FEW:
         assert before == []
-    assert len(await js.stream_subjects(subjects.tasks_stream)) == MANY - 1
+    assert len(await js.stream_subjects(streams.tasks_stream)) == MANY - 1
 
 
 async def test_a_stray_among_many_requests_is_moved(deployment: Deployment) -> None:
     """Also one whose subject is no text."""
-    js, subjects = deployment.js, deployment.subjects
+    js, streams = deployment.js, deployment.streams
     for change_set in new_change_sets(MANY):
-        await js.publish(subjects.requests(change_set), b"x")
+        await js.publish(streams.requests(change_set), b"x")
     strays = [b"rebaser.requests.\xff.x", b"rebaser.requests.x"]
     await publish_raw(deployment.nats.port, [(subject, b"body") for subject in strays])
-    mover = StrayRequests(js, subjects, Membership(deployment.nc, subjects, "me"), few=FEW)
+    mover = StrayRequests(streams, Membership(deployment.nc, streams, "me"), few=FEW)
 
     for _ in range(2):
         await mover.move()
 
-    assert len(await js.stream_subjects(subjects.requests_stream)) == MANY
-    letters = await js.stream_info(subjects.dead_letters_stream)
+    assert len(await js.stream_subjects(streams.requests_stream)) == MANY
+    letters = await js.stream_info(streams.dead_letters_stream)
     assert letters.state.messages == len(strays)
 
 
 async def test_a_list_of_subjects_has_a_limit_of_its_own(deployment: Deployment) -> None:
     """Hundreds of thousands take NATS longer than any other question."""
-    js, stream = deployment.js, deployment.subjects.requests_stream
+    js, stream = deployment.js, deployment.streams.requests_stream
     pending = [
-        await js.publish_async(deployment.subjects.requests(each), b"x")
+        await js.publish_async(deployment.streams.requests(each), b"x")
         for each in new_change_sets(5_000)
     ]
     for each in pending:
@@ -119,7 +119,7 @@ async def test_a_list_that_takes_too_long_does_not_blame_the_connection(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api, "LISTING_TIMEOUT", 0.2)
-    stream = deployment.subjects.requests_stream
+    stream = deployment.streams.requests_stream
     deployment.nats.freeze()
 
     with pytest.raises(NotListed, match=f"has not listed the subjects of {stream}"):

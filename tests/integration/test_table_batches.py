@@ -121,7 +121,7 @@ async def test_a_table_that_is_none_is_buried_and_the_next_request_applied(
 ) -> None:
     [change_set], values, lost = new_change_sets(1), ExampleGraph(), RequestId()
     _, payload = UpdatesBatch.encode(UpdatesBatchV1(id=lost, updates=[], table="AAAA"))
-    bucket = ObjectStore(deployment.js, deployment.subjects.batches_bucket)
+    bucket = ObjectStore(deployment.js, deployment.streams.batches_bucket)
     name = blake3(payload).hexdigest()
     await bucket.put(name, payload)
     await request(deployment, change_set, lost, ObjectRef(object=name))

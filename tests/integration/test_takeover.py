@@ -9,6 +9,7 @@ import pytest
 from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, NatsUnreachable, PubAck, PullConsumer
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster import membership, takeover
 from rebaser_server.cluster.membership import Membership, present
@@ -26,13 +27,13 @@ async def test_a_starting_rebaser_asks_the_owners_that_the_logs_name(
 ) -> None:
     """It replaces the tasks of the absent one at once, and none of the one that answers (F6)."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 1e6)
-    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
+    js, nc, streams = deployment.js, deployment.nc, deployment.streams
     orphaned, owned, unowned = new_change_sets(3)
     for change_set in (orphaned, owned, unowned):
         await deployment.client.enqueue_updates(*change_set, ExampleGraph().define(1, 2))
     async with (
-        PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks,
-        present(nc, subjects, "living/1") as living,
+        PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks,
+        present(nc, streams, "living/1") as living,
     ):
         for _ in range(3):
             assert await tasks.take(1) is not None
@@ -40,7 +41,7 @@ async def test_a_starting_rebaser_asks_the_owners_that_the_logs_name(
         await acquire_ownership(deployment.archive(owned), living)
         before = await _tasks(deployment)
 
-        starting = Takeover(js, subjects, Membership(nc, subjects, "starting/3"))
+        starting = Takeover(streams, Membership(nc, streams, "starting/3"))
         running = asyncio.create_task(starting.run())
 
         async def replaced() -> set[str]:
@@ -51,7 +52,7 @@ async def test_a_starting_rebaser_asks_the_owners_that_the_logs_name(
             return bool(await replaced())
 
         await eventually(is_replaced)
-        assert await replaced() == {subjects.task(orphaned)}
+        assert await replaced() == {streams.task(orphaned)}
         running.cancel()
         await asyncio.wait([running])
 
@@ -61,19 +62,19 @@ async def test_an_owner_that_is_not_heard_loses_its_tasks_after_a_while(
 ) -> None:
     """F3: also one whose name does not say that it can be asked."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 0.2)
-    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
+    js, nc, streams = deployment.js, deployment.nc, deployment.streams
     change_set = await _held_by(deployment, "silent/1")
-    async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks:
+    async with PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks:
         assert await tasks.take(1) is not None
-        before, members = await _tasks(deployment), Membership(nc, subjects, "starting/2")
+        before, members = await _tasks(deployment), Membership(nc, streams, "starting/2")
 
         async with (
             background(members.heartbeat()),
-            background(Takeover(js, subjects, members).run()),
+            background(Takeover(streams, members).run()),
         ):
 
             async def is_replaced() -> bool:
-                subject = subjects.task(change_set)
+                subject = streams.task(change_set)
                 return (await _tasks(deployment)).get(subject, 0) > before[subject]
 
             await eventually(is_replaced)
@@ -84,12 +85,12 @@ async def test_only_what_was_delivered_before_a_start_is_looked_at_and_once(
 ) -> None:
     """F3: what is delivered later is in the hands of one that lives, and may have no owner yet."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 0.2)
-    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
+    js, nc, streams = deployment.js, deployment.nc, deployment.streams
     absent, silent = await _held_by(deployment, "dead/2-p"), await _held_by(deployment, "silent/1")
-    async with PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks:
+    async with PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks:
         await _taken(tasks, 2)
-        first, members = await _tasks(deployment), Membership(nc, subjects, "starting/3")
-        looking = asyncio.create_task(Takeover(js, subjects, members)._reclaim_orphans())
+        first, members = await _tasks(deployment), Membership(nc, streams, "starting/3")
+        looking = asyncio.create_task(Takeover(streams, members)._reclaim_orphans())
         await eventually(lambda: _is_replaced(deployment, absent, first))  # it has begun
         await _held_by(deployment, "silent/1")
         await _taken(tasks, 2)
@@ -99,24 +100,24 @@ async def test_only_what_was_delivered_before_a_start_is_looked_at_and_once(
             await eventually(looking.done)
 
         after = await _tasks(deployment)
-    assert {each for each in before if after[each] != before[each]} == {subjects.task(silent)}
+    assert {each for each in before if after[each] != before[each]} == {streams.task(silent)}
 
 
 async def test_a_presumption_is_acted_on_once_each_time_that_it_arises(
     deployment: Deployment,
 ) -> None:
     """F1: else a successor that has not committed yet would lose its task, time after time."""
-    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
-    survivor = Membership(nc, subjects, "survivor/1-p")
-    surviving = Takeover(js, subjects, survivor)
+    js, nc, streams = deployment.js, deployment.nc, deployment.streams
+    survivor = Membership(nc, streams, "survivor/1-p")
+    surviving = Takeover(streams, survivor)
     change_set = await _held_by(deployment, "dead/2-p")
 
     async def is_heard() -> bool:
-        await nc.publish(subjects.join("rebaser.members.dead/2-p"), b"0")
+        await nc.publish(streams.join("rebaser.members.dead/2-p"), b"0")
         return survivor.is_alive("dead/2-p")
 
     async with (
-        PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks,
+        PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks,
         background(survivor.heartbeat()),
         background(survivor.check_presence()),
     ):
@@ -141,23 +142,23 @@ async def test_tasks_of_an_absent_rebaser_are_replaced_at_once(
     """F6: not when it is looked next whether a member is silent for long."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 1e6)  # nothing is left from before its start
     monkeypatch.setattr(takeover, "CHECK_EVERY", 1e6)
-    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
-    survivor = Membership(nc, subjects, "survivor/1-p")
+    js, nc, streams = deployment.js, deployment.nc, deployment.streams
+    survivor = Membership(nc, streams, "survivor/1-p")
     async with (
-        PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks,
+        PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks,
         background(survivor.heartbeat()),
         background(survivor.check_presence()),
-        background(Takeover(js, subjects, survivor).run()),
+        background(Takeover(streams, survivor).run()),
     ):
         change_set = await _held_by(deployment, "dead/2-p")
         assert await tasks.take(1) is not None
         before = await _tasks(deployment)
         await eventually(survivor.hears_itself)
 
-        await nc.publish(subjects.join("rebaser.members.dead/2-p"), b"0")
+        await nc.publish(streams.join("rebaser.members.dead/2-p"), b"0")
 
         async def is_replaced() -> bool:
-            subject = subjects.task(change_set)
+            subject = streams.task(change_set)
             return (await _tasks(deployment)).get(subject, 0) > before[subject]
 
         await eventually(is_replaced)
@@ -169,29 +170,32 @@ async def test_tasks_that_a_dead_rebaser_had_not_begun_with_are_republished_by_t
     """F7: the log does not name it yet, so it might be any delivered task without an owner."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 1e6)  # nothing is left from before its start
     monkeypatch.setattr(membership, "PRESUMED_DEAD", 2.0)
-    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
+    js, nc, streams = deployment.js, deployment.nc, deployment.streams
     unclaimed, of_earlier_dead, undelivered = new_change_sets(3)
-    eldest = Membership(nc, subjects, "eldest/1")
-    younger = Membership(nc, subjects, "younger/2")
+    eldest = Membership(nc, streams, "eldest/1")
+    younger = Membership(nc, streams, "younger/2")
     held = set[ChangeSet]()
     async with (
         background(eldest.heartbeat()),
         background(younger.heartbeat()),
-        PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks,
+        PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks,
     ):
         await eventually(lambda: eldest.alive() == younger.alive() == 2)
-        acting = Takeover(js, subjects, younger), Takeover(js, subjects, eldest, held.__contains__)
+        acting = (
+            Takeover(streams, younger),
+            Takeover(streams, eldest, held.__contains__),
+        )
         async with background(acting[0].run()), background(acting[1].run()):
-            await nc.publish(subjects.join("rebaser.members.dead/3"), b"0")
+            await nc.publish(streams.join("rebaser.members.dead/3"), b"0")
             mine = await _held_by(deployment, "")
             held.add(mine)
             await _held_by(deployment, younger.instance)
-            await ensure_task(js, subjects, unclaimed)
-            await ensure_task(js, subjects, of_earlier_dead)
+            await ensure_task(streams, unclaimed)
+            await ensure_task(streams, of_earlier_dead)
             await acquire_ownership(deployment.archive(of_earlier_dead), "earlier/0")
             await _taken(tasks, 4)
             await tasks.close()
-            await ensure_task(js, subjects, undelivered)
+            await ensure_task(streams, undelivered)
             before = await _tasks(deployment)
 
             async def replaced() -> set[str]:
@@ -199,7 +203,7 @@ async def test_tasks_that_a_dead_rebaser_had_not_begun_with_are_republished_by_t
                 return {subject for subject in before if after.get(subject, 0) > before[subject]}
 
             await eventually(lambda: all("dead/3" in each._done for each in acting))
-            assert await replaced() == {subjects.task(unclaimed), subjects.task(of_earlier_dead)}
+            assert await replaced() == {streams.task(unclaimed), streams.task(of_earlier_dead)}
 
 
 async def test_at_a_start_the_eldest_alone_takes_tasks_without_an_owner_and_none_of_its_own(
@@ -207,11 +211,11 @@ async def test_at_a_start_the_eldest_alone_takes_tasks_without_an_owner_and_none
 ) -> None:
     """F5: to the others they may have been given, and the log does not name them yet."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 0.2)
-    js, nc, subjects = deployment.js, deployment.nc, deployment.subjects
-    eldest, younger = (Membership(nc, subjects, each) for each in ("eldest/1", "younger/2"))
+    js, nc, streams = deployment.js, deployment.nc, deployment.streams
+    eldest, younger = (Membership(nc, streams, each) for each in ("eldest/1", "younger/2"))
     mine, given_back = await _held_by(deployment, ""), await _held_by(deployment, "")
     async with (
-        PullConsumer(js, subjects.tasks_stream, TASKS_CONSUMER) as tasks,
+        PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks,
         background(eldest.heartbeat()),
         background(younger.heartbeat()),
     ):
@@ -219,26 +223,26 @@ async def test_at_a_start_the_eldest_alone_takes_tasks_without_an_owner_and_none
         await eventually(lambda: eldest.alive() == younger.alive() == 2)
         before = await _tasks(deployment)
 
-        await Takeover(js, subjects, younger)._reclaim_orphans()
+        await Takeover(streams, younger)._reclaim_orphans()
         assert await _tasks(deployment) == before
-        await Takeover(js, subjects, eldest, mine.__eq__)._reclaim_orphans()
+        await Takeover(streams, eldest, mine.__eq__)._reclaim_orphans()
 
         after = await _tasks(deployment)
-    assert {each for each in before if after[each] != before[each]} == {subjects.task(given_back)}
+    assert {each for each in before if after[each] != before[each]} == {streams.task(given_back)}
 
 
 async def test_what_comes_while_a_rebaser_is_frozen_waits_for_no_lease(
     deployment: Deployment,
 ) -> None:
     """The server delivers to its pull until that expires; the log never names it as the owner."""
-    js, subjects = deployment.js, deployment.subjects
-    await js.delete_consumer(subjects.tasks_stream, TASKS_CONSUMER)  # made anew with a long lease
+    js, streams = deployment.js, deployment.streams
+    await js.delete_consumer(streams.tasks_stream, TASKS_CONSUMER)  # made anew with a long lease
     lease = {"ACK_WAIT": "600", "PROGRESS_INTERVAL": "100"}
     await deployment.start("living", **lease)
     frozen = await deployment.start("frozen", **lease)
 
     async def both_pull() -> bool:
-        info = await js.consumer_info(subjects.tasks_stream, TASKS_CONSUMER)
+        info = await js.consumer_info(streams.tasks_stream, TASKS_CONSUMER)
         return info.num_waiting == 2
 
     await eventually(both_pull)
@@ -258,13 +262,13 @@ def test_pulls_end_before_a_frozen_rebaser_is_presumed_dead() -> None:
 async def test_of_the_dead_alone_are_tasks_republished(deployment: Deployment) -> None:
     """F2: the control record says whose a task is; its successor is there at once."""
     dead, living = await _held_by(deployment, "dead"), await _held_by(deployment, "living")
-    subjects, before = deployment.subjects, await _tasks(deployment)
+    streams, before = deployment.streams, await _tasks(deployment)
 
     assert await _republished(deployment, up_to=1_000) == 1
 
     after = await _tasks(deployment)
-    assert after[subjects.task(living)] == before[subjects.task(living)]
-    assert after[subjects.task(dead)] > before[subjects.task(living)]
+    assert after[streams.task(living)] == before[streams.task(living)]
+    assert after[streams.task(dead)] > before[streams.task(living)]
 
 
 async def test_only_tasks_from_before_the_silence_are_republished(deployment: Deployment) -> None:
@@ -291,8 +295,8 @@ async def test_a_task_that_is_taken_while_its_owner_is_checked_is_not_republishe
         await acquire_ownership(deployment.archive(elsewhere), "living")
         return True
 
-    members = Membership(deployment.nc, deployment.subjects, "a")
-    takeover = Takeover(deployment.js, deployment.subjects, members)
+    members = Membership(deployment.nc, deployment.streams, "a")
+    takeover = Takeover(deployment.streams, members)
     republished = await takeover.republish_tasks(1_000, is_dead, except_for=held.__contains__)
 
     assert republished == 0
@@ -311,7 +315,7 @@ async def test_a_deleted_task_is_followed_by_the_next_though_another_one_cannot_
     deployment: Deployment,
 ) -> None:
     """Else the change set would stand until the reconciler comes."""
-    task = deployment.subjects.task(await _held_by(deployment, "dead"))
+    task = deployment.streams.task(await _held_by(deployment, "dead"))
     await _held_by(deployment, "another")
 
     async def is_deleted() -> bool:
@@ -323,10 +327,10 @@ async def test_a_deleted_task_is_followed_by_the_next_though_another_one_cannot_
         await eventually(is_deleted)
         raise NatsUnreachable("no answer")
 
-    members = Membership(deployment.nc, deployment.subjects, "a")
-    js = LatePublishes(deployment.nc)
+    members = Membership(deployment.nc, deployment.streams, "a")
+    late = Streams(js=LatePublishes(deployment.nc))
     with pytest.raises(NatsUnreachable):
-        await Takeover(js, deployment.subjects, members).republish_tasks(1_000, is_dead)
+        await Takeover(late, members).republish_tasks(1_000, is_dead)
 
     assert task in await _tasks(deployment)
 
@@ -334,7 +338,7 @@ async def test_a_deleted_task_is_followed_by_the_next_though_another_one_cannot_
 async def _held_by(deployment: Deployment, owner: str) -> ChangeSet:
     """Return a change set that has a task, and this owner."""
     [change_set] = new_change_sets(1)
-    await ensure_task(deployment.js, deployment.subjects, change_set)
+    await ensure_task(deployment.streams, change_set)
     await acquire_ownership(deployment.archive(change_set), owner)
     return change_set
 
@@ -347,7 +351,7 @@ async def _taken(tasks: PullConsumer, count: int) -> None:
 async def _is_replaced(
     deployment: Deployment, change_set: ChangeSet, before: dict[str, int]
 ) -> bool:
-    task = deployment.subjects.task(change_set)
+    task = deployment.streams.task(change_set)
     return (await _tasks(deployment)).get(task, 0) > before[task]
 
 
@@ -357,15 +361,13 @@ async def _republished(deployment: Deployment, up_to: int) -> int:
     async def is_dead(owner: str) -> bool:
         return owner == "dead"
 
-    members = Membership(deployment.nc, deployment.subjects, "survivor/1")
-    return await Takeover(deployment.js, deployment.subjects, members).republish_tasks(
-        up_to, is_dead
-    )
+    members = Membership(deployment.nc, deployment.streams, "survivor/1")
+    return await Takeover(deployment.streams, members).republish_tasks(up_to, is_dead)
 
 
 async def _tasks(deployment: Deployment) -> dict[str, int]:
     """Sequence of each change set's task."""
-    stream = deployment.subjects.tasks_stream
+    stream = deployment.streams.tasks_stream
     found = {}
     for subject in await deployment.js.stream_subjects(stream):
         task = await deployment.js.get_message(stream, last_by_subject=subject)

@@ -98,7 +98,7 @@ async def ask(
     header: str = "traceparent",
 ) -> None:
     """As a client in another language does that is part of a trace."""
-    request, js, subjects = new_id(), deployment.js, deployment.subjects
+    request, js, streams = new_id(), deployment.js, deployment.streams
     body = {
         "id": request,
         "workspaceId": str(change_set.workspace_id),
@@ -113,8 +113,8 @@ async def ask(
         header: f"00-{trace}-{7:016x}-01",
     }
     payload = json.dumps({"v1": body}).encode()
-    await js.publish(subjects.requests(change_set), payload, headers=headers, message_id=request)
-    await ensure_task(js, subjects, change_set)
+    await js.publish(streams.requests(change_set), payload, headers=headers, message_id=request)
+    await ensure_task(streams, change_set)
 
 
 async def test_one_trace_spans_enqueue_handle_commit_update_and_reply(
@@ -162,8 +162,9 @@ async def test_an_update_for_several_requests_is_linked_to_all_of_them(
     """Traced by their callers, whose headers may have any case: clients of other languages do."""
     [change_set], values = new_change_sets(1), ExampleGraph()
     traces = [f"{number:032x}" for number in (1, 2, 3)]
-    for trace, header in zip(traces, ("traceparent", "Traceparent", "TRACEPARENT"), strict=True):
-        await ask(deployment, change_set, values.define(), trace, header)
+    headers = ("traceparent", "Traceparent", "TRACEPARENT")
+    for net, (trace, header) in enumerate(zip(traces, headers, strict=True)):
+        await ask(deployment, change_set, values.define(net), trace, header)
     await deployment.start()
 
     def all_linked() -> bool:

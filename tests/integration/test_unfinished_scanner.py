@@ -14,14 +14,14 @@ CLEAN, DUE = ControlState(dirty_sequence=1, clean_sequence=1), ControlState(dirt
 
 
 async def write(deployment: Deployment, change_set: ChangeSet, *heads: ControlState) -> None:
-    log = CommitLog(deployment.js, deployment.subjects, change_set)
+    log = CommitLog(deployment.streams, change_set)
     for head in heads:
         previous, _ = await log.last()
         await log.append([CommitV1(id=RequestId(), previous=previous, control=head)])
 
 
 async def found(deployment: Deployment, lines: int, looks: int) -> list[set[str]]:
-    unfinished = UnfinishedScanner(deployment.js, deployment.subjects.commits_stream)
+    unfinished = UnfinishedScanner(deployment.js, deployment.streams.commits_stream)
     return [await unfinished.scan(lines) for _ in range(looks)]
 
 
@@ -41,7 +41,7 @@ async def test_one_look_finds_it_if_there_are_few(
     for _ in range(20):
         [looked] = await found(deployment, 1_000, 1)
 
-        assert deployment.subjects.commits(logs[17]) in looked
+        assert deployment.streams.commits(logs[17]) in looked
         assert len(looked) <= 2
 
 
@@ -49,7 +49,7 @@ async def test_looks_go_on_where_the_last_one_ended_and_round_and_round(
     deployment: Deployment, logs: Sequence[ChangeSet]
 ) -> None:
     """Two rounds in looks of 20 of the 80 lines: it is found in each round."""
-    due = deployment.subjects.commits(logs[17])
+    due = deployment.streams.commits(logs[17])
 
     looks = await found(deployment, 20, 9)
 
@@ -67,19 +67,19 @@ async def test_looks_share_a_round_without_a_gap_or_a_line_twice(deployment: Dep
     looks = await found(deployment, 3, 4)
 
     assert [len(look) for look in looks] == [3, 3, 3, 3]
-    assert set[str]().union(*looks) == {deployment.subjects.commits(each) for each in change_sets}
+    assert set[str]().union(*looks) == {deployment.streams.commits(each) for each in change_sets}
 
 
 async def test_only_what_is_due_by_now_and_has_no_task_gets_one(
     deployment: Deployment, logs: Sequence[ChangeSet]
 ) -> None:
-    reconciler = Reconciler(deployment.js, deployment.subjects, 60)
+    reconciler = Reconciler(deployment.streams, 60)
 
     made = [await reconciler.reconcile(), await reconciler.reconcile()]
 
     assert made == [1, 0]
-    tasks = await deployment.js.stream_subjects(deployment.subjects.tasks_stream)
-    assert set(tasks) == {deployment.subjects.task(logs[17])}
+    tasks = await deployment.js.stream_subjects(deployment.streams.tasks_stream)
+    assert set(tasks) == {deployment.streams.task(logs[17])}
 
 
 @pytest.mark.parametrize("has_room", [True, False])
@@ -88,13 +88,13 @@ async def test_what_lacks_a_checkpoint_alone_is_found_while_slots_are_free(
 ) -> None:
     """X2b: a run that has nothing else to do takes the slot of none that has."""
     [change_set] = new_change_sets(1)
-    js, subjects = deployment.js, deployment.subjects
+    js, streams = deployment.js, deployment.streams
     entry = CommitV1(id=RequestId(), previous=0, control=CLEAN)
-    await CommitLog(js, subjects, change_set).append([entry], {entry.id: {UNSAVED: "1"}})
+    await CommitLog(streams, change_set).append([entry], {entry.id: {UNSAVED: "1"}})
 
-    unfinished = UnfinishedScanner(js, subjects.commits_stream, lambda: has_room)
+    unfinished = UnfinishedScanner(js, streams.commits_stream, lambda: has_room)
 
-    assert await unfinished.scan(10) == ({subjects.commits(change_set)} if has_room else set())
+    assert await unfinished.scan(10) == ({streams.commits(change_set)} if has_room else set())
 
 
 async def test_an_empty_log_has_nothing_due(deployment: Deployment) -> None:

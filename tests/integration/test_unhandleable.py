@@ -27,7 +27,7 @@ Send = Callable[[Deployment, str], Awaitable[None]]
 
 
 async def that_expects_a_stream(deployment: Deployment, subject: str) -> None:
-    stream = deployment.subjects.requests_stream
+    stream = deployment.streams.requests_stream
     await deployment.js.publish(subject, b"?", expected_stream=stream)
 
 
@@ -59,7 +59,7 @@ async def test_a_request_is_buried_whatever_its_headers_are(deployment: Deployme
     daemon = await deployment.start()
 
     for send, change_set in zip(SENDERS, change_sets, strict=True):
-        await send(deployment, deployment.subjects.requests(change_set))
+        await send(deployment, deployment.streams.requests(change_set))
         await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
     await deployment.at_rest()
 
@@ -74,8 +74,8 @@ async def test_headers_that_a_letter_cannot_have_come_back_with_it(deployment: D
     [change_set] = new_change_sets(1)
     await deployment.start()
 
-    await with_odd_header_names(deployment, deployment.subjects.requests(change_set))
-    await ensure_task(deployment.js, deployment.subjects, change_set)
+    await with_odd_header_names(deployment, deployment.streams.requests(change_set))
+    await ensure_task(deployment.streams, change_set)
     await deployment.at_rest()
 
     [dead] = await deployment.dead_letters(change_set)
@@ -98,7 +98,7 @@ async def test_sizes_at_the_edge_hold_nothing_up(deployment: Deployment) -> None
     _, reply = await deployment.client.enqueue_updates_with_reply(*corrected, unknown)
     await short_floats_in_json(deployment, floats, values)
     largest = deployment.nc.max_payload - 200
-    subject = deployment.subjects.requests(unreadable)
+    subject = deployment.streams.requests(unreadable)
     await deployment.js.publish(subject, b"?" * largest, headers={"X-Any": "thing"})
     for change_set in change_sets:
         await deployment.client.enqueue_updates(*change_set, values.define(3, 4))
@@ -132,7 +132,7 @@ async def short_floats_in_json(
         updates_address=Inline(inline=InlineBatch.model_validate({"updates": [update]})),
     )
     headers, payload = EnqueueUpdatesRequest.encode(request, codecs.JSON)
-    subject = deployment.subjects.requests(change_set)
+    subject = deployment.streams.requests(change_set)
     await deployment.js.publish(subject, payload, headers=headers)
 
 
@@ -160,16 +160,16 @@ async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
 
 async def test_a_request_stays_until_its_copy_is_stored(deployment: Deployment) -> None:
     """L2: first the copy, then the commit that it is dead, then its end."""
-    [change_set, other], js, subjects = new_change_sets(2), deployment.js, deployment.subjects
-    daemon, letters = await deployment.start(), subjects.dead_letters_stream
+    [change_set, other], js, streams = new_change_sets(2), deployment.js, deployment.streams
+    daemon, letters = await deployment.start(), streams.dead_letters_stream
     config = await js.stream_config(letters)
     await js.update_stream(config | StreamConfig(max_msgs=1))
-    await js.publish(subjects.dead_letters(other), b"the only one that there is room for")
-    await js.publish(subjects.requests(change_set), b"?")
-    await ensure_task(js, subjects, change_set)
+    await js.publish(streams.dead_letters(other), b"the only one that there is room for")
+    await js.publish(streams.requests(change_set), b"?")
+    await ensure_task(streams, change_set)
 
     await eventually(lambda: bool(daemon.said("retry scheduled")), within=30)
-    assert await js.stream_subjects(subjects.requests_stream)
+    assert await js.stream_subjects(streams.requests_stream)
     await js.update_stream(config)
     await deployment.at_rest()
 
@@ -178,7 +178,7 @@ async def test_a_request_stays_until_its_copy_is_stored(deployment: Deployment) 
 
 async def shown(deployment: Deployment, change_set: ChangeSet, sequence: int) -> DeadLetter:
     batches = deployment.archive(change_set).batches
-    return await load(deployment.js, deployment.subjects, batches, sequence)
+    return await load(deployment.streams, batches, sequence)
 
 
 def a_correction_and_600_more(values: ExampleGraph) -> list[dict[str, Any]]:
@@ -193,7 +193,7 @@ async def test_no_reply_goes_where_it_would_command_nats_or_make_work(
     """W8: not to the API of JetStream, nor into a stream of ours."""
     [change_set], heard = new_change_sets(1), []
     purge = "$JS.API.STREAM.PURGE.ANOTHER"
-    inboxes = [purge, "$KV.a.b", deployment.subjects.task(new_change_sets(1)[0])]
+    inboxes = [purge, "$KV.a.b", deployment.streams.task(new_change_sets(1)[0])]
 
     async def hear(message: Msg) -> None:
         heard.append(message.subject)
@@ -201,10 +201,10 @@ async def test_no_reply_goes_where_it_would_command_nats_or_make_work(
     for inbox in inboxes:
         await deployment.nc.subscribe(inbox, cb=hear)
         headers = {"X-Reply-Inbox": inbox}
-        subject = deployment.subjects.requests(change_set)
+        subject = deployment.streams.requests(change_set)
         await deployment.js.publish(subject, b"?", headers=headers)
     daemon = await deployment.start()
-    await ensure_task(deployment.js, deployment.subjects, change_set)
+    await ensure_task(deployment.streams, change_set)
 
     await eventually(lambda: len(daemon.said("reply inbox rejected")) == len(inboxes))
     await deployment.nc.flush()

@@ -40,9 +40,9 @@ async def commits_in_checkpoints(
 
 
 async def is_marked(deployment: Deployment, change_set: ChangeSet) -> bool:
-    subjects = deployment.subjects
+    streams = deployment.streams
     last = await deployment.js.get_message(
-        subjects.commits_stream, last_by_subject=subjects.commits(change_set)
+        streams.commits_stream, last_by_subject=streams.commits(change_set)
     )
     return last is not None and UNSAVED in last.headers
 

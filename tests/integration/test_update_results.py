@@ -54,7 +54,7 @@ async def claimed(deployment: Deployment, change_set: ChangeSet, gate: Gate) -> 
     async def seen() -> bool:
         return gate.seen()
 
-    heard = await deployment.nc.subscribe(deployment.subjects.activities(change_set))
+    heard = await deployment.nc.subscribe(deployment.streams.activities(change_set))
     gate.close()
     await deployment.start(CONCURRENCY="1")
     await deployment.client.enqueue_updates(*change_set, gate.define(41))
@@ -107,7 +107,7 @@ async def test_a_client_that_knows_the_claim_cannot_say_what_was_computed(
             )
             headers, payload = EnqueueUpdatesRequest.encode(request)
             await deployment.js.publish(
-                deployment.subjects.requests(change_set),
+                deployment.streams.requests(change_set),
                 payload,
                 headers={k: v for k, v in headers.items() if k != "Nats-Msg-Id"},
                 message_id=str(request_id),
@@ -277,7 +277,7 @@ async def test_an_update_in_hand_outlasts_the_turn(deployment: Deployment, gate:
     """W10c: it would begin again and again while others wait and requests keep coming."""
     [change_set], burst = new_change_sets(1), 50
     services = services_of(deployment)
-    slots = SlotPool(deployment.js, deployment.subjects.tasks_stream, 1, Fairness())
+    slots = SlotPool(deployment.js, deployment.streams.tasks_stream, 1, Fairness())
     slot = slots.acquire(change_set)
     assert slot is not None
     gate.close()

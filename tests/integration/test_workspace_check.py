@@ -31,7 +31,7 @@ def swapped(change_set: ChangeSet) -> ChangeSet:
 
 
 async def stored(deployment: Deployment) -> int:
-    streams = (deployment.subjects.requests_stream, "OBJ_REBASER_BATCHES")
+    streams = (deployment.streams.requests_stream, "OBJ_REBASER_BATCHES")
     states = [(await deployment.js.stream_info(stream)).state for stream in streams]
     return sum(state.messages for state in states)
 

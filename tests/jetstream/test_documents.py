@@ -10,7 +10,8 @@ from tests.helpers.nats_process import NatsServer
 from tests.helpers.paths import ROOT
 from tests.jetstream.steps import run_example
 
-DOCUMENT = (ROOT / "docs" / "jetstream.md").read_text()
+PAGE = (ROOT / "docs" / "jetstream.md").read_text()
+DOCUMENT = Path(__file__).with_name("statements.md").read_text()
 TESTS = {
     name
     for file in Path(__file__).parent.glob("test_*.py")
@@ -37,8 +38,7 @@ def test_all_five_documents_are_there() -> None:
 
 
 def test_each_point_of_the_comparison_has_a_test_of_ours() -> None:
-    page = (ROOT / "docs" / "jetstream-clients.md").read_text()
-    [table] = re.findall(r"\| the test of ours \|\n\|[-|]+\n((?:\|.*\n)+)", page)
+    [table] = re.findall(r"\| the test of ours \|\n\|[-|]+\n((?:\|.*\n)+)", DOCUMENT)
     rows = [line.strip("|").split(" | ") for line in table.splitlines()]
 
     assert [row[0].strip() for row in rows] == [title for title, _ in POINTS]
@@ -46,7 +46,7 @@ def test_each_point_of_the_comparison_has_a_test_of_ours() -> None:
 
 
 async def test_the_example_runs(server: NatsServer, capsys: pytest.CaptureFixture[str]) -> None:
-    [example] = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+    [example] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
     await run_example(example, server.url)
 

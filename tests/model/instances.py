@@ -1,7 +1,7 @@
 """The named instances: small worlds that are explored completely."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from typing import Any, Final, NamedTuple
 
 from tests.model import pausing
@@ -219,6 +219,22 @@ def model(name: str) -> Model:
             rules: Any = world.rules
             world = replace(world, rules=replace(rules, **dict.fromkeys(off.split(), False)))
     return Built(world) if isinstance(world, Instance) else world
+
+
+def describe(name: str) -> str:
+    """Return what sets a world apart: its kind, and the fields and rules that it has changed."""
+    one: Any = model(name)
+    world = one.world if isinstance(one, Built) else one
+    return ", ".join([type(world).__name__, *_changed(world)])
+
+
+def _changed(world: Any) -> Iterator[str]:
+    for each in fields(world):
+        value = getattr(world, each.name)
+        if each.name == "rules":
+            yield from _changed(value)
+        elif value != each.default:
+            yield f"{each.name}={'+'.join(value) if isinstance(value, tuple) else value}"
 
 
 def names() -> list[str]:

@@ -62,6 +62,17 @@ def test_with_that_rule_there_is_none_in_the_same_world(rule: str) -> None:
     assert not report.problem, report
 
 
+def test_the_command_lists_the_worlds_with_what_they_have(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The names alone would not say what is explored."""
+    assert main([]) == 0
+
+    shown = capsys.readouterr().out.splitlines()
+    assert "ahead-crash: Instance, clients=pp, crashes=1, at_once=2, pipelined=True" in shown
+    assert "without-D5: Instance, clients=dd, covers=False" in shown
+
+
 def test_the_command_shows_the_shortest_trace(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["client-crash", "without-X1"]) == 1
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from tests.helpers.paths import ROOT
 
-DOCUMENT: Final = ROOT / "docs" / "jetstream.md"
+DOCUMENT: Final = ROOT / "tests" / "jetstream" / "statements.md"
 PROTOCOL: Final = ROOT / "docs" / "protocol.md"
-RELIABILITY: Final = ROOT / "docs" / "reliability.md"
+MENDED: Final = Path(__file__).with_name("faults.md")
 TABLES: Final = Path(__file__).parent
 RULES_TABLE: Final = "protocol"
 """The table whose statements are the rules of the protocol."""
@@ -80,7 +80,7 @@ def read_rows() -> list[Row]:
     """Return the rows of all tables of statements."""
     named = [
         *read_named(PROTOCOL.read_text(), RULES_TABLE),
-        *read_named(RELIABILITY.read_text(), FAULTS_TABLE),
+        *read_named(MENDED.read_text(), FAULTS_TABLE),
     ]
     return [*read_statements(DOCUMENT.read_text()), *named]
 

@@ -13,8 +13,8 @@ from tests.mutants.laboratory import Fate, Laboratory
 from tests.mutants.mutants import (
     DOCUMENT,
     FAULTS_TABLE,
+    MENDED,
     PROTOCOL,
-    RELIABILITY,
     RULES_TABLE,
     Mutant,
     Row,
@@ -28,7 +28,7 @@ from tests.schedules.mutations import MUTATIONS
 
 STATEMENTS: Final = read_statements(DOCUMENT.read_text())
 RULES: Final = read_named(PROTOCOL.read_text(), RULES_TABLE)
-FAULTS: Final = read_named(RELIABILITY.read_text(), FAULTS_TABLE)
+FAULTS: Final = read_named(MENDED.read_text(), FAULTS_TABLE)
 ROWS: Final = {(row.table, row.statement): row for row in read_rows()}
 MUTANTS: Final = read_mutants()
 SCHEDULED: Final = {mutation.__name__: mutation.__doc__ or "" for mutation in MUTATIONS}
@@ -104,7 +104,7 @@ def test_each_fault_has_the_mutants_that_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "rows"), [(DOCUMENT, STATEMENTS), (PROTOCOL, RULES), (RELIABILITY, FAULTS)]
+    ("page", "rows"), [(DOCUMENT, STATEMENTS), (PROTOCOL, RULES), (MENDED, FAULTS)]
 )
 def test_the_page_says_how_many_there_are(page: Path, rows: list[Row]) -> None:
     tables = {row.table for row in rows}

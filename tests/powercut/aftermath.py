@@ -12,6 +12,7 @@ from typing import Final
 
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError, StreamNotFound, connected
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.settings.settings import Settings
 from tests.chaos.access import WITNESS
@@ -87,18 +88,18 @@ class _Restarted:
         conditions, history = self.life.conditions, self.seen.history
         size, urls = conditions.size, self.machines.urls
         nc = await stack.enter_async_context(connected(size.access.options(WITNESS, urls)))
-        js, subjects = JetStream(nc), Subjects()
-        self.seen.last = await _last_sequences(js, subjects)
+        streams = Streams(js=JetStream(nc))
+        self.seen.last = await _last_sequences(streams)
         whole = None not in self.seen.last.values()
         if whole:  # the recorder before a daemon, which may purge
-            recorder = await stack.enter_async_context(recording(nc, subjects, history))
+            recorder = await stack.enter_async_context(recording(nc, streams, history))
         daemon = self._daemon(stack)
         if not await _starts(daemon):
             self.seen.refused = daemon.said_in_all()[-_SHOWN:]
             await self._ask_the_doctor()
             return
         if not whole:
-            recorder = await stack.enter_async_context(recording(nc, subjects, history))
+            recorder = await stack.enter_async_context(recording(nc, streams, history))
         client = await stack.enter_async_context(
             chaos_client(conditions.seed, size.clients, urls, history, {}, size)
         )
@@ -209,9 +210,9 @@ async def _starts(daemon: Daemon) -> bool:
     return daemon.process.poll() is None
 
 
-async def _last_sequences(js: JetStream, subjects: Subjects) -> dict[str, int | None]:
-    streams = subjects.requests_stream, subjects.commits_stream, subjects.dead_letters_stream
-    return {stream: await _last_sequence(js, stream) for stream in streams}
+async def _last_sequences(streams: Streams) -> dict[str, int | None]:
+    names = streams.requests_stream, streams.commits_stream, streams.dead_letters_stream
+    return {name: await _last_sequence(streams.js, name) for name in names}
 
 
 async def _last_sequence(js: JetStream, stream: str) -> int | None:

@@ -154,7 +154,7 @@ class _World:
         nc = await stack.enter_async_context(connected(size.access.options(WITNESS, urls)))
         mounts, servers = self._machines.directory, self._machines.servers
         deployment = await provisioned(stack, nc, mounts, servers, size)
-        await stack.enter_async_context(recording(nc, deployment.subjects, self._history))
+        await stack.enter_async_context(recording(nc, deployment.streams, self._history))
         for number in range(size.daemons):
             name = f"daemon-{number}"
             variables = daemon_variables(conditions, self._machines) | {"INSTANCE_ID": name}

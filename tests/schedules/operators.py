@@ -8,7 +8,7 @@ from contextlib import suppress
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.records import PauseScope
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.pauses import PauseStore
 from tests.chaos.history import History
 from tests.schedules.broker import Broker
@@ -38,7 +38,7 @@ class Operator(Asker):
         super().__init__(loop, broker, name, [], sheets, history, rng)
 
     async def _work(self) -> None:
-        book = PauseStore(self._js, Subjects())
+        book = PauseStore(Streams(js=self._js))
         for pausing in self._pausings:
             await asyncio.sleep(pausing.pause)
             await self._cued(pausing.cue)
@@ -63,6 +63,6 @@ async def _resume_until_confirmed(book: PauseStore, scope: PauseScope) -> None:
 
 async def resume(js: JetStream) -> None:
     """Resume whatever is paused by now, as somebody does who looks for it."""
-    book = PauseStore(js, Subjects())
+    book = PauseStore(Streams(js=js))
     for scope in await book.all():
         await book.resume(scope)

@@ -13,7 +13,7 @@ from rebaser_client.requests import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.evaluation import evaluate
@@ -244,7 +244,7 @@ class Asker(Person):
         with suppress(ClientError):
             if ask.poison:
                 headers = {MESSAGE_ID: str(request_id)}
-                await publish_request(self._js, Subjects(), change_set, headers, b"nonsense")
+                await publish_request(Streams(js=self._js), change_set, headers, b"nonsense")
             elif ask.reply:
                 _, reply = await self._client.enqueue_updates_with_reply(
                     *change_set, batch, request_id=request_id

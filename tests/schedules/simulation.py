@@ -14,6 +14,7 @@ from unittest import mock
 from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connect, connected
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log import log as group_commit
 from rebaser_server.commit_log.batch_store import BatchStore
@@ -269,7 +270,7 @@ class World:
         """The values and records as any process would find them, read by the product's own code."""
         history = self.record.history
         for branch in self._branches:
-            record = await Registry(js, self._subjects).change_set(branch)
+            record = await Registry(Streams(js=js)).change_set(branch)
             history.add(Kind.RECORD, change_set=str(branch), record=record.to_wire())
         for change_set in (*self._sheets, *self._branches):
             try:
@@ -284,7 +285,7 @@ class World:
         batches = BatchStore(
             ObjectStore(js, self._subjects.batches_bucket), BatchFiles(SharedFiles(root))
         )
-        log = CommitLog(js, self._subjects, change_set)
+        log = CommitLog(Streams(js=js), change_set)
         _, last = await log.last()
         machine = self._kin.machine()
         if last is None:

@@ -36,6 +36,7 @@ from rebaser_core.queries import (
     ValuesQueryV1,
 )
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, PauseScope
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REPLY_INBOX
 from rebaser_server.cluster.pauses import PauseStore
@@ -108,7 +109,7 @@ class Workspace:
         )
 
     async def pause(self, operator: JetStream, label: str) -> None:
-        store = PauseStore(operator, SUBJECTS)
+        store = PauseStore(Streams(js=operator))
         await store.pause(PauseScope(*self.branch), reason=f"{label}-reason", by=f"{label}-author")
 
 
@@ -242,8 +243,8 @@ class Listener:
 
 @asynccontextmanager
 async def listening(client: RebaserClient) -> AsyncIterator[Listener]:
-    listener = Listener(client._js)
-    await client._js.nc.subscribe(f"{INBOX}.>", cb=listener.hear)
+    listener = Listener(client._streams.js)
+    await client._streams.js.nc.subscribe(f"{INBOX}.>", cb=listener.hear)
     yield listener
 
 
@@ -255,7 +256,7 @@ async def test_a_bound_client_does_all_its_work_without_a_violation(
         serving(nats_server, tmp_path, "one"),
         connected_as(nats_server, "operator") as operator,
         bound_client(nats_server) as client,
-        watching(client._js, SUBJECTS, OWN) as activities,
+        watching(client._streams, OWN) as activities,
     ):
         own = await Workspace.make(operator, OWN, "own")
         assert (await client.enqueue(*OWN, [put(new_id(), n) for n in range(600)])).commit
@@ -305,7 +306,7 @@ async def test_nothing_of_other_workspaces_comes_back_to_a_bound_client(
         heard = []
 
         for subject in NOT_HEARD:
-            await client._js.nc.subscribe(subject, cb=bound.hear)
+            await client._streams.js.nc.subscribe(subject, cb=bound.hear)
         for subject in refused:
             await bound.say(subject, ASKING_FOR_OTHERS[0])
         assert await bound.all_said(0) == ""

@@ -124,7 +124,7 @@ async def test_each_nats_login_method_connects(tmp_path: Path, how: str) -> None
         async with connected(connect_options(settings(server, **way.settings))) as nc:
             assert await JetStream(nc).stream_names() == []
         async with connect(server.url, **way.options) as client:
-            assert await client._js.stream_names() == []
+            assert await client._streams.js.stream_names() == []
         with pytest.raises(NatsUnreachable):
             async with connected(connect_options(settings(server, **way.wrong))):
                 pass

@@ -10,6 +10,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore
 from rebaser_core.messages import StoreRef
 from rebaser_core.records import PauseScope
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commands.cli import main
@@ -105,7 +106,7 @@ async def test_clients_and_rebasers_may_not_and_learn_why(
                 assert f"NATS does not let user '{role}'" in said, words
                 assert "docs/security.md" in said
         async with connected_as(nats_server, "operator") as js:
-            book = PauseStore(js, Subjects())
+            book = PauseStore(Streams(js=js))
             assert await book.of(PauseScope(*change_set)) is None
 
 
@@ -139,7 +140,9 @@ async def test_a_bucket_without_rollups_takes_large_batches_and_cannot_be_wiped(
         await others.put_once("another's", b"batch")
         for options in (wiping, {"Nats-Rollup": "sub"}):
             with pytest.raises(ApiError, match="rollup not permitted"):
-                await client._js.publish(f"js.rebaser.$O.{bucket}.M.YQ==", b"{}", headers=options)
+                await client._streams.js.publish(
+                    f"js.rebaser.$O.{bucket}.M.YQ==", b"{}", headers=options
+                )
         batch = [put(new_id(), number) for number in range(600)]
         _, reply = await client.enqueue_updates_with_reply(*change_set, batch)
         address = (await reply).status.success.updates_performed

@@ -22,6 +22,7 @@ from rebaser_core.messages import (
     RequestState,
     SuccessStatusV2,
 )
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
 from rebaser_server.commands.cli import main
@@ -71,7 +72,7 @@ async def test_a_client_and_a_rebaser_work_without_a_single_violation(
     async with (
         serving(nats_server, tmp_path, "one", "two"),
         client_of(nats_server) as client,
-        watching(client._js, SUBJECTS, change_set) as activities,
+        watching(client._streams, change_set) as activities,
     ):
         request, reply = await client.enqueue_updates_with_reply(*change_set, values.define())
         assert isinstance((await reply).status, SuccessStatusV2)
@@ -105,7 +106,7 @@ async def test_background_work_of_rebasers_is_allowed(
         _, reply = await client.enqueue_updates_with_reply(*on_branch, ExampleGraph().define())
         await reply
         await client.workspaces.apply(*on_branch)
-        await client._js.publish(SUBJECTS.requests(head), b"\xff")  # will be a dead letter
+        await client._streams.js.publish(SUBJECTS.requests(head), b"\xff")  # will be a dead letter
         one.kill()
         _, reply = await client.enqueue_updates_with_reply(*head, many(3))
         await reply
@@ -126,7 +127,7 @@ async def test_a_rebaser_hears_at_once_of_a_request_to_a_change_set_that_was_idl
     [change_set] = new_change_sets(1)
     async with connected_as(nats_server, "server") as server:
         await prepare(server, Settings())
-        async with RequestQueue(server, SUBJECTS, change_set, idle=0.05) as queue:
+        async with RequestQueue(Streams(js=server), change_set, idle=0.05) as queue:
             waiting = asyncio.create_task(queue.next(60))
 
             async def is_idle() -> bool:
@@ -151,7 +152,7 @@ async def enqueue_where_it_does_not_belong(js: JetStream, change_set: ChangeSet)
         change_set_id=ChangeSetId(),
         updates_address=Inline(inline=InlineBatch(updates=[])),
     )
-    await publish_request(js, SUBJECTS, change_set, *EnqueueUpdatesRequest.encode(request))
+    await publish_request(Streams(js=js), change_set, *EnqueueUpdatesRequest.encode(request))
 
 
 async def at_rest(js: JetStream) -> None:
@@ -183,7 +184,7 @@ async def test_operators_do_their_work_without_a_single_violation(
 
     async with serving(nats_server, tmp_path, "one"), client_of(nats_server) as client:
         await run("enqueue", *ids, str(tmp_path / "batch.json"), "--wait", "--unregistered")
-        await enqueue_where_it_does_not_belong(client._js, change_set)
+        await enqueue_where_it_does_not_belong(client._streams.js, change_set)
         await client.enqueue_updates(*change_set, many(600))
         async with connected_as(nats_server, "operator") as operator:
             await at_rest(operator)

@@ -28,7 +28,7 @@ from tests.helpers.batches import Batch, new_id, put
 from tests.helpers.command_line import run_command
 from tests.helpers.deployment import SCALED, Daemon, new_change_sets
 from tests.helpers.eventually import eventually
-from tests.helpers.fork_server import Fork, Streams
+from tests.helpers.fork_server import Fork, StandardStreams
 from tests.helpers.graph_builder import children as started_by
 from tests.helpers.nats_process import NatsServer, running
 from tests.spark.servers import free_port
@@ -234,7 +234,7 @@ async def test_the_nats_server_of_rebaser_up_gets_no_secret(tmp_path: Path) -> N
     environment = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
     environment |= {f"REBASER_{name}": value for name, value in settings.items()}
     log = tmp_path / "log"
-    streams = Streams(tmp_path, log, log)
+    streams = StandardStreams(tmp_path, log, log)
     up = Fork("up", "--data", "data", "--port", "-1", environment=environment, streams=streams)
     try:
         await eventually(lambda: b"nats-server" in b"".join(processes(up.pid).values()))

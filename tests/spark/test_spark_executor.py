@@ -9,6 +9,7 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
+from structlog.contextvars import bound_contextvars
 
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed
@@ -81,6 +82,24 @@ async def test_fifty_thousand_values_are_computed(executor: SparkExecutor) -> No
     assert sum(outcome.recomputed for outcome in outcomes) == planned.affected == 50_000
     assert seen == sorted(seen)
     assert seen[-1] == (50_000, 50_000)
+
+
+async def test_a_job_is_named_by_what_it_is_for_on_the_pages_of_spark(
+    executor: SparkExecutor,
+) -> None:
+    """With the names that log lines have."""
+    build = python("slow", value=1, seconds=0)
+    with bound_contextvars(workspace="W", change_set="C", claim="A"):
+        await executor.run(plan(build.graph, slots=2).units)
+
+    def names() -> str:
+        with executor._session.job("look", "a look") as spark:
+            jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)  # type: ignore[attr-defined]
+            return str(jobs.head().description().get())
+
+    assert await asyncio.to_thread(names) == (
+        "update of 1 value, workspace W, change set C, claim A"
+    )
 
 
 async def test_a_function_that_exits_fails_its_value_alone(executor: SparkExecutor) -> None:

@@ -1,12 +1,17 @@
-"""Figures of how the product's code is cut into modules: `python -m tests.structure`."""
+"""Figures of how the product's code is cut into modules: `python -m tests.structure`.
+
+With `--ways` also the files that one request and one update enter.
+"""
 
 import ast
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import PurePath
 from statistics import median, quantiles
 
 from tests.helpers.product import MODULES
+from tests.structure.ways import record
 
 SHORT = 60
 """Lines below which a module counts as short."""
@@ -50,6 +55,10 @@ def main() -> None:
     print(f"{sum(each < SHORT for each in lines):6,} modules below {SHORT} lines")
     print(f"{arrows:6,} imports between modules")
     print(f"{single:6,} modules with one importer")
+    if "--ways" in sys.argv:
+        for way, files in record().items():
+            print(f"{len(files):6,} files: {way}")
+            print(*(f"         {file}" for file in sorted(files)), sep="\n")
 
 
 if __name__ == "__main__":

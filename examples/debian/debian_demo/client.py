@@ -12,7 +12,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.queries.state_cache import CachedState, open_state_loader
 from rebaser_server.service.composition import prepare
@@ -70,13 +70,12 @@ async def _applied(reply: Awaitable[EnqueueUpdatesResponseV2]) -> None:
 async def demo_client(settings: Settings) -> AsyncIterator[DemoClient]:
     """A client of the deployment that `settings` name, with a new change set."""
     change_set = ChangeSet(WorkspaceId(), ChangeSetId())
-    subjects = Subjects(settings.nats.prefix)
     async with connected(connect_options(settings)) as nc:
         js = open_jetstream(nc, settings.nats)
         await prepare(js, settings)
         async with (
             RebaserClient.on(nc, js, prefix=settings.nats.prefix) as client,
-            watching(js, subjects, change_set) as activities,
+            watching(Streams(settings.nats.prefix, js=js), change_set) as activities,
         ):
             loader = open_state_loader(js, settings, change_set)
             yield DemoClient(client, change_set, activities, loader)

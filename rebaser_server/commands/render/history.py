@@ -46,9 +46,7 @@ async def show_log(
     deployment: Deployment, change_set: ChangeSet, *, after: int, most: int | None, as_json: bool
 ) -> None:
     """Print the requests and their outcomes, oldest first."""
-    entries = await read_log(
-        deployment.js, deployment.subjects, change_set, after=after, limit=most
-    )
+    entries = await read_log(deployment.streams, change_set, after=after, limit=most)
     if as_json:
         say_json([entry.as_dict() for entry in entries])
     else:

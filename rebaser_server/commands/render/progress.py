@@ -367,10 +367,11 @@ async def updates(deployment: Deployment, only: ChangeSet | None = None) -> list
     The commit log says whether an update is due. Its progress comes from its Rebaser, if the
     ops endpoint of that is enabled.
     """
+    streams = deployment.streams
     reports, due, paused = await asyncio.gather(
-        all_answers(deployment.js.nc, deployment.subjects.join("rebaser.status"), STATUS_TIMEOUT),
+        all_answers(streams.js.nc, streams.join("rebaser.status"), STATUS_TIMEOUT),
         _due(deployment, only),
-        PauseStore(deployment.js, deployment.subjects).all(),
+        PauseStore(streams).all(),
     )
     held: dict[tuple[str, str], tuple[str, Row | None]] = {}
     crowded = {  # Rebasers that hold more change sets than their status names
@@ -420,25 +421,25 @@ def _row(
 
 async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV1]:
     """Change sets with an update due, and their last commits. A header marks those."""
-    stream, due = deployment.subjects.commits_stream, dict[ChangeSet, CommitV1]()
+    stream, due = deployment.streams.commits_stream, dict[ChangeSet, CommitV1]()
     if only is not None:
-        subjects = [deployment.subjects.commits(only)]
+        subjects = [deployment.streams.commits(only)]
     else:
         subjects = []
         heads = ordered_reader(
-            deployment.js, stream, deliver_policy="last_per_subject", headers_only=True
+            deployment.streams.js, stream, deliver_policy="last_per_subject", headers_only=True
         )
         async with heads:
             while (entry := await heads.next(idle_timeout=0)) is not None:
                 if UNFINISHED in entry.headers:
                     subjects.append(entry.subject)
     for subject in subjects:
-        stored = await deployment.js.get_message(stream, last_by_subject=subject)
+        stored = await deployment.streams.js.get_message(stream, last_by_subject=subject)
         if stored is None or UNFINISHED not in stored.headers:
             continue
         try:
             commit = Commit.decode(stored.headers, stored.payload)
-            change_set = deployment.subjects.parse_change_set(subject)
+            change_set = deployment.streams.parse_change_set(subject)
         except (MessageError, UnknownSubject):  # `rebaser doctor` reports them
             continue
         if commit.control.dvu_due:

@@ -21,8 +21,9 @@ from rebaser_client.registry import Registry
 from rebaser_client.workspaces import HEAD
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, JetStreamError, connected
+from rebaser_core.jetstream import JetStreamError, connected
 from rebaser_core.records import PauseScope, enclosing_scopes
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.tasks import background
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
@@ -94,8 +95,7 @@ _STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 class Deployment:
     """Streams and subjects of a deployment, and a client for it, on one connection."""
 
-    js: JetStream
-    subjects: Subjects
+    streams: Streams
     client: RebaserClient
     settings: Settings
 
@@ -107,20 +107,20 @@ class Deployment:
         """
         from rebaser_server.ops.store_location import settings_with_store
 
-        return await settings_with_store(self.js, self.settings)
+        return await settings_with_store(self.streams.js, self.settings)
 
     async def state_loader(self, change_set: ChangeSet) -> "StateLoader":
         """A loader of the change set's state; raises as `settings_with_store`."""
         from rebaser_server.queries.state_cache import open_state_loader
 
-        return open_state_loader(self.js, await self.settings_with_store(), change_set)
+        return open_state_loader(self.streams.js, await self.settings_with_store(), change_set)
 
     @property
     def batches(self) -> "BatchStore":
         """Its batches; those of requests lie in NATS. What reads them is slow to import."""
         from rebaser_server.commit_log.batch_store import open_batch_store
 
-        return open_batch_store(self.js, self.subjects, self.settings)
+        return open_batch_store(self.streams, self.settings)
 
     async def check_change_set(self, change_set: ChangeSet) -> None:
         """Check the two ids. The change set may be new.
@@ -140,19 +140,19 @@ class Deployment:
         await self.check_change_set(change_set)
         if await self._has_messages(change_set):
             return
-        if not await Registry(self.js, self.subjects).has_change_set(change_set):
+        if not await Registry(self.streams).has_change_set(change_set):
             raise NoSuchChangeSet(
                 f"there is no change set {change_set.change_set_id} in workspace "
                 f"{change_set.workspace_id}{hint}"
             )
 
     async def _has_messages(self, change_set: ChangeSet) -> bool:
-        names = self.subjects
+        names = self.streams
         for stream, subject in (
             (names.commits_stream, names.commits(change_set)),
             (names.requests_stream, names.requests(change_set)),
         ):
-            if await self.js.get_message(stream, last_by_subject=subject) is not None:
+            if await self.streams.js.get_message(stream, last_by_subject=subject) is not None:
                 return True
         return False
 
@@ -166,17 +166,18 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
         NotPermitted: NATS refuses an operation of the body to this user.
     """
     prefix = settings.nats.prefix
-    subjects = Subjects(prefix)
-    watch = PermissionWatch(settings.nats.user, (subjects.join(_STATUS), "$SYS.REQ.USER.INFO"))
+    optional = (Subjects(prefix).join(_STATUS), "$SYS.REQ.USER.INFO")
+    watch = PermissionWatch(settings.nats.user, optional)
     async with connected(connect_options(settings), on_error=watch.on_error) as nc:
         js = open_jetstream(nc, settings.nats)
+        streams = Streams(prefix, js=js)
         async with RebaserClient.on(nc, js, prefix=prefix, author=settings.author) as client:
             with watch.enforced():
-                async with background(_say_if_unwritten(js, subjects, watch)):
-                    yield Deployment(js, subjects, client, settings)
+                async with background(_say_if_unwritten(streams, watch)):
+                    yield Deployment(streams, client, settings)
 
 
-async def _say_if_unwritten(js: JetStream, subjects: Subjects, watch: PermissionWatch) -> Never:
+async def _say_if_unwritten(streams: Streams, watch: PermissionWatch) -> Never:
     """Say on stderr, while the command waits, why NATS keeps nothing, and once it does again."""
     said = False
     while True:
@@ -184,7 +185,7 @@ async def _say_if_unwritten(js: JetStream, subjects: Subjects, watch: Permission
         if watch.lacks_optional:  # it would be refused again and again
             await asyncio.Event().wait()
         with suppress(JetStreamError, nats.errors.Error):
-            problem = await _nats_problem(js, subjects)
+            problem = await _nats_problem(streams)
             if problem is not None and not said:
                 what, remedy = problem
                 complain(f"rebaser: {what}", f"  {remedy}")
@@ -193,7 +194,7 @@ async def _say_if_unwritten(js: JetStream, subjects: Subjects, watch: Permission
             said = problem is not None
 
 
-async def _nats_problem(js: JetStream, subjects: Subjects) -> tuple[str, str] | None:
+async def _nats_problem(streams: Streams) -> tuple[str, str] | None:
     """Why NATS does not keep what it is sent, and what to do.
 
     From the Rebasers, or from a trial where the user may try.
@@ -201,12 +202,12 @@ async def _nats_problem(js: JetStream, subjects: Subjects) -> tuple[str, str] | 
     from rebaser_server.cluster.nats_writes import may_try, unwritten
     from rebaser_server.ops.answers import all_answers
 
-    reports = await all_answers(js.nc, subjects.join(_STATUS), _STATUS_TIMEOUT)
+    reports = await all_answers(streams.js.nc, streams.join(_STATUS), _STATUS_TIMEOUT)
     for report in reports:
         if report.get("natsProblem"):
             what, remedy = report["natsProblem"]
             return str(what), str(remedy)
-    problem = await unwritten(js, subjects, await may_try(js))
+    problem = await unwritten(streams, await may_try(streams.js))
     return None if problem is None else (problem.what, problem.remedy)
 
 
@@ -230,7 +231,7 @@ async def pause_text(deployment: "Deployment", change_set: ChangeSet, waiting: s
     """Which pause keeps back what is `waiting`, and the command that ends it; None without one."""
     from rebaser_server.cluster.pauses import PauseStore
 
-    pauses = await PauseStore(deployment.js, deployment.subjects).all()
+    pauses = await PauseStore(deployment.streams).all()
     for scope in enclosing_scopes(change_set):
         if scope in pauses:
             what, how = await describe(deployment, scope), await resume_hint(deployment, scope)

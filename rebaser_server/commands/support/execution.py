@@ -139,7 +139,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     ),
     (
         DeploymentInconsistent,
-        "Nothing was touched. `rebaser doctor` says what to do; docs/backup.md has more.",
+        "Nothing was touched. `rebaser doctor` says what to do; docs/deployment.md has more.",
     ),
     (
         StoreNotKnown,

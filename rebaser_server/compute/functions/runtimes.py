@@ -12,8 +12,12 @@ import re
 from collections.abc import Callable
 from contextvars import Context
 from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
+
+from blake3 import blake3
 
 from rebaser_server.compute.errors import FunctionMissing, describe
 from rebaser_server.compute.functions import vectorised
@@ -23,6 +27,8 @@ from rebaser_server.values.canonical_json import dumps, loads
 
 MAX_CODE: Final = 16_384
 """Characters of an expression."""
+_MAX_FILES_BYTES: Final = 64 << 20
+"""Bytes of the files that a function's digest is made of; of larger ones there is none."""
 MAX_ARGUMENTS: Final = 1 << 20
 """Characters of all arguments of a call as JSON text."""
 
@@ -164,6 +170,45 @@ def _installed(code: str) -> Callable[..., Any]:
     return _load(points, code)
 
 
+@cache
+def code_digest(runtime: str, code: str) -> bytes | None:
+    """Digest of what a function computes with: the same digest, the same results.
+
+    Of `cel` the text and the engine's version; of `python` the distribution's name and version
+    and its module's files, as they are when this process first uses the function. What that
+    imports from other distributions is not in it. None: not to be told.
+    """
+    try:
+        if runtime == "cel":
+            return blake3(f"cel {version('cel-expr-python')} {code}".encode()).digest()
+        points = _entry_points_of(code) or _entry_points_of(code.partition("@")[0])
+        return _distribution_digest(points[0]) if runtime == "python" and points else None
+    except (PackageNotFoundError, OSError, ImportError, ValueError):
+        return None
+
+
+def _distribution_digest(point: EntryPoint) -> bytes | None:
+    top = point.module.partition(".")[0]
+    spec = find_spec(top)  # of a top level module this imports nothing
+    if spec is None or spec.origin is None:
+        return None
+    hasher, seen = blake3(point.value.encode()), 0
+    if point.dist is not None:
+        hasher.update(f"{point.dist.name} {point.dist.version}".encode())
+    package, files = Path(spec.origin).parent, [Path(spec.origin)]
+    if spec.submodule_search_locations:
+        files = sorted(path for path in package.rglob("*") if path.is_file())
+    for path in files:
+        if path.suffix == ".pyc":
+            continue
+        seen += path.stat().st_size
+        if seen > _MAX_FILES_BYTES:
+            return None
+        hasher.update(path.relative_to(package).as_posix().encode())
+        hasher.update(blake3(path.read_bytes()).digest())
+    return hasher.digest()
+
+
 def _entry_points_of(name: str) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=GROUP, name=name))
 
@@ -171,6 +216,7 @@ def _entry_points_of(name: str) -> tuple[EntryPoint, ...]:
 def _load(points: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
     if len({point.value for point in points}) > 1:
         raise FunctionMissing(f"more than one Python function {name!r} is installed here")
+    code_digest("python", name)  # of what is about to be loaded, not of what replaces it later
     try:
         # In a context of its own: what a module sets there holds in no call, on no machine.
         function: Callable[..., Any] = Context().run(points[0].load)

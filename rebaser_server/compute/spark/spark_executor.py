@@ -21,6 +21,8 @@ from uuid import uuid4
 
 from structlog.contextvars import get_contextvars
 
+from rebaser_core.errors import many
+from rebaser_core.trace_context import current_ids
 from rebaser_server.compute.errors import (
     RunFailed,
     SessionFailed,
@@ -171,6 +173,17 @@ CANCEL_GRACE: Final = 1.0
 """Seconds for which a cancelled run waits until its job is gone."""
 
 
+_SHOWN: Final = ("workspace", "change_set", "claim", "trace_id")
+"""What a job's name on Spark's pages says of the work that it is for, as log lines do."""
+
+
+def _about(size: int) -> str:
+    """Name of a job, made in the task that the work belongs to."""
+    labels = get_contextvars() | current_ids()
+    shown = [f"{name.replace('_', ' ')} {labels[name]}" for name in _SHOWN if name in labels]
+    return ", ".join([f"update of {many(size, 'value')}", *shown])
+
+
 class SparkExecutor:
     """An `Executor` with Spark jobs, most often one a run; those of several runs take turns.
 
@@ -222,9 +235,10 @@ class SparkExecutor:
         on_progress: OnProgress | None,
     ) -> list[UnitResult | StoredResult]:
         run = DvuRun(_run_id(), units, store)
+        about = _about(run.size)
         is_cancelled = Event()
         try:
-            job = self._threads.submit(self._evaluate, run, is_cancelled)
+            job = self._threads.submit(self._evaluate, run, about, is_cancelled)
         except RuntimeError:
             raise SessionFailed("the executor is closed") from None
         ending = asyncio.wrap_future(job)
@@ -253,9 +267,11 @@ class SparkExecutor:
         await asyncio.to_thread(self._session.close)
         await asyncio.to_thread(self._threads.shutdown)
 
-    def _evaluate(self, run: DvuRun, is_cancelled: Event) -> list[UnitResult | StoredResult]:
+    def _evaluate(
+        self, run: DvuRun, about: str, is_cancelled: Event
+    ) -> list[UnitResult | StoredResult]:
         while tasks := run.next_tasks():
-            with self._required_session(run) as spark:
+            with self._required_session(run, about) as spark:
                 if is_cancelled.is_set():
                     return []  # the caller is gone
                 try:
@@ -268,8 +284,7 @@ class SparkExecutor:
         return run.results()
 
     @contextmanager
-    def _required_session(self, run: DvuRun) -> Iterator["SparkSession"]:
-        about = f"update of {run.size:,} values"
+    def _required_session(self, run: DvuRun, about: str) -> Iterator["SparkSession"]:
         try:
             with self._session.job(run.id, about) as spark:
                 yield spark

@@ -137,7 +137,7 @@ async def test_a_crash_fails_its_run_and_not_the_next(executor: ChildProcessExec
 
 
 async def test_a_broken_blob_fails_its_run_and_not_the_next(executor: ChildProcessExecutor) -> None:
-    with pytest.raises(EvaluationFailed, match="not sections"):
+    with pytest.raises(EvaluationFailed, match="not the known results"):
         await executor.run([WorkUnit().encode() + b"more"])
 
     (outcome,) = await executor.run(units("identity", "builtin", value=1))

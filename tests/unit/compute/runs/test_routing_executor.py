@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.executors import ChildProcessExecutor, OnProgress, RoutingExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
@@ -32,7 +33,7 @@ class Counting(ChildProcessExecutor):
 )
 async def test_the_affected_values_decide(large_from: int, to_small: int, to_large: int) -> None:
     small, large = Counting(), Counting()
-    executor = RoutingExecutor(small, large, large_from=large_from)
+    executor = RoutingExecutor(small, large, CostModel(), large_from=large_from)
     build = Builder()
     build.source("one", 1)
     for n in range(10):
@@ -42,3 +43,25 @@ async def test_the_affected_values_decide(large_from: int, to_small: int, to_lar
     await executor.close()
 
     assert (small.runs, large.runs) == (to_small, to_large)
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds", "is_large"), [(10, 1e-6, False), (10, 0.1, True), (200_000, 1e-6, True)]
+)
+async def test_the_expected_time_decides_unless_a_number_is_set(
+    values: int, seconds: float, *, is_large: bool
+) -> None:
+    """What functions were measured to cost; however cheap they are, very many are a large run."""
+    small, large = Counting(), Counting()
+    costs = CostModel({("cel", "value + 0"): seconds})
+    executor = RoutingExecutor(small, large, costs, large_from=None)
+    build = Builder()
+    build.source("one", 1)
+    code, runtime = ("value + 0", "cel") if values == 10 else ("identity", "builtin")
+    for n in range(values):
+        build.dependent(f"{n}", code, {"value": "one"}, runtime)
+
+    await executor.run(plan(build.graph, slots=2, small=0).units)
+    await executor.close()
+
+    assert (large.runs, small.runs) == ((1, 0) if is_large else (0, 1))

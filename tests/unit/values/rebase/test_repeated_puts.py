@@ -1,4 +1,4 @@
-"""A put that defines a computed value as it is changes nothing, and computes nothing."""
+"""What defines a computed value or its function as it is makes nothing due."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from rebaser_core.updates import (
     AnyUpdate,
     PutFunc,
     PutValue,
+    RemoveFunc,
     RemoveValue,
     SetComputed,
     SetInputs,
@@ -89,6 +90,36 @@ def test_a_put_that_changes_anything_is_performed(updates: list[AnyUpdate]) -> N
 def test_a_value_without_a_result_is_computed_again() -> None:
     """Its function may have been mended meanwhile."""
     assert send(computed(failed="ValueError"), PUT).dirty
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("update", [DEFINE[0], SetInputs(value_id=GROSS, inputs=INPUTS)])
+def test_the_same_function_or_inputs_again_make_only_failed_values_due(
+    update: AnyUpdate, fails: bool
+) -> None:
+    """A replay of the log comes to the same, where others made values due before."""
+    failed = "ValueError" if fails else None
+    content = computed(failed=failed)
+
+    assert send(content, update).dirty == fails
+    assert computed(failed=failed).apply_now(9, Batch([update])).dirty == fails
+    assert send(content, SetInputs(value_id=GROSS, inputs={"values": [NET]}), update).dirty
+
+
+def test_another_name_of_a_function_makes_nothing_due() -> None:
+    """Another code, or the return of a function that was removed, does."""
+    put = PutFunc(func_id=ADD, name="add", runtime="builtin", code="sum")
+
+    assert not send(computed(), put.model_copy(update={"name": "plus"})).dirty
+    assert send(computed(), put.model_copy(update={"code": "max"})).dirty
+    assert send(computed(), RemoveFunc(func_id=ADD), put).dirty
+
+
+def test_inputs_that_are_corrected_to_those_that_are_there_make_nothing_due() -> None:
+    """So the log, which has them corrected, comes to the same."""
+    done = send(computed(), SetInputs(value_id=GROSS, inputs=INPUTS | {"more": new_id()}))
+
+    assert (len(done.corrections), done.dirty) == (1, False)
 
 
 def test_a_replay_performs_what_the_log_has() -> None:

@@ -1,0 +1,257 @@
+"""Results that functions had, by value: kept in memory, and those of dear calls in the store.
+
+Who plans an update hands the results that its values had to the evaluator, which knows by their
+keys whether one is what a call would return (`recall`). So nothing here can make a value wrong,
+and what is lost costs a call. A workspace's results are never looked up for another one.
+
+In the store each update adds a file to its workspace's directory: the digest of what follows, and
+an Arrow stream. Files are merged where they are many, and the oldest are deleted beyond the limit
+in bytes; results that are used are written again, so the least lately used go first.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from threading import Lock
+from typing import Final
+
+import pyarrow as pa
+import structlog
+from blake3 import blake3
+
+from rebaser_core.ids import RequestId
+from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
+from rebaser_server.compute.results import REMEMBERED
+from rebaser_server.compute.work_unit import KNOWN_RESULTS
+from rebaser_server.files import MEMO, SharedFiles, memo_directory
+from rebaser_server.runtime.containment import contained
+
+log: Final = structlog.get_logger()
+
+MIN_CALL_SECONDS: Final = 20e-6
+"""Seconds of a call from which its result is remembered: a look-up takes some microseconds."""
+MIN_FILE_SECONDS: Final = 0.05
+"""Seconds that an update's calls take from which its results are looked for, and put, in files."""
+RESULTS_PER_VALUE: Final = 4
+"""Results of one value that are kept, the latest."""
+MAX_FILES: Final = 64
+"""Small files of a workspace beyond which they are merged."""
+_MERGED_BYTES: Final = 1 << 20
+"""Bytes of a file from which it is left alone."""
+MEMORY_PART: Final = 16
+"""The part of the limit in bytes that each process takes in memory: a sixteenth."""
+_TIDIED_EVERY: Final = 16
+"""Files that a process puts until it looks whether files are too many or too large."""
+_REWRITTEN_AFTER: Final = 3_600.0
+"""Seconds after which a result that is used is written again."""
+_DIGEST_BYTES: Final = 32
+_ENTRY_BYTES: Final = 300
+"""Bytes of memory of a result beside its text, more or less."""
+_REMEMBERED_RUNTIMES: Final = ("python", "cel")
+
+
+@dataclass(slots=True)
+class _Results:
+    """The results of one value, the latest last."""
+
+    by_key: dict[bytes, str]
+    written: float
+    """When the latest was computed or put into a file, in seconds since 1970."""
+    size: int = 0
+    is_used: bool = False
+    """Whether they were looked for since then."""
+
+
+class Memo:
+    """The results of all workspaces. Methods may be called from any thread; those with files block.
+
+    Args:
+        files: the store.
+        max_bytes: of all files together; 0: nothing is remembered.
+    """
+
+    def __init__(self, files: SharedFiles, max_bytes: int) -> None:
+        self._files = files
+        self.max_bytes: Final = max_bytes
+        self._room = max_bytes // MEMORY_PART
+        self._lock = Lock()
+        self._results: OrderedDict[tuple[str, str], _Results] = OrderedDict()
+        """By workspace and value; the least lately used first."""
+        self._size = self._puts = 0
+        self._read: dict[str, set[str]] = {}
+        """Files of each workspace that were read or written here."""
+
+    def of(self, workspace: str) -> "WorkspaceMemo | None":
+        """The results of a workspace; None if nothing is remembered."""
+        return WorkspaceMemo(self, workspace) if self.max_bytes else None
+
+    def known(self, workspace: str, ids: pa.LargeStringArray) -> pa.LargeListArray:
+        """Results that each of these values had, as `KNOWN_RESULTS`."""
+        known: list[list[tuple[bytes, str]] | None] = []
+        with self._lock:
+            for value_id in ids.to_pylist():
+                results = self._results.get((workspace, value_id))
+                if results is not None:
+                    self._results.move_to_end((workspace, value_id))
+                    results.is_used = True
+                known.append(None if results is None else list(results.by_key.items()))
+        return pa.array(known, KNOWN_RESULTS)
+
+    def add(self, workspace: str, results: pa.Table, written: float) -> None:
+        """Keep results, columns as `REMEMBERED` has them, in memory."""
+        columns = (results.column(name).to_pylist() for name in ("id", "key", "text"))
+        with self._lock:
+            for value_id, key, text in zip(*columns, strict=True):
+                place = workspace, value_id
+                entry = self._results.setdefault(place, _Results({}, written))
+                self._results.move_to_end(place)
+                entry.by_key.pop(key, None)
+                entry.by_key[key], entry.written = text, written
+                if len(entry.by_key) > RESULTS_PER_VALUE:
+                    del entry.by_key[next(iter(entry.by_key))]
+                self._size -= entry.size
+                entry.size = sum(_ENTRY_BYTES + len(each) for each in entry.by_key.values())
+                self._size += entry.size
+            while self._size > self._room and self._results:
+                self._size -= self._results.popitem(last=False)[1].size
+
+    def forget(self, workspace: str, value_ids: Iterable[str]) -> None:
+        """Have these values computed, what they were before; the new results count from then on."""
+        with self._lock:
+            for value_id in value_ids:
+                results = self._results.pop((workspace, value_id), None)
+                self._size -= 0 if results is None else results.size
+
+    def read(self, workspace: str) -> None:
+        """Take in what other processes, or this one before it was started, left in the store."""
+        infos = self._files.list_infos(memo_directory(workspace))
+        infos.sort(key=lambda info: info.base_name, reverse=True)
+        sizes = accumulate(info.size for info in infos)
+        fitting = [i.base_name for i, size in zip(infos, sizes, strict=True) if size <= self._room]
+        before, self._read[workspace] = self._read.get(workspace, set()), set(fitting)
+        for name in reversed(fitting):  # the latest last
+            if name not in before:
+                with contained("remembered result", file=name):
+                    written = RequestId.from_str(name).milliseconds / 1000
+                    self.add(workspace, self._get(workspace, name), written)
+
+    def put(self, workspace: str, results: pa.Table) -> None:
+        """Put results into a file, with those that are used and were put long ago."""
+        name, now = str(RequestId()), time.time()
+        rows = self._used_and_old(workspace, now)
+        carried = pa.table(
+            [*map(list, zip(*rows, strict=True)), pa.nulls(len(rows))] if rows else [[]] * 4,
+            schema=REMEMBERED,
+        )
+        self._write(workspace, name, pa.concat_tables([carried, results]))
+        self._read.setdefault(workspace, set()).add(name)
+        self._puts += 1
+        if self._puts % _TIDIED_EVERY == 0:
+            self.tidy()
+
+    def _used_and_old(self, workspace: str, now: float) -> list[tuple[str, bytes, str]]:
+        rows: list[tuple[str, bytes, str]] = []
+        with self._lock:
+            for (of, value_id), entry in self._results.items():
+                is_old = entry.written < now - _REWRITTEN_AFTER
+                if of == workspace and entry.is_used and is_old:
+                    entry.written, entry.is_used = now, False
+                    rows += [(value_id, key, text) for key, text in entry.by_key.items()]
+        return rows
+
+    def _write(self, workspace: str, name: str, results: pa.Table) -> None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, REMEMBERED) as stream:
+            stream.write_table(results)
+        data = sink.getvalue().to_pybytes()
+        path = f"{memo_directory(workspace)}/{name}"
+        self._files.put(path, blake3(data).digest() + data, durable=False)
+
+    def _get(self, workspace: str, name: str) -> pa.Table:
+        try:
+            found = self._files.get(f"{memo_directory(workspace)}/{name}")
+        except FileNotFoundError:  # merged meanwhile
+            return REMEMBERED.empty_table()
+        data = memoryview(found).cast("B")
+        if blake3(data[_DIGEST_BYTES:]).digest() != data[:_DIGEST_BYTES]:
+            log.warning("remembered results are damaged", file=name)
+            return REMEMBERED.empty_table()
+        return pa.ipc.open_stream(data[_DIGEST_BYTES:]).read_all()
+
+    def tidy(self) -> None:
+        """Merge the small files of workspaces with many; delete the oldest beyond the limit."""
+        files: list[tuple[str, str, int]] = []
+        for workspace in self._files.list_names(MEMO):
+            infos = self._files.list_infos(memo_directory(workspace))
+            small = sorted(info.base_name for info in infos if info.size < _MERGED_BYTES)
+            if len(small) > MAX_FILES:
+                self._merge(workspace, small)
+                infos = self._files.list_infos(memo_directory(workspace))
+            files += [(info.base_name, workspace, info.size) for info in infos]
+        files.sort()
+        size = sum(each for _, _, each in files)
+        for name, workspace, each in files:
+            if size <= self.max_bytes:
+                break
+            self._files.delete(f"{memo_directory(workspace)}/{name}")
+            size -= each
+
+    def _merge(self, workspace: str, names: list[str]) -> None:
+        """Have the last file hold what all of them did, once each."""
+        latest: dict[str, dict[bytes, str]] = {}
+        for name in names:
+            rows = self._get(workspace, name)
+            columns = (rows.column(column).to_pylist() for column in ("id", "key", "text"))
+            for value_id, key, text in zip(*columns, strict=True):
+                results = latest.setdefault(value_id, {})
+                results.pop(key, None)
+                results[key] = text
+                if len(results) > RESULTS_PER_VALUE:
+                    del results[next(iter(results))]
+        merged = [(i, key, text) for i, results in latest.items() for key, text in results.items()]
+        if merged:
+            columns_of_all = [*map(list, zip(*merged, strict=True)), pa.nulls(len(merged))]
+            self._write(workspace, names[-1], pa.table(columns_of_all, schema=REMEMBERED))
+            names = names[:-1]
+        for name in names:
+            self._files.delete(f"{memo_directory(workspace)}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceMemo:
+    """The results of one workspace's values."""
+
+    memo: Memo
+    workspace: str
+
+    def is_for(self, runtime: str | None, code: str, costs: CostModel) -> bool:
+        """Whether a function's results are worth remembering, by what its calls cost."""
+        if runtime not in _REMEMBERED_RUNTIMES:
+            return False
+        seconds = costs.of_function(runtime, code, unmeasured=UNMEASURED_SECONDS)
+        return seconds - ROW_SECONDS >= MIN_CALL_SECONDS
+
+    def prepare(self, seconds: float) -> None:
+        """Have what is in the store at hand, if an update's calls would take that long. Blocks."""
+        if seconds >= MIN_FILE_SECONDS:
+            with contained("remembered result", workspace=self.workspace):
+                self.memo.read(self.workspace)
+
+    def known(self, ids: pa.LargeStringArray) -> pa.LargeListArray:
+        """Results that each of these values had, as `KNOWN_RESULTS`."""
+        return self.memo.known(self.workspace, ids)
+
+    def record(self, results: pa.Table, seconds: float) -> None:
+        """Remember results, columns as `REMEMBERED` has them, whose calls took so long."""
+        if results.num_rows:
+            is_dear = seconds >= MIN_FILE_SECONDS
+            self.memo.add(self.workspace, results, time.time())
+            if is_dear:
+                with contained("remembered result", workspace=self.workspace):
+                    self.memo.put(self.workspace, results)
+
+    def forget(self, value_ids: Iterable[str]) -> None:
+        """Have these values computed, whatever they were before."""
+        self.memo.forget(self.workspace, value_ids)

@@ -1,0 +1,123 @@
+"""Results that are known, looked up in place of a call; and the keys of those that are computed.
+
+A key is a digest of a function's code, of the arguments' names, and of all that they are given.
+A function is pure, so a result under the same key is what the call would return. Of a process's
+look-ups that find a result each `_CHECK_EVERY`th is answered by a call all the same: so a function
+that is not pure is found.
+"""
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Final
+
+import cbor2
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from blake3 import blake3
+
+from rebaser_server.compute.functions.runtimes import code_digest
+from rebaser_server.compute.json_values import read_only
+from rebaser_server.compute.results import REMEMBERED
+from rebaser_server.compute.value_buffers import NONE, ValueBuffers
+from rebaser_server.compute.work_unit import KEY_BYTES, STRING_TYPE, WorkUnit
+from rebaser_server.values.canonical_json import loads
+
+_CHECK_EVERY: Final = 1_000
+_FOUND: Final = count(1)
+"""Counts the look-ups of this process that find a result."""
+_LARGEST: Final = 1 << 20
+"""Bytes of a result that is remembered, at most."""
+
+
+class _Unknown:
+    """Stands for a result that is not known."""
+
+
+UNKNOWN: Final = _Unknown()
+
+
+class Recall:
+    """The known results of one unit."""
+
+    def __init__(self, unit: WorkUnit, buffers: ValueBuffers) -> None:
+        self._unit = unit
+        self._buffers = buffers
+        self._prefixes = [_prefix(unit, *signature) for signature in unit.signatures]
+        self._fingerprints: dict[int, bytes] = {}
+        """Of cells that were given to calls."""
+        self._keys: dict[int, bytes] = {}
+        """Of values that are computed."""
+        self._formers: dict[int, str] = {}
+        """What is known of values that are computed all the same."""
+
+    def is_for(self, call: int) -> bool:
+        """Whether the results of a signature's function are remembered."""
+        return self._prefixes[call] is not None
+
+    def look_up(self, position: int, call: int, refs: Sequence[int]) -> Any:
+        """The result of a value whose inputs all have values; or UNKNOWN, then compute it."""
+        prefix = self._prefixes[call]
+        if prefix is None:
+            return UNKNOWN
+        key = blake3(prefix + b"".join(map(self._fingerprint, refs))).digest(KEY_BYTES)
+        text = self._known_text(position, key)
+        if text is not None and next(_FOUND) % _CHECK_EVERY:
+            try:
+                return read_only(loads(text))
+            except ValueError:  # damaged
+                text = None
+        if text is not None:
+            self._formers[position] = text
+        self._keys[position] = key
+        return UNKNOWN
+
+    def _fingerprint(self, cell: int) -> bytes:
+        found = self._fingerprints.get(cell)
+        if found is None:
+            found = self._fingerprints[cell] = self._buffers.fingerprint(cell)
+        return found
+
+    def _known_text(self, position: int, key: bytes) -> str | None:
+        known = self._unit.known_results
+        for result in (None if known is None else known[position].as_py()) or ():
+            if result["key"] == key:
+                return str(result["text"])
+        return None
+
+    def forget(self, start: int, end: int) -> None:
+        """Note that the values from `start` to `end` are computed anew."""
+        for position in range(start, end):
+            self._fingerprints.pop(position, None)
+            self._keys.pop(position, None)
+            self._formers.pop(position, None)
+
+    def remembered(self, end: int) -> pa.Table:
+        """What values before `end` were computed to, as `REMEMBERED` says."""
+        kinds = self._buffers.kinds
+        positions = np.array(
+            sorted(p for p in self._keys if p < end and kinds[p] != NONE), np.int64
+        )
+        texts = self._buffers.canonical_texts_at(positions)
+        fits = pc.less_equal(pc.binary_length(texts), _LARGEST).to_numpy(zero_copy_only=False)
+        positions, texts = positions[fits], texts.filter(pa.array(fits))
+        formers = [self._formers.get(position) for position in positions.tolist()]
+        columns = [
+            self._unit.ids.take(pa.array(positions)),
+            [self._keys[position] for position in positions.tolist()],
+            texts,
+            [
+                None if former == text else former
+                for former, text in zip(formers, texts.to_pylist(), strict=True)
+            ]
+            if self._formers
+            else pa.nulls(len(positions), STRING_TYPE),
+        ]
+        return pa.table(columns, schema=REMEMBERED)
+
+
+def _prefix(unit: WorkUnit, function: int, specs: Sequence[tuple[str, int | None]]) -> bytes | None:
+    """What the keys of a signature's calls begin with; None: they are not remembered."""
+    runtime, code = unit.functions[function]
+    digest = code_digest(runtime, code) if runtime and function in unit.remembered else None
+    return None if digest is None else blake3(digest + cbor2.dumps(list(specs))).digest()

@@ -1,0 +1,115 @@
+"""An afternoon's work on one graph makes only those calls that are needed."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rebaser_client import Draft, NamedChangeSet, NamedWorkspace, python
+from tests.helpers.deployment import Daemon, Deployment
+from tests.helpers.graph_builder import install
+
+NOTED = """
+import os
+
+def noted(*, value, place):
+    with open({path!r}, "a") as file:
+        file.write(f"{{value}} {{place}}\\n")
+    return [value, place]
+
+def impure(*, value):
+    with open({path!r}, "a") as file:
+        file.write("impure\\n")
+    return os.urandom(4).hex()
+"""
+COUNT = 20
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many calls were made since it was last asked."""
+    path, directory, seen = tmp_path / "calls", tmp_path / "functions", 0
+    directory.mkdir()
+    names = {name: f"noting:{name}" for name in ("noted", "impure")}
+    install(directory, "noting", NOTED.format(path=str(path)), names)
+    monkeypatch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)
+
+    def since() -> int:
+        nonlocal seen
+        count = len(path.read_text().splitlines()) if path.exists() else 0
+        seen, before = count, seen
+        return count - before
+
+    return since
+
+
+@pytest.fixture(params=["beside the daemon", pytest.param("on Spark", marks=[pytest.mark.spark])])
+async def daemon(
+    deployment: Deployment, calls: Callable[[], int], request: pytest.FixtureRequest
+) -> Daemon:
+    where = {"SPARK__MIN_AFFECTED": "0"} if request.param == "on Spark" else {}
+    return await deployment.start(**where)
+
+
+def noting(g: Draft, value: int, code: str = "noted") -> None:
+    source = g.source("value", value)
+    for n in range(COUNT):
+        g.value(f"noted/{n}", python(code), value=source, place=g.source(f"place/{n}", n))
+
+
+async def edit(change_set: NamedChangeSet, value: int) -> None:
+    async with change_set.edit() as g:
+        noting(g, value)
+    assert g.failed == ()
+    values = await change_set.values()
+    assert values["noted/7"].value == [value, 7]
+
+
+async def test_an_afternoon_makes_only_the_calls_that_are_needed(
+    deployment: Deployment, daemon: Daemon, calls: Callable[[], int]
+) -> None:
+    """Set and set back, branches, applied and reverted, and what says again what is there."""
+    shop = await deployment.client.workspace("shop").create()
+    await edit(shop, 1)
+    assert calls() >= COUNT  # and a sample or two
+    await edit(shop, 100)
+    assert calls() == COUNT
+    await edit(shop, 1)
+    assert calls() == 0
+
+    branch = await shop.branch("july").fork()
+    await edit(branch, 7)
+    assert calls() == COUNT
+    assert (await branch.apply()).failed == ()
+    assert (await shop.values())["noted/7"].value == [7, 7]
+    reader = deployment.client.reader(*await shop.ids())
+    applied = [entry.commit for entry in await reader.log() if not entry.computed][-1]
+    undo = await shop.plan_revert(applied)
+    await deployment.client.enqueue(*await shop.ids(), undo.updates, wait="computed")
+    assert (await shop.values())["noted/7"].value == [1, 7]
+    assert calls() == 0
+
+    await say_again(deployment, shop)
+    assert calls() == 0
+    for name in ("one", "two", "three"):
+        await edit(await shop.branch(name).fork(), 1_000)
+    assert calls() == COUNT
+    await deployment.client.workspace("other").create()
+    await edit(deployment.client.workspace("other"), 1_000)
+    assert calls() == COUNT
+
+
+async def say_again(deployment: Deployment, change_set: NamedWorkspace) -> None:
+    """Send a function and inputs as they are."""
+    ids = await change_set.ids()
+    graph = await deployment.graph(ids)
+    value = graph.values[graph.names["noted/7"]]
+    func = graph.funcs[str(value.func_id)]
+    names = {"name": func.name, "runtime": func.runtime, "code": func.code}
+    again = [
+        {"putFunc": {"funcId": func.id, **names}},
+        {"setInputs": {"valueId": value.id, "inputs": value.inputs}},
+    ]
+    outcome = await deployment.client.enqueue(*ids, again, wait="computed")
+    assert outcome.failed == ()

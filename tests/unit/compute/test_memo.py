@@ -1,0 +1,345 @@
+"""Results are remembered: the same call is not made twice, and no value is wrong for that."""
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebaser_core.ids import RequestId
+from rebaser_server.compute import memo as memos
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.functions.runtimes import code_digest
+from rebaser_server.compute.memo import MAX_FILES, Memo, WorkspaceMemo
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import REMEMBERED, UnitResult, decode_result
+from rebaser_server.files import SharedFiles, memo_directory
+from tests.helpers.graph_builder import Builder, install
+from tests.helpers.random_batches import examples
+
+SOURCE = """
+CALLS = []
+
+def double(value):
+    CALLS.append(value)
+    return 2 * value if isinstance(value, int) else value + value
+
+def most(left, right):
+    CALLS.append((left, right))
+    return max(left, right)
+
+def fails(value):
+    CALLS.append(value)
+    raise ValueError("no")
+
+def counts(value):
+    CALLS.append(value)
+    return len(CALLS)
+"""
+LARGE = 100 << 20
+WORKSPACE = "01J00000000000000000000000"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("site")
+    names = ("double", "most", "fails", "counts")
+    install(directory, "counted", SOURCE, {name: f"counted:{name}" for name in names})
+    return directory
+
+
+@pytest.fixture
+def calls(directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What functions were called with."""
+    monkeypatch.syspath_prepend(directory)
+    called: list[Any] = import_module("counted").CALLS
+    called.clear()
+    return called
+
+
+@pytest.fixture
+def memo(tmp_path: Path) -> WorkspaceMemo:
+    return memo_in(tmp_path)
+
+
+def memo_in(root: Path, workspace: str = WORKSPACE, max_bytes: int = LARGE) -> WorkspaceMemo:
+    found = Memo(SharedFiles(str(root)), max_bytes).of(workspace)
+    assert found is not None
+    return found
+
+
+def compute(build: Builder, memo: WorkspaceMemo | None, seconds: float = 0.0) -> list[UnitResult]:
+    """One update; its calls are said to have taken so long."""
+    planned = plan(build.graph, 2, memo=memo)
+    outcomes = [decode_result(evaluate(unit)) for unit in planned.units]
+    build.apply(outcomes)
+    if memo is not None:
+        memo.record(
+            pa.concat_tables([REMEMBERED.empty_table(), *(each.remembered for each in outcomes)]),
+            seconds,
+        )
+    return outcomes
+
+
+def many(count: int, code: str = "double") -> Builder:
+    """So many values of one source."""
+    build = Builder()
+    build.source("source", 1)
+    for n in range(count):
+        build.dependent(f"{n}", code, {"value": "source"}, "python")
+    return build
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_a_source_that_is_set_back_costs_no_call(
+    calls: list[Any], memo: WorkspaceMemo, count: int
+) -> None:
+    """One by one, and many of one function at once."""
+    build = many(count)
+    for value in (1, 5, 1, 5, 1):
+        build.source("source", value)
+        compute(build, memo)
+
+        assert {build.graph.values[f"{n}"].value for n in range(count)} == {2 * value}
+    assert calls == [1] * count + [5] * count
+
+
+def test_what_builds_on_a_known_result_is_known_too(calls: list[Any], memo: WorkspaceMemo) -> None:
+    """Also through values that a builtin function computes, and where one comes out as it was."""
+    build = Builder()
+    build.source("one", 1)
+    build.source("two", 7)
+    build.dependent("a", "double", {"value": "one"}, "python")
+    build.dependent("b", "sum", {"values": ["a", "two"]})
+    build.dependent("c", "most", {"left": "b", "right": "two"}, "python")
+    build.dependent("d", "double", {"value": "c"}, "python")
+    for value in (1, 2, 1, 2):
+        build.source("one", value)
+        compute(build, memo)
+
+    assert build.state()["d"] == ("ok", 22)
+    assert len(calls) == 6
+
+
+def test_another_branch_with_the_same_inputs_costs_no_call(
+    calls: list[Any], memo: WorkspaceMemo
+) -> None:
+    """A branch has the values of head by their ids; another workspace's results are its own."""
+    compute(many(5), memo)
+    compute(many(5), memo)
+    compute(many(5), memo_in(Path(memo.memo._files.root), "01J00000000000000000000001"))
+
+    assert calls == [1] * 10
+
+
+def test_the_same_bytes_under_other_arguments_are_another_call(
+    calls: list[Any], memo: WorkspaceMemo
+) -> None:
+    build = Builder()
+    build.source("one", 1)
+    build.source("two", 2)
+    for left, right in (("one", "two"), ("two", "one"), ("one", "one")):
+        build.dependent("it", "most", {"left": left, "right": right}, "python")
+        compute(build, memo)
+
+    assert calls == [(1, 2), (2, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("pair", [(1, 1.0), (0.0, -0.0), (True, 1), ("1", 1), ([1], [1.0])])
+def test_values_that_json_tells_apart_are_other_inputs(
+    calls: list[Any], memo: WorkspaceMemo, pair: tuple[Any, Any]
+) -> None:
+    build = many(1)
+    for value in pair:
+        build.source("source", value)
+        compute(build, memo)
+
+    assert len(calls) == 2
+
+
+def test_a_failure_is_not_remembered(calls: list[Any], memo: WorkspaceMemo) -> None:
+    """What it failed of may be over."""
+    for _ in range(2):
+        build = many(1, "fails")
+        compute(build, memo)
+
+    assert calls == [1, 1]
+    assert build.state()["0"][0] == "failed"
+
+
+def test_a_forgotten_value_is_computed(calls: list[Any], memo: WorkspaceMemo) -> None:
+    """As when a person asks for it to be computed again."""
+    compute(many(2), memo)
+    memo.forget(["1"])
+    compute(many(2), memo)
+
+    assert calls == [1, 1, 1]
+
+
+def test_a_function_that_is_not_pure_is_found_within_5_000_calls(
+    calls: list[Any], memo: WorkspaceMemo
+) -> None:
+    """Each thousandth result that is known is computed all the same."""
+    differences: list[Any] = []
+    for _ in range(5):
+        for outcome in compute(many(1_000, "counts"), memo):
+            former = outcome.remembered.column("former")
+            differences += outcome.remembered.filter(former.is_valid()).to_pylist()
+
+    assert differences
+    assert differences[0]["text"] != differences[0]["former"]
+
+
+def test_results_of_dear_calls_outlast_the_process(calls: list[Any], tmp_path: Path) -> None:
+    """Those of calls that took a moment do not."""
+    for seconds, expected in ((0.001, [1, 1]), (1.0, [1])):
+        calls.clear()
+        root = tmp_path / str(seconds)
+        for _ in range(2):
+            build = many(60)
+            compute(build, memo_in(root), seconds)
+
+        assert calls == [each for each in expected for _ in range(60)]
+
+
+@pytest.mark.parametrize("harm", ["cut", "changed", "deleted", "foreign"])
+def test_damage_costs_calls_and_nothing_else(calls: list[Any], tmp_path: Path, harm: str) -> None:
+    compute(many(60), memo_in(tmp_path), 1.0)
+    [path] = (tmp_path / memo_directory(WORKSPACE)).iterdir()
+    data = path.read_bytes()
+    if harm == "deleted":
+        path.unlink()
+    elif harm == "foreign":
+        path.with_name("notes.txt").write_text("not ours")
+        path.write_bytes(os.urandom(100))
+    else:
+        path.write_bytes(data[:-9] if harm == "cut" else data.replace(b"2", b"3"))
+
+    build = many(60)
+    compute(build, memo_in(tmp_path), 1.0)
+
+    assert build.state()["7"] == ("ok", 2)
+    assert len(calls) == 120
+
+
+def results(first: int, count: int, size: int = 10) -> Any:
+    rows = [
+        {"id": f"{n}", "key": n.to_bytes(16), "text": "1" * size, "former": None}
+        for n in range(first, first + count)
+    ]
+
+    return pa.Table.from_pylist(rows, REMEMBERED)
+
+
+def files_of(memo: WorkspaceMemo) -> list[Path]:
+    return sorted(Path(memo.memo._files.root, memo_directory(WORKSPACE)).iterdir())
+
+
+def test_files_are_merged_and_lose_nothing(tmp_path: Path) -> None:
+    memo = memo_in(tmp_path)
+    for n in range(2 * MAX_FILES):
+        memo.record(results(n, 1), 1.0)
+
+    again = memo_in(tmp_path)
+    again.prepare(1.0)
+    known = again.known(results(0, 2 * MAX_FILES).column("id").combine_chunks())
+
+    assert len(files_of(memo)) < MAX_FILES
+    assert all(len(each) == 1 for each in known.to_pylist())
+
+
+def test_the_oldest_files_go_beyond_the_limit(tmp_path: Path) -> None:
+    memo = memo_in(tmp_path, max_bytes=1 << 20)
+    for n in range(48):
+        memo.record(results(n, 1, 100_000), 1.0)
+    memo.memo.tidy()
+
+    assert sum(path.stat().st_size for path in files_of(memo)) <= 1 << 20
+    again = memo_in(tmp_path, max_bytes=64 << 20)
+    again.prepare(1.0)
+    known = again.known(results(0, 48).column("id").combine_chunks()).to_pylist()
+    assert known[0] is None
+    assert known[47] is not None
+
+
+def test_memory_is_bounded_and_the_least_lately_used_goes(tmp_path: Path) -> None:
+    memo = memo_in(tmp_path, max_bytes=16 << 20)
+    for n in range(0, 1_000, 10):
+        memo.record(results(n, 10, 10_000), 0.0)
+        memo.known(results(0, 1).column("id").combine_chunks())
+
+    known = memo.known(results(0, 1_000).column("id").combine_chunks()).to_pylist()
+    assert memo.memo._size <= 1 << 20
+    assert (known[0] is None, known[1], known[999] is None) == (False, None, False)
+
+
+def test_what_is_used_is_written_again_before_it_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memo = memo_in(tmp_path)
+    memo.record(results(0, 1), 1.0)
+    memo.known(results(0, 1).column("id").combine_chunks())
+    monkeypatch.setattr(memos, "_REWRITTEN_AFTER", -1.0)
+    memo.record(results(1, 1), 1.0)
+    files_of(memo)[0].unlink()
+
+    again = memo_in(tmp_path)
+    again.prepare(1.0)
+    known = again.known(results(0, 2).column("id").combine_chunks())
+
+    assert [len(each) for each in known.to_pylist()] == [1, 1]
+
+
+def test_the_digest_of_a_function_is_that_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of nothing else in the folder; of CEL it is that of the text."""
+
+    def digest(code: str) -> bytes | None:
+        root = tmp_path / str(RequestId())
+        root.mkdir()
+        install(root, "changing", code, {"it": "changing:it"})
+        (root / "other.py").write_text(code + str(root))
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(root)
+            code_digest.cache_clear()
+            return code_digest("python", "it")
+
+    one, other = "def it(): return 1", "def it(): return 2"
+    assert digest(one) == digest(one)
+    assert None is not digest(one) != digest(other)
+    assert code_digest("python", "missing") is None
+    assert None is not code_digest("cel", "1 + 1") != code_digest("cel", "1 + 2")
+
+
+VALUES = st.sampled_from([0, 1, 1.0, True, "x", "", [1, {"a": 2}], [1, {"a": 2.0}]])
+
+
+@examples(100)
+@given(steps=st.lists(st.tuples(st.integers(0, 3), VALUES), min_size=1, max_size=12))
+def test_values_are_what_they_are_without_a_memo(
+    directory: Path, tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, Any]]
+) -> None:
+    """Whatever is set, set back, and fails on the way."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(directory)
+        memo = memo_in(tmp_path_factory.mktemp("memo"))
+        with_memo, without = Builder(), Builder()
+        for build in (with_memo, without):
+            for n in range(4):
+                build.source(f"s{n}", n)
+                build.dependent(f"d{n}", "double", {"value": f"s{n}"}, "python")
+            build.dependent("m0", "most", {"left": "d0", "right": "d1"}, "python")
+            build.dependent("m1", "most", {"left": "d2", "right": "d3"}, "python")
+            build.dependent("top", "double", {"value": "m0"}, "python")
+            build.dependent("all", "collect", {"values": ["m0", "m1", "top"]})
+        for source, value in steps:
+            for build, given_memo in ((with_memo, memo), (without, None)):
+                build.source(f"s{source}", value)
+                compute(build, given_memo)
+
+            assert with_memo.state() == without.state()
