@@ -88,7 +88,7 @@ async def commits_per_second(
         before = (await js.stream_info(SUBJECTS.commits_stream)).state.last_seq
         daemon = MeasuredDaemon("measured", directory, variables)
         try:
-            times = await handled(js, mine, each, before)
+            times = await settled(js, mine, each, before)
             daemon.send(signal.SIGTERM)
             await daemon.ended()
         finally:
@@ -96,14 +96,14 @@ async def commits_per_second(
     return (len(times) - 1) / (times[-1] - times[0])
 
 
-async def handled(
+async def settled(
     js: JetStream, change_sets: list[ChangeSet], each: int, before: int
 ) -> list[float]:
     """When NATS stored the commits that settle the requests, in order."""
     times: list[float] = []
     async with OrderedPushConsumer(js, SUBJECTS.commits_stream, opt_start_seq=before + 1) as reader:
         async for delivery in reader:
-            if b"handled" in delivery.payload:
+            if b"settled" in delivery.payload:
                 times.append(delivery.timestamp.timestamp())
             if len(times) == len(change_sets) * each:
                 return times

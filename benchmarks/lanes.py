@@ -68,7 +68,7 @@ class RebaserLane:
         if found != self._sent:
             raise RuntimeError(f"{self._sent} requests made {found} lines in {self.subject}")
         last = self.commits.last[self.subject]
-        if Commit.decode(last.headers, last.payload).handled is None:
+        if Commit.decode(last.headers, last.payload).settled is None:
             raise RuntimeError(f"the last line of {self.subject} settles no request")
 
 

@@ -17,7 +17,7 @@ async def work(url: str, stream: str, count: int) -> None:
     js = nc.jetstream()
     subscription = await js.pull_subscribe_bind(DURABLE, stream=stream)
     print("ready", flush=True)
-    handled = 0
+    settled = 0
     while True:
         try:
             messages = await subscription.fetch(AT_ONCE, timeout=5)
@@ -26,9 +26,9 @@ async def work(url: str, stream: str, count: int) -> None:
         for message in messages:
             await message.ack()
         await nc.flush()
-        handled += len(messages)
-        if handled >= count:
-            handled -= count
+        settled += len(messages)
+        if settled >= count:
+            settled -= count
             print("done", flush=True)
 
 

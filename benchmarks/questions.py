@@ -36,11 +36,10 @@ from rebaser_core.queries import (
     RevertQueryV1,
     ValuesQuery,
     ValuesQueryV1,
-    ValuesReply,
 )
 from rebaser_core.query_protocol import ACCEPTS_PIECES, REPLY_TIMEOUT
 from rebaser_core.streams import Streams
-from rebaser_core.versioning import REPLY_VERSION, MessageType
+from rebaser_core.versioning import MessageType
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
@@ -149,7 +148,7 @@ async def _questions(
         fields = {"id": RequestId(), **fields}
         query = model(workspace_id=of.workspace_id, change_set_id=of.change_set_id, **fields)
         headers, body = message.encode(query, CBOR)
-        more = {REPLY_VERSION: str(ValuesReply.current.VERSION), ACCEPTS_PIECES: "1"}
+        more = {ACCEPTS_PIECES: "1"}
         more[REPLY_TIMEOUT] = str(FIRST_PART_TIMEOUTS[0])  # as a client's first one
         subject = streams.join("rebaser", name, *map(str, of))
         about[kind] = Question(kind, subject, headers | more, body)

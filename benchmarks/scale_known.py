@@ -73,7 +73,7 @@ async def _requests(world: World, count: int) -> None:
         stored = time.perf_counter()
         await reply
         world.add("enqueue", stored - started)
-        world.add("handled", time.perf_counter() - started)
+        world.add("settled", time.perf_counter() - started)
 
 
 async def _reconcile(world: World) -> None:
@@ -109,9 +109,9 @@ def _tables(worlds: Sequence[World]) -> list[Table]:
     )
     for world in worlds:
         found, count = world.figures, len(world.change_sets)
-        handled = sorted(found["handled"])
-        row: list[Cell] = [count, 1e3 * median(found["enqueue"]), 1e3 * median(handled)]
-        served.rows.append([*row, 1e3 * handled[int(0.99 * len(handled))]])
+        settled = sorted(found["settled"])
+        row: list[Cell] = [count, 1e3 * median(found["enqueue"]), 1e3 * median(settled)]
+        served.rows.append([*row, 1e3 * settled[int(0.99 * len(settled))]])
         names = ("look", "look cpu", "look server cpu", "all heads")
         looked.rows.append([count, *(1e3 * median(found[name]) for name in names)])
         seconds, memory_used, files = world.loaded

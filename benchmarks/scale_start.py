@@ -101,7 +101,7 @@ async def _requests(server: Broker, found: dict[str, float]) -> None:
         RebaserClient.on(nc, JetStream(nc)) as client,
     ):
 
-        async def handled(number: int) -> float:
+        async def settled(number: int) -> float:
             define = [{"putValue": {"valueId": str(ULID()), "value": 1}}]
             started = time.perf_counter()
             _, reply = await client.enqueue_updates_with_reply(*change_sets[number], define)
@@ -109,10 +109,10 @@ async def _requests(server: Broker, found: dict[str, float]) -> None:
             return time.perf_counter() - started
 
         change_sets = new_change_sets(20)
-        found["first request of the first change set"] = await handled(0)
-        others = [await handled(number) for number in range(1, 20)]
+        found["first request of the first change set"] = await settled(0)
+        others = [await settled(number) for number in range(1, 20)]
         found["first request of another change set"] = median(others)
-        in_hand = [await handled(number) for number in range(20)]
+        in_hand = [await settled(number) for number in range(20)]
         found["request of a change set in hand"] = median(in_hand)
 
         async def all_quiet() -> bool:
@@ -120,7 +120,7 @@ async def _requests(server: Broker, found: dict[str, float]) -> None:
             return not info.state.messages
 
         await eventually(all_quiet, within=120)
-        again = [await handled(number) for number in range(20)]
+        again = [await settled(number) for number in range(20)]
         found["first request of a change set with a checkpoint"] = median(again)
 
 

@@ -68,10 +68,10 @@ class Trace:
         async for delivery in reader:
             came = time.perf_counter()
             line = Commit.decode(delivery.headers, delivery.payload)
-            if line.handled is None and line.control.claim is not None:
+            if line.settled is None and line.control.claim is not None:
                 self._times.setdefault("claimed", came)
-            elif line.handled is not None:
-                is_result = line.handled.covers is not None
+            elif line.settled is not None:
+                is_result = line.settled.covers is not None
                 self._times.setdefault(
                     "result committed" if is_result else "request committed", came
                 )

@@ -57,7 +57,7 @@ from rebaser_core.messages import (
     Corrections,
     EnqueueUpdatesResponseV2,
     ErrorStatus,
-    OutcomeReplyV2,
+    OutcomeReplyV1,
     omitted,
 )
 from rebaser_core.streams import Streams
@@ -481,7 +481,7 @@ class RebaserClient(BatchEnqueuer):
         workspace_id: WorkspaceId | str,
         change_set_id: ChangeSetId | str,
         request_id: RequestId | str,
-    ) -> OutcomeReplyV2:
+    ) -> OutcomeReplyV1:
         """Return the outcome of a recent request, for a caller that missed the reply.
 
         Changes nothing and may be repeated at will.

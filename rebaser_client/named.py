@@ -34,7 +34,7 @@ from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
 from rebaser_core.records import CommentRecordV1
 
 NAMES_AT_ONCE: Final = 500
-"""Names in one question: each may have 512 characters, and a message has room for 1 MB."""
+"""Names in one query: each may have 512 characters, and a message has room for 1 MB."""
 
 
 class EditedDraft(Draft):
@@ -235,15 +235,8 @@ class NamedChangeSet:
             return []
         reader = self._enqueuer.reader(*await self.ids())
         left, found = iter(sorted(names)), list[FunctionSnapshot]()
-        try:
-            while some := tuple(islice(left, NAMES_AT_ONCE)):
-                found += await reader.functions(*some)
-        except ReadRefused as error:
-            raise InvalidDraft(
-                f"{min(names)!r} is no function that the draft defines, and Rebaser does not tell "
-                f"what the change set has of that name ({error}): define it in `functions` of a "
-                "graph file, or update Rebaser"
-            ) from error
+        while some := tuple(islice(left, NAMES_AT_ONCE)):
+            found += await reader.functions(*some)
         if names - {each.name for each in found}:
             with suppress(ReadRefused):  # too many for one answer: none of them is offered
                 found = await reader.functions()

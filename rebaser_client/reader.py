@@ -8,7 +8,7 @@ What applying a branch would change in head, for people and programs that decide
 
 Why a value is what it is: the edits that made it, and what keeps it back.
 
-Send a question over plain NATS until a Rebaser answers it, and put the answer together.
+Send a query over plain NATS until a Rebaser answers it, and put the answer together.
 
 The batch that undoes a commit, as a plan: nothing is enqueued yet.
 """
@@ -46,7 +46,7 @@ from rebaser_core.queries import (
     DifferenceQuery,
     DifferenceQueryV1,
     DifferenceReply,
-    DifferenceReplyV2,
+    DifferenceReplyV1,
     DueUpdate,
     FailedInput,
     FunctionSnapshot,
@@ -60,16 +60,16 @@ from rebaser_core.queries import (
     RevertReply,
     ValueSnapshot,
     ValuesQuery,
-    ValuesQueryV2,
+    ValuesQueryV1,
     ValuesReply,
-    ValuesReplyV3,
+    ValuesReplyV1,
 )
 from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
 from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
 from rebaser_core.records import utc_text
 from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate
-from rebaser_core.versioning import REPLY_VERSION, MessageType, Versioned
+from rebaser_core.versioning import MessageType, Versioned
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class LogEntry:
     """Why it is dead or refused."""
     merged: int | None
     """Where a branch takes head's changes over: the last commit of head's log that it has then."""
-    standing: str | None
+    status: str | None
     """Where it closes the change set: applying, applied, abandoned or deleted."""
 
     def as_dict(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class LogEntry:
             "corrections": [correction.to_wire() for correction in self.corrections],
             "message": self.message,
             "merged": self.merged,
-            "standing": self.standing,
+            "status": self.status,
         }
 
 
@@ -140,31 +140,31 @@ async def read_log(
     async with reader:
         while (delivery := await reader.next(idle_timeout=0)) is not None:
             commit = Commit.decode(delivery.headers, delivery.payload)
-            if commit.handled is not None and delivery.stream_sequence > after:
-                entries.append(_log_entry(delivery, commit, commit.handled, before))
+            if commit.settled is not None and delivery.stream_sequence > after:
+                entries.append(_log_entry(delivery, commit, commit.settled, before))
             before = commit.control
     return list(entries)
 
 
 def _log_entry(
-    delivery: Delivery, commit: CommitV1, handled: SettledRequest, before: ControlState | None
+    delivery: Delivery, commit: CommitV1, settled: SettledRequest, before: ControlState | None
 ) -> LogEntry:
     """`before`: the control record that it replaces; None where that is not kept."""
     known = before or commit.control
     return LogEntry(
         commit=delivery.stream_sequence,
         time=delivery.timestamp,
-        request=handled.id,
-        outcome=handled.outcome,
-        author=handled.author,
+        request=settled.id,
+        outcome=settled.outcome,
+        author=settled.author,
         by=commit.control.owner.partition("/")[0],
-        computed=handled.covers is not None,
-        recomputes=commit.control.dirty_sequence == handled.sequence,
-        updates=_counts(handled.updates),
-        corrections=handled.corrections,
-        message=handled.message,
+        computed=settled.covers is not None,
+        recomputes=commit.control.dirty_sequence == settled.sequence,
+        updates=_counts(settled.updates),
+        corrections=settled.corrections,
+        message=settled.message,
         merged=_new(_cursor(commit.control), _cursor(known)),
-        standing=_new(_standing(commit.control), _standing(known)),
+        status=_new(_status(commit.control), _status(known)),
     )
 
 
@@ -176,8 +176,8 @@ def _cursor(control: ControlState) -> int | None:
     return None if control.branch is None else control.branch.cursor
 
 
-def _standing(control: ControlState) -> str | None:
-    return None if control.closing is None else control.closing.standing
+def _status(control: ControlState) -> str | None:
+    return None if control.closing is None else control.closing.status
 
 
 def _counts(batch: UpdatesAddress | None) -> dict[str, int] | None:
@@ -207,10 +207,10 @@ class BranchDifference:
     """Batches of head that the branch has not followed yet; None: more than head's log holds."""
     uncomputed: int | None
     """Values that applying the branch reaches, and whose result is not known yet because the
-    branch or head has it to compute. None: not requested, or an older Rebaser did not say."""
+    branch or head has it to compute. None: not requested."""
 
     @classmethod
-    def of(cls, reply: DifferenceReplyV2) -> "BranchDifference":
+    def of(cls, reply: DifferenceReplyV1) -> "BranchDifference":
         """What a reply says."""
         return cls(
             reply.commit,
@@ -372,7 +372,7 @@ ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
 class RebaserBusy(RebaserError):
-    """A Rebaser could not answer now: too many questions wait there, or NATS has no leader."""
+    """A Rebaser could not answer now: too many queries wait there, or NATS has no leader."""
 
     def __init__(self, message: str, seconds: float) -> None:
         """`seconds`: after which to ask again."""
@@ -382,7 +382,7 @@ class RebaserBusy(RebaserError):
 
 @dataclass(frozen=True, slots=True)
 class QuerySender(Generic[QueryT, ReplyT]):
-    """Sends questions of one kind; each call may be cancelled and repeated."""
+    """Sends queries of one kind; each call may be cancelled and repeated."""
 
     js: JetStream
     query: MessageType[QueryT]
@@ -398,7 +398,7 @@ class QuerySender(Generic[QueryT, ReplyT]):
 
         Raises:
             Unreachable: no Rebaser answered in time, or all were too busy.
-            TooLarge: the question does not fit into a message.
+            TooLarge: the query does not fit into a message.
             ReadRefused: a Rebaser answered, and said why it does not tell.
         """
         loop = asyncio.get_running_loop()
@@ -421,7 +421,6 @@ class QuerySender(Generic[QueryT, ReplyT]):
 
     async def _ask_once(self, subject: str, query: QueryT, patience: float) -> list[ReplyT]:
         headers, payload = self.query.encode(query, self.content_type)
-        headers[REPLY_VERSION] = str(self.reply.current.VERSION)
         headers[ACCEPTS_PIECES], headers[PATIENCE_HEADER] = "1", str(patience)
         nc = self.js.nc
         inbox = nc.new_inbox()
@@ -433,7 +432,7 @@ class QuerySender(Generic[QueryT, ReplyT]):
         except TimeoutError:  # nats-py's are errors of its own as well
             raise
         except Oversized as error:
-            raise TooLarge(f"the question is too large: {error}") from error
+            raise TooLarge(f"the query is too large: {error}") from error
         except (nats.errors.Error, OSError) as error:
             self.js.connection.guard()
             raise Unreachable(f"no Rebaser answered: {error}") from error
@@ -491,12 +490,12 @@ class ValueSet(Mapping[str, ValueSnapshot]):
         values: list[ValueSnapshot],
         missing: list[str],
         *,
-        may_be_stale: bool | None,
+        may_be_stale: bool,
     ) -> None:
         self.commit = commit
         self.may_be_stale = may_be_stale
         """Whether an update of the change set's computed values was due or running by then: what
-        they are may be of earlier inputs. None: a Rebaser of an older release does not say."""
+        they are may be of earlier inputs."""
         self.missing = missing
         """Names and ids that were asked for and are not there."""
         self._by_id = {str(value.id): value for value in values}
@@ -562,7 +561,7 @@ class ChangeSetReader:
 
         Raises:
             Unreachable: no Rebaser answered in time, or all were too busy.
-            TooLarge: so many names do not fit into a question.
+            TooLarge: so many names do not fit into a query.
             ReadRefused: one did, and said why not: the past is not kept so long, or it
                 is too much for an answer: fewer at a time, or from the store.
         """
@@ -571,7 +570,7 @@ class ChangeSetReader:
         )
         values = [value for reply in replies for value in reply.values]
         last = replies[-1]
-        return ValueSet(last.commit, values, last.missing, may_be_stale=last.due)
+        return ValueSet(last.commit, values, last.missing, may_be_stale=bool(last.due))
 
     async def functions(self, *names: str) -> list[FunctionSnapshot]:
         """The functions of these names or ids that there are, or all, as of the last commit.
@@ -580,13 +579,13 @@ class ChangeSetReader:
 
         Raises:
             Unreachable, TooLarge: as `values`.
-            ReadRefused: the Rebaser is of an older release, or they are too much for an answer.
+            ReadRefused: they are too much for an answer.
         """
         replies = await self._ask_values(which=[*names], functions=True)
         return [function for reply in replies for function in reply.functions or ()]
 
-    async def _ask_values(self, **fields: Any) -> list[ValuesReplyV3]:
-        query = ValuesQueryV2(
+    async def _ask_values(self, **fields: Any) -> list[ValuesReplyV1]:
+        query = ValuesQueryV1(
             id=RequestId(),
             workspace_id=self._change_set.workspace_id,
             change_set_id=self._change_set.change_set_id,
@@ -613,7 +612,7 @@ class ChangeSetReader:
 
         Raises:
             NoSuchValue: there is none, nor was there one among the commits that are kept.
-            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            Unreachable: no Rebaser answered in time.
             ReadRefused: one did, and said why not: the past is not kept so long.
         """
         query = ProvenanceQueryV1(
@@ -641,7 +640,7 @@ class ChangeSetReader:
         With `computed`, the results that differ as well, as far as they are computed.
 
         Raises:
-            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            Unreachable: no Rebaser answered in time.
             ReadRefused: one did, and said why not: the change set is no branch, no Rebaser has
                 taken it up yet, or the difference is too large for an answer.
         """
@@ -667,7 +666,7 @@ class ChangeSetReader:
         What a later commit changed again stays, and is in `skipped`; with `force` it is undone.
 
         Raises:
-            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            Unreachable: no Rebaser answered in time.
             ReadRefused: one did, and said why not: there is no such commit, it changed no
                 definition, or the past is not kept so long.
         """

@@ -59,22 +59,21 @@ from rebaser_core.messages import (
     OutcomeQuery,
     OutcomeQueryV1,
     OutcomeReply,
-    OutcomeReplyV2,
+    OutcomeReplyV1,
     RequestState,
     UpdatesAddress,
     UpdatesBatch,
-    UpdatesBatchV3,
+    UpdatesBatchV1,
     encode_inline_request,
 )
 from rebaser_core.messages import InlineBatch as Shipped
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
-from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate, BatchLimits, LazyUpdates, UpdateSequence, size_violation
 from rebaser_core.versioning import (
     MESSAGE_ID,
     REPLY_INBOX,
-    REPLY_VERSION,
     REQUEST_DIGEST,
     announced_id,
     first_error,
@@ -428,7 +427,7 @@ class RequestSender:
             raise
         return self._await_reply(change_set, request_id, digest, answer)
 
-    async def send_command(self, request: ChangeSetRequestV2) -> EnqueueUpdatesResponseV2:
+    async def send_command(self, request: ChangeSetRequestV1) -> EnqueueUpdatesResponseV2:
         """Ask something of a change set as a whole; its final answer.
 
         Raises:
@@ -442,7 +441,7 @@ class RequestSender:
 
     async def outcome(
         self, change_set: ChangeSet, request_id: RequestId, digest: str = ""
-    ) -> OutcomeReplyV2:
+    ) -> OutcomeReplyV1:
         """What became of a request; changes nothing.
 
         With its digest, it is refused if its id was another request's.
@@ -457,7 +456,6 @@ class RequestSender:
             change_set_id=change_set.change_set_id,
         )
         headers, payload = OutcomeQuery.encode(query, self._options.content_type)
-        headers[REPLY_VERSION] = str(OutcomeReply.current.VERSION)
         headers[REPLY_TIMEOUT] = str(OUTCOME_TIMEOUT)
         if digest:
             headers[REQUEST_DIGEST] = digest
@@ -509,9 +507,9 @@ class RequestSender:
 
     async def _look_after(
         self,
-        ask: Callable[[], Coroutine[Any, Any, OutcomeReplyV2 | None]],
+        ask: Callable[[], Coroutine[Any, Any, OutcomeReplyV1 | None]],
         answer: asyncio.Future[Any],
-    ) -> OutcomeReplyV2 | None:
+    ) -> OutcomeReplyV1 | None:
         """See to the task (C3) and `ask` for the outcome, until `answer` is there.
 
         None if it came first, or no Rebaser told: those that are busy take long to.
@@ -526,7 +524,7 @@ class RequestSender:
 
     async def _ask(
         self, change_set: ChangeSet, request_id: RequestId, digest: str
-    ) -> OutcomeReplyV2 | None:
+    ) -> OutcomeReplyV1 | None:
         await ensure_task(self._streams, change_set)
         with suppress(Unreachable):
             return await self.outcome(change_set, request_id, digest)
@@ -637,5 +635,5 @@ async def store_batch(
 
 def encode_batch(request_id: RequestId, updates: Sequence[AnyUpdate], content_type: str) -> bytes:
     listed, table = updates.split() if isinstance(updates, LazyUpdates) else (updates, None)
-    batch = UpdatesBatchV3(id=request_id, updates=listed, table=table)
+    batch = UpdatesBatchV1(id=request_id, updates=listed, table=table)
     return UpdatesBatch.encode(batch, content_type)[1]

@@ -47,7 +47,7 @@ from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.records import (
     ChangeSetKind,
     ChangeSetRecordV1,
-    ChangeSetRequestV2,
+    ChangeSetRequestV1,
     ChangeSetStatus,
     CommentRecordV1,
     WorkspaceRecordV1,
@@ -115,7 +115,7 @@ class WorkspaceCatalog:
         found = {  # one that changes meanwhile comes twice
             record.change_set_id: record async for record in self.registry.change_sets(workspace_id)
         }
-        wanted = (r for r in found.values() if closed or r.standing not in CLOSED_STATUSES)
+        wanted = (r for r in found.values() if closed or r.status not in CLOSED_STATUSES)
         return sorted(
             wanted, key=lambda record: (record.kind != ChangeSetKind.HEAD, record.created_at)
         )
@@ -222,7 +222,7 @@ class WorkspaceCatalog:
         return await self.registry.comments(ChangeSet.of(workspace_id, change_set_id))
 
 
-SendCommand = Callable[[ChangeSetRequestV2], Awaitable[EnqueueUpdatesResponseV2]]
+SendCommand = Callable[[ChangeSetRequestV1], Awaitable[EnqueueUpdatesResponseV2]]
 """Sends the request; its final answer."""
 
 Action = Literal["refresh", "apply", "abandon", "delete"]
@@ -277,10 +277,10 @@ class Workspaces(WorkspaceCatalog):
             lambda r: (
                 r.application is not None
                 and r.application.request == request
-                and r.standing != ChangeSetStatus.APPLYING
+                and r.status != ChangeSetStatus.APPLYING
             ),
         )
-        if record.standing == ChangeSetStatus.OPEN:
+        if record.status == ChangeSetStatus.OPEN:
             raise RequestRefused(record.problem or "head would not have it")
         return record
 
@@ -293,9 +293,7 @@ class Workspaces(WorkspaceCatalog):
             RequestRefused: it is no branch, or closed.
         """
         await self._command(workspace_id, change_set_id, "abandon")
-        await self._await_record(
-            workspace_id, change_set_id, lambda r: r.standing in CLOSED_STATUSES
-        )
+        await self._await_record(workspace_id, change_set_id, lambda r: r.status in CLOSED_STATUSES)
 
     async def delete(
         self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
@@ -325,9 +323,9 @@ class Workspaces(WorkspaceCatalog):
         workspace_id = WorkspaceId.of(workspace_id, "workspace_id")
         head = (await self.registry.workspace(workspace_id)).head
         for record in reversed(await self.change_sets(workspace_id, closed=True)):
-            if record.standing != ChangeSetStatus.DELETED and record.change_set_id != head:
+            if record.status != ChangeSetStatus.DELETED and record.change_set_id != head:
                 await self._delete(workspace_id, record.change_set_id)
-        if (await self.describe(workspace_id, head)).standing != ChangeSetStatus.DELETED:
+        if (await self.describe(workspace_id, head)).status != ChangeSetStatus.DELETED:
             await self._delete(workspace_id, head)
 
     async def _delete(
@@ -335,7 +333,7 @@ class Workspaces(WorkspaceCatalog):
     ) -> None:
         await self._command(workspace_id, change_set_id, "delete")
         await self._await_record(
-            workspace_id, change_set_id, lambda r: r.standing == ChangeSetStatus.DELETED
+            workspace_id, change_set_id, lambda r: r.status == ChangeSetStatus.DELETED
         )
 
     async def _await_record(
@@ -360,7 +358,7 @@ class Workspaces(WorkspaceCatalog):
         *,
         reviewed: str | None = None,
     ) -> RequestId:
-        request = ChangeSetRequestV2(
+        request = ChangeSetRequestV1(
             id=RequestId(),
             **ChangeSet.of(workspace_id, change_set_id)._asdict(),
             action=action,
@@ -399,10 +397,10 @@ class AddressedChangeSet:
     def ended(self) -> str | None:
         """What became of a closed change set, as a sentence; None if it is open."""
         record = self.record
-        if record.standing not in CLOSED_STATUSES:
+        if record.status not in CLOSED_STATUSES:
             return None
-        how = record.standing.value
-        applied = record.application if record.standing is ChangeSetStatus.APPLIED else None
+        how = record.status.value
+        applied = record.application if record.status is ChangeSetStatus.APPLIED else None
         if applied is not None and applied.commit is not None:
             how += f" as commit {applied.commit} of {self.workspace.name!r}"
         when = f", {record.closed_at}" if record.closed_at else ""
@@ -462,7 +460,7 @@ class AddressBook:
         return [
             AddressedChangeSet(workspaces[record.workspace_id], record)
             for record in records.values()
-            if record.workspace_id in workspaces and record.standing not in CLOSED_STATUSES
+            if record.workspace_id in workspaces and record.status not in CLOSED_STATUSES
         ]
 
     async def address_of(self, change_set: ChangeSet | tuple[str, str]) -> str:
@@ -538,7 +536,7 @@ class AddressBook:
                 named = _change_sets(records, right)
                 found += [AddressedChangeSet(workspace, record) for record in named]
                 problem = f"workspace {workspace.name!r} has no change set {right!r}" + offer(
-                    right, (r.name for r in records if r.standing not in CLOSED_STATUSES)
+                    right, (r.name for r in records if r.status not in CLOSED_STATUSES)
                 )
         return found, problem
 
@@ -609,7 +607,7 @@ class Operations:
         Raises:
             RequestRefused: the change set is closed.
         """
-        request = ChangeSetRequestV2(
+        request = ChangeSetRequestV1(
             id=RequestId(),
             **ChangeSet.of(workspace_id, change_set_id)._asdict(),
             action="checkpoint",
@@ -630,7 +628,7 @@ class Operations:
             RequestRefused: one of them does not exist or has no function, or the change set is
                 closed.
         """
-        request = ChangeSetRequestV2(
+        request = ChangeSetRequestV1(
             id=RequestId(),
             **ChangeSet.of(workspace_id, change_set_id)._asdict(),
             action="recompute",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, Self
 
-from pydantic import Field, PrivateAttr, StringConstraints
+from pydantic import PrivateAttr, StringConstraints
 
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
@@ -72,7 +72,7 @@ class BranchState(WireModel):
 class ClosedState(WireModel):
     """Why a change set takes no more requests."""
 
-    standing: str
+    status: str
     """As in the registry: applying, applied, abandoned or deleted."""
     request: RequestId
     """The request that closed it."""
@@ -114,12 +114,12 @@ class ControlState(WireModel):
     @property
     def deleted(self) -> bool:
         """Whether the change set is deleted, so that its data may be gone."""
-        return self.closing is not None and self.closing.standing == "deleted"
+        return self.closing is not None and self.closing.status == "deleted"
 
     @property
     def unfinished(self) -> bool:
         """Whether a run has work to do, even without a request in the queue."""
-        return self.dvu_due or (self.closing is not None and self.closing.standing == "applying")
+        return self.dvu_due or (self.closing is not None and self.closing.status == "applying")
 
 
 class SettledRequest(WireModel):
@@ -150,8 +150,8 @@ class CommitV1(Versioned):
     VERSION: ClassVar = 1
     previous: int
     """Sequence of the commit before this one; 0 for the first. Readers detect a hole by it."""
-    control: Annotated[ControlState, Field(alias="head")]
-    handled: SettledRequest | None = None
+    control: ControlState
+    settled: SettledRequest | None = None
     _request_digest: str = PrivateAttr("")
 
     @property

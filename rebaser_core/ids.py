@@ -97,7 +97,7 @@ _SHIFTS: Final = range(120, -1, -10)
 """Bits below each pair of digits, the first pair's first."""
 
 
-class _Ulid(ULID):
+class Ulid(ULID):
     """A ULID with one text alone: as `str` writes it. Subjects and message ids rely on it.
 
     The text is made once, since the library takes many times as long as a lookup.
@@ -174,15 +174,15 @@ class _Ulid(ULID):
         )
 
 
-class WorkspaceId(_Ulid):
+class WorkspaceId(Ulid):
     """Names a workspace."""
 
 
-class ChangeSetId(_Ulid):
+class ChangeSetId(Ulid):
     """Names a change set; unique beyond its workspace."""
 
 
-class RequestId(_Ulid):
+class RequestId(Ulid):
     """Names a request for good: every retry carries it again."""
 
 

@@ -29,7 +29,6 @@ from rebaser_core.versioning import (
     ParseFromJson,
     Versioned,
     WireModel,
-    downgrade_to,
 )
 
 Blake3 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -55,19 +54,6 @@ class InlineBatch(WireModel):
     """In a branch's log, at a merge of head: what head has where the branch differs."""
 
 
-class UpdatesBatchV1(Versioned):
-    """A batch on its own. Its id is its request's, so no two requests share an address."""
-
-    VERSION: ClassVar = 1
-    updates: UpdateSequence
-    computed: DvuResultInfo | None = None
-
-    def upgrade(self) -> "UpdatesBatchV2":
-        return UpdatesBatchV2.model_construct(
-            id=self.id, updates=self.updates, computed=self.computed, under=None, results=None
-        )
-
-
 class ResultFile(WireModel):
     """Results of a dependent values update, in a file beside the batch: too many for a message."""
 
@@ -76,37 +62,19 @@ class ResultFile(WireModel):
     """How many results are in it."""
 
 
-class UpdatesBatchV2(Versioned):
-    """Version 1, results in files, and `under` as in `InlineBatch`."""
+class UpdatesBatchV1(Versioned):
+    """A batch on its own. Its id is its request's, so no two requests share an address."""
 
-    VERSION: ClassVar = 2
+    VERSION: ClassVar = 1
     updates: UpdateSequence
     computed: DvuResultInfo | None = None
     under: list[Update] | None = None
+    """As in `InlineBatch`."""
     results: Annotated[tuple[ResultFile, ...], ParseFromJson] | None = None
     """Only with `computed`: what the batch sets besides `updates`. Not for clients."""
-
-    def to_oldest_version(self) -> Versioned:
-        if self.under is not None or self.results is not None:
-            return self
-        return downgrade_to(self, UpdatesBatchV1)
-
-    def upgrade(self) -> "UpdatesBatchV3":
-        fields = {name: getattr(self, name) for name in UpdatesBatchV2.model_fields}
-        return UpdatesBatchV3.model_construct(**fields, table=None)
-
-
-class UpdatesBatchV3(UpdatesBatchV2):
-    """Version 2, and puts and sets of values in a table, which follow `updates`."""
-
-    VERSION: ClassVar = 3
     table: str | None = None
-    """An Arrow IPC stream in base64: see `table_updates`."""
-
-    def to_oldest_version(self) -> Versioned:
-        if self.table is not None:
-            return self
-        return downgrade_to(self, UpdatesBatchV2).to_oldest_version()
+    """Puts and sets of values, which follow `updates`: an Arrow IPC stream in base64, see
+    `table_updates`."""
 
 
 class Inline(WireModel):
@@ -265,9 +233,7 @@ EnqueueUpdatesRequest: Final = MessageType(
 EnqueueUpdatesResponse: Final = MessageType(
     "EnqueueUpdatesResponse", EnqueueUpdatesResponseV1, current=EnqueueUpdatesResponseV2
 )
-UpdatesBatch: Final = MessageType(
-    "UpdatesBatch", UpdatesBatchV1, UpdatesBatchV2, current=UpdatesBatchV3
-)
+UpdatesBatch: Final = MessageType("UpdatesBatch", current=UpdatesBatchV1)
 
 
 MAX_INLINE_CORRECTIONS: Final = 100
@@ -368,7 +334,7 @@ def encode_inline_request(
 class RequestState(StrEnum):
     """Where a request is."""
 
-    HANDLED = "handled"  # it is final: applied or dead
+    SETTLED = "settled"  # it is final: applied or dead
     WAITING = "waiting"  # stored, not handled yet
     UNKNOWN = "unknown"  # never stored, or handled so long ago that it is forgotten
 
@@ -382,29 +348,15 @@ class OutcomeQueryV1(Versioned):
 
 
 class OutcomeReplyV1(Versioned):
-    """Where the request is and, if it is handled, its response."""
+    """Where the request is and, if it is handled, its response; or why there is no answer."""
 
     VERSION: ClassVar = 1
-    state: Annotated[RequestState, ParseFromJson]
-    response: EnqueueUpdatesResponseV2 | None = None
-
-    def upgrade(self) -> "OutcomeReplyV2":
-        return OutcomeReplyV2.model_construct(**self.__dict__, error=None)
-
-
-class OutcomeReplyV2(Versioned):
-    """Version 1, or why there is no answer."""
-
-    VERSION: ClassVar = 2
     state: Annotated[RequestState | None, ParseFromJson] = None
     """None: see `error`."""
     response: EnqueueUpdatesResponseV2 | None = None
     error: str | None = None
     """Why there is no answer; then there is neither state nor response."""
 
-    def to_oldest_version(self) -> "OutcomeReplyV1 | OutcomeReplyV2":
-        return self if self.state is None else downgrade_to(self, OutcomeReplyV1)
-
 
 OutcomeQuery: Final = MessageType("OutcomeQuery", current=OutcomeQueryV1, from_clients=True)
-OutcomeReply: Final = MessageType("OutcomeReply", OutcomeReplyV1, current=OutcomeReplyV2)
+OutcomeReply: Final = MessageType("OutcomeReply", current=OutcomeReplyV1)

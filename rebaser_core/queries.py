@@ -1,4 +1,4 @@
-"""The questions that any Rebaser answers: values, differences, edits behind a value, reverts.
+"""The queries that any Rebaser answers: values, differences, edits behind a value, reverts.
 
 Asking what a branch would change in head if it were applied now: any Rebaser answers.
 
@@ -9,13 +9,13 @@ Asking which edits made a value what it is, and what keeps it back: any Rebaser 
 Asking which batch undoes a commit: any Rebaser answers, and the asker enqueues the batch.
 """
 
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
 from rebaser_core.ids import ChangeSetId, FuncId, RequestId, UlidText, ValueId, WorkspaceId
 from rebaser_core.updates import Inputs, Update
-from rebaser_core.versioning import JsonValue, MessageType, Versioned, WireModel, downgrade_to
+from rebaser_core.versioning import JsonValue, MessageType, Versioned, WireModel
 
 
 class DifferenceQueryV1(Versioned):
@@ -43,15 +43,6 @@ class ChangedDefinition(WireModel):
     """Whether head has changed it, too, since then."""
 
 
-class ComputedDifferenceV1(WireModel):
-    """A dependent value whose result differs."""
-
-    id: UlidText
-    name: str | None
-    head: JsonValue
-    branch: JsonValue
-
-
 class ComputedDifference(WireModel):
     """A value, computed on one side at least, whose result applying the branch changes."""
 
@@ -60,8 +51,7 @@ class ComputedDifference(WireModel):
     head: JsonValue
     branch: JsonValue
     head_status: str | None = None
-    """`ok`, `failed` or `blocked`; None: there is no such value, or a Rebaser of an older release
-    does not say."""
+    """`ok`, `failed` or `blocked`; None: there is no such value."""
     branch_status: str | None = None
 
 
@@ -71,72 +61,34 @@ class DifferenceReplyV1(Versioned):
     VERSION: ClassVar = 1
     commit: Annotated[int, Field(ge=0)]
     digest: str = ""
-    """Of the updates. A request to apply the branch that names it applies this difference only."""
-    updates: list[Update] = Field(default_factory=list)
-    """The difference as a batch: applied to head, it makes head equal to the branch."""
-    changes: list[ChangedDefinition] = Field(default_factory=list)
-    computed: list[ComputedDifferenceV1] | None = None
-    """The results that differ, as far as they are computed; None if they were not wanted."""
-    error: str | None = None
-    """Why there is no answer."""
-
-    def upgrade(self) -> "DifferenceReplyV2":
-        fields: dict[str, Any] = {**self.__dict__, "computed": None}
-        if self.computed is not None:
-            fields["computed"] = [ComputedDifference(**each.__dict__) for each in self.computed]
-        return DifferenceReplyV2.model_construct(**fields, behind=None, uncomputed=None)
-
-
-class DifferenceReplyV2(Versioned):
-    """Version 1, with the status of each result, and with what is not known yet."""
-
-    VERSION: ClassVar = 2
-    commit: Annotated[int, Field(ge=0)]
-    digest: str = ""
     """Digest of the updates and of what head has in their place. A request to apply the branch that
     names it applies this difference only."""
     updates: list[Update] = Field(default_factory=list)
+    """The difference as a batch: applied to head, it makes head equal to the branch."""
     changes: list[ChangedDefinition] = Field(default_factory=list)
     computed: list[ComputedDifference] | None = None
-    """The results that applying the branch now would change, as far as they are known."""
+    """The results that applying the branch now would change, as far as they are known; None if
+    they were not wanted."""
     error: str | None = None
+    """Why there is no answer."""
     behind: Annotated[int, Field(ge=0)] | None = None
     """Batches of head that the branch has not followed yet; None: more than head's log holds."""
     uncomputed: Annotated[int, Field(ge=0)] | None = None
     """Values that applying the branch reaches, and whose result is not known yet because the
-    branch or head has it to compute. None: not wanted, or an older release did not say."""
-
-    def to_oldest_version(self) -> "DifferenceReplyV1 | DifferenceReplyV2":
-        said: list[int | str | None] = [self.behind, self.uncomputed]
-        for each in self.computed or ():
-            said += each.head_status, each.branch_status
-        if any(part is not None for part in said):
-            return self
-        downgraded = downgrade_to(self, DifferenceReplyV1)
-        if self.computed is None:
-            return downgraded
-        computed = [
-            ComputedDifferenceV1.model_construct(
-                id=each.id, name=each.name, head=each.head, branch=each.branch
-            )
-            for each in self.computed
-        ]
-        return downgraded.model_copy(update={"computed": computed})
+    branch or head has it to compute. None: not wanted."""
 
 
 DifferenceQuery: Final = MessageType(
     "DifferenceQuery", current=DifferenceQueryV1, from_clients=True
 )
-DifferenceReply: Final = MessageType(
-    "DifferenceReply", DifferenceReplyV1, current=DifferenceReplyV2
-)
+DifferenceReply: Final = MessageType("DifferenceReply", current=DifferenceReplyV1)
 
 
 _Levels = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class ValuesQueryV1(Versioned):
-    """Asks for values, and for those around them."""
+    """Asks for values, and for those around them; or for functions."""
 
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
@@ -144,32 +96,14 @@ class ValuesQueryV1(Versioned):
     which: list[str] = Field(default_factory=list)
     """Names or ids; all values if it is empty."""
     inputs: _Levels = 0
-    """So many levels of what they are computed from."""
+    """Levels of what they are computed from."""
     dependents: _Levels = 0
-    """So many levels of what is computed from them."""
+    """Levels of what is computed from them."""
     at: Annotated[int, Field(ge=0)] | None = None
     """As of this commit; None for the last."""
-
-    def upgrade(self) -> "ValuesQueryV2":
-        return ValuesQueryV2.model_construct(**self.__dict__, functions=False)
-
-
-class ValuesQueryV2(Versioned):
-    """Version 1, or the same about functions. Rebasers of older releases refuse this version."""
-
-    VERSION: ClassVar = 2
-    workspace_id: WorkspaceId
-    change_set_id: ChangeSetId
-    which: list[str] = Field(default_factory=list)
-    inputs: _Levels = 0
-    dependents: _Levels = 0
-    at: Annotated[int, Field(ge=0)] | None = None
     functions: bool = False
     """Whether functions are asked for in place of values: those with the names or ids in `which`,
-    all if it is empty. The answer is of version 3."""
-
-    def to_oldest_version(self) -> "ValuesQueryV1 | ValuesQueryV2":
-        return self if self.functions else downgrade_to(self, ValuesQueryV1)
+    all if it is empty."""
 
 
 class ValueSnapshot(WireModel):
@@ -209,56 +143,15 @@ class ValuesReplyV1(Versioned):
     """Whether another reply follows."""
     error: str | None = None
     """Why there is no answer; then there are no values."""
-
-    def upgrade(self) -> "ValuesReplyV2":
-        return ValuesReplyV2.model_construct(**self.__dict__, due=None)
-
-
-class ValuesReplyV2(Versioned):
-    """Version 1, and whether what is computed is up to date."""
-
-    VERSION: ClassVar = 2
-    commit: Annotated[int, Field(ge=0)]
-    values: list[ValueSnapshot]
-    missing: list[str] = Field(default_factory=list)
-    more: bool = False
-    error: str | None = None
     due: bool | None = None
     """Whether an update of computed values was due or running as of the commit: what they are may
-    be of earlier inputs then. None: a Rebaser of an older release does not say."""
-
-    def upgrade(self) -> "ValuesReplyV3":
-        return ValuesReplyV3.model_construct(**self.__dict__, functions=None)
-
-    def to_oldest_version(self) -> "ValuesReplyV1 | ValuesReplyV2":
-        if self.due is not None:
-            return self
-        return downgrade_to(self, ValuesReplyV1)
-
-
-class ValuesReplyV3(Versioned):
-    """Version 2, or functions in place of values."""
-
-    VERSION: ClassVar = 3
-    commit: Annotated[int, Field(ge=0)]
-    values: list[ValueSnapshot]
-    missing: list[str] = Field(default_factory=list)
-    more: bool = False
-    error: str | None = None
-    due: bool | None = None
+    be of earlier inputs then. None: there is no answer."""
     functions: list[FunctionSnapshot] | None = None
     """Functions that were asked for; None if values were."""
 
-    def to_oldest_version(self) -> "ValuesReplyV1 | ValuesReplyV2 | ValuesReplyV3":
-        if self.functions is not None:
-            return self
-        return downgrade_to(self, ValuesReplyV2).to_oldest_version()
 
-
-ValuesQuery: Final = MessageType(
-    "ValuesQuery", ValuesQueryV1, current=ValuesQueryV2, from_clients=True
-)
-ValuesReply: Final = MessageType("ValuesReply", ValuesReplyV1, ValuesReplyV2, current=ValuesReplyV3)
+ValuesQuery: Final = MessageType("ValuesQuery", current=ValuesQueryV1, from_clients=True)
+ValuesReply: Final = MessageType("ValuesReply", current=ValuesReplyV1)
 
 
 _Count = Annotated[int, Field(ge=0)]

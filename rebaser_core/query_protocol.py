@@ -1,4 +1,4 @@
-"""How a question that is asked over plain NATS is answered: headers, and answers in pieces."""
+"""How a query that is asked over plain NATS is answered: headers, and answers in pieces."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,16 +8,16 @@ from rebaser_core.errors import MalformedMessage
 from rebaser_core.versioning import header
 
 ACCEPTS_PIECES: Final = "X-Reply-Pieces"
-"""Of a question: `1` says that the asker puts an answer together that comes in pieces."""
+"""Of a query: `1` says that the asker puts an answer together that comes in pieces."""
 
 REPLY_TIMEOUT: Final = "X-Patience"
-"""Of a question: seconds for which the asker waits for the first message of the answer."""
+"""Of a query: seconds for which the asker waits for the first message of the answer."""
 
 PIECE: Final = "X-Piece"
 """Of a message: `2/9` says that it is the second of nine pieces of one message."""
 
 RETRY_AFTER: Final = "X-Ask-Again"
-"""Of an answer: the question was not looked at; ask it again after so many seconds."""
+"""Of an answer: the query was not looked at; ask it again after so many seconds."""
 
 DEFAULT_REPLY_TIMEOUT: Final = 60.0
 """Seconds for which an asker is taken to wait who does not say how long."""

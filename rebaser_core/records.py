@@ -25,7 +25,7 @@ from pydantic import Field, StringConstraints
 from rebaser_core.commits import ForkPoint
 from rebaser_core.errors import MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.versioning import MessageType, ParseFromJson, Versioned, WireModel, downgrade_to
+from rebaser_core.versioning import MessageType, ParseFromJson, Versioned, WireModel
 
 RecordName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")
@@ -95,7 +95,7 @@ class ChangeSetRecordV1(Versioned):
     change_set_id: ChangeSetId
     name: RecordName
     kind: Annotated[ChangeSetKind, ParseFromJson]
-    standing: Annotated[ChangeSetStatus, ParseFromJson] = ChangeSetStatus.OPEN
+    status: Annotated[ChangeSetStatus, ParseFromJson] = ChangeSetStatus.OPEN
     head: ChangeSetId
     """The workspace's head; of the head itself its own id."""
     base: ForkPoint | None = None
@@ -115,28 +115,6 @@ class ChangeSetRequestV1(Versioned):
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
     change_set_id: ChangeSetId
-    action: Literal["refresh", "apply", "abandon", "delete"]
-    reviewed: str | None = None
-    by: str | None = None
-
-    def upgrade(self) -> "ChangeSetRequestV2":
-        return ChangeSetRequestV2.model_construct(
-            id=self.id,
-            workspace_id=self.workspace_id,
-            change_set_id=self.change_set_id,
-            action=self.action,
-            reviewed=self.reviewed,
-            by=self.by,
-            values=None,
-        )
-
-
-class ChangeSetRequestV2(Versioned):
-    """Version 1, and what an operator asks: save it now, compute values again."""
-
-    VERSION: ClassVar = 2
-    workspace_id: WorkspaceId
-    change_set_id: ChangeSetId
     action: Literal["refresh", "apply", "abandon", "delete", "checkpoint", "recompute"]
     reviewed: str | None = None
     """Of `apply`: digest of the difference that was reviewed; no other is applied."""
@@ -144,16 +122,11 @@ class ChangeSetRequestV2(Versioned):
     values: list[str] | None = None
     """Of `recompute`: names or ids; None: all that failed."""
 
-    def to_oldest_version(self) -> "ChangeSetRequestV1 | ChangeSetRequestV2":
-        if self.action in ("checkpoint", "recompute") or self.values is not None:
-            return self
-        return downgrade_to(self, ChangeSetRequestV1)
-
 
 WorkspaceRecord: Final = MessageType("WorkspaceRecord", current=WorkspaceRecordV1)
 ChangeSetRecord: Final = MessageType("ChangeSetRecord", current=ChangeSetRecordV1)
 ChangeSetRequest: Final = MessageType(
-    "ChangeSetRequest", ChangeSetRequestV1, current=ChangeSetRequestV2, from_clients=True
+    "ChangeSetRequest", current=ChangeSetRequestV1, from_clients=True
 )
 
 

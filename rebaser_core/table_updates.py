@@ -23,7 +23,7 @@ from rebaser_core import codecs
 from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import DIGITS, ID_LENGTH
-from rebaser_core.messages import UpdatesBatch, UpdatesBatchV3
+from rebaser_core.messages import UpdatesBatch, UpdatesBatchV1
 from rebaser_core.updates import MAX_ARGUMENT, MAX_NAME, AnyUpdate, LazyUpdates, PutFunc, SizeBounds
 
 MAX_ARGUMENTS: Final = 64
@@ -235,7 +235,7 @@ class TableUpdates(LazyUpdates):
         return self.before, self.encode()
 
     def encode(self) -> str:
-        """The rows as `UpdatesBatchV3.table` has them, without columns that say nothing."""
+        """The rows as `UpdatesBatchV1.table` has them, without columns that say nothing."""
         columns = {"id": self.ids, "name": self.names, "function": self.func_ids}
         columns["json" if self.is_json else "value"] = self.values
         columns = {
@@ -314,7 +314,7 @@ class TableUpdates(LazyUpdates):
         return SizeBounds(max(slashes) + 1, sum(widths), value_bytes)
 
 
-def decode_batch(payload: bytes, *, from_client: bool = False) -> UpdatesBatchV3:
+def decode_batch(payload: bytes, *, from_client: bool = False) -> UpdatesBatchV1:
     """As `UpdatesBatch.decode_stored`, with the rows of a table among the `updates`."""
     batch = UpdatesBatch.decode_stored(payload, from_client=from_client)
     if batch.table is None:

@@ -141,11 +141,8 @@ APPLY_REQUEST: Final = "X-Apply-Request"
 """Of a branch's difference on its way to head: the request to apply the branch."""
 
 REQUEST_DIGEST: Final = "X-Request-Digest"
-"""Digest of a request. A commit has that of the request that it settles. A question for an outcome
+"""Digest of a request. A commit has that of the request that it settles. A query for an outcome
 has that of the request that it means, since another one may have had the id."""
-
-REPLY_VERSION: Final = "X-Reply-Version"
-"""Of a question: the newest version of its answer that the asker reads; without it, 1."""
 
 _is_version: Final = re.compile("v[1-9][0-9]{0,8}").fullmatch
 _DIGITS: Final = 10  # of a version; `int` of text without bounds is slow
@@ -167,14 +164,6 @@ class Versioned(WireModel):
 
 
 VersionedT = TypeVar("VersionedT", bound=Versioned)
-
-
-def downgrade_to(message: Versioned, older: type[VersionedT]) -> VersionedT:
-    """What `older`, an earlier version, has of the message's fields."""
-    fields = {name: getattr(message, name) for name in older.model_fields}
-    construct: Any = older.model_construct  # to mypy it makes a plain `Versioned`
-    downgraded: VersionedT = construct(**fields)
-    return downgraded
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
@@ -229,11 +218,6 @@ def announced_id(headers: Mapping[str, str]) -> str | None:
     """
     message_id = header(headers, MESSAGE_ID)
     return None if message_id is None else message_id.partition(".")[0]
-
-
-def accepted_version(headers: Mapping[str, str]) -> int:
-    """Return the newest version of the reply that the sender of these headers reads."""
-    return _parse_version(header(headers, REPLY_VERSION) or "") or 1
 
 
 class MessageType(Generic[VersionedT]):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
-from ulid import ULID
 
+from rebaser_core.ids import Ulid
 from rebaser_core.jetstream import (
     KeyNotFound,
     KeyValue,
@@ -53,7 +53,7 @@ class DeploymentId:
             )  # of Rebasers that start at once, one adopts what another gave
             in_nats, in_store = await self.in_nats(), await self.in_store()
         if in_nats is None and (in_store is None or not await self._is_emptied()):
-            await self._establish(in_store or str(ULID()))
+            await self._establish(in_store or str(Ulid()))
         elif in_nats != in_store:
             raise DeploymentInconsistent(await self.problem())
 

@@ -30,7 +30,7 @@ from rebaser_server.runtime.tasks import repeat_every
 log: Final = structlog.get_logger()
 
 ANSWERS: Final = "-p"
-"""How the name of an instance ends that answers checks; those of older releases do not."""
+"""How the name of an instance ends that checks reach."""
 
 CHECK_EVERY: Final = 0.2  # seconds
 CHECK_TIMEOUT: Final = 0.3  # seconds
@@ -50,8 +50,8 @@ _PRESENT: Final = b"present"
 async def present(nc: Client, subjects: Subjects, name: str) -> AsyncIterator[str]:
     """Answer checks while the body runs; yields the name that this instance then has.
 
-    That is `name`, with the ending `ANSWERS` if checks reach it: permissions that were made for an
-    older release keep them away, and the others would take it for dead.
+    That is `name`, with the ending `ANSWERS` if checks reach it: where permissions keep them away,
+    the others would take it for dead.
     """
 
     async def answer(check: Msg) -> None:
@@ -145,7 +145,7 @@ class PresenceChecks:
 
 
 def can_answer(member: str) -> bool:
-    """Whether the member is of a release that answers checks, by its name."""
+    """Whether checks reach the member, by its name."""
     return member.endswith(ANSWERS)
 
 

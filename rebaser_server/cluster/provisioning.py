@@ -108,16 +108,16 @@ class Provisioner:
 
     async def recreate_requests(self) -> None:
         """Create an empty stream of requests that begins above all that was handled (S-5)."""
-        handled = 0
+        settled = 0
         last_commits = ordered_reader(
             self.streams.js, self.streams.commits_stream, deliver_policy="last_per_subject"
         )
         async with last_commits:
             while (commit := await last_commits.next(idle_timeout=0)) is not None:
                 control = Commit.decode(commit.headers, commit.payload).control
-                handled = max(handled, control.last_sequence)
+                settled = max(settled, control.last_sequence)
         config = self._stream(self.streams.requests_stream)
-        await self.streams.js.create_stream(replace(config, first_seq=handled + 1))
+        await self.streams.js.create_stream(replace(config, first_seq=settled + 1))
 
     async def check(self) -> list[Drift]:
         """Return how all differ from their configuration; recreate a missing tasks' stream (X3)."""

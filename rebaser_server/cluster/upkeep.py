@@ -158,7 +158,7 @@ class DeletedDataJob:
         ]
 
     def _is_due(self, record: ChangeSetRecordV1) -> bool:
-        if record.standing != ChangeSetStatus.DELETED or record.closed_at is None:
+        if record.status != ChangeSetStatus.DELETED or record.closed_at is None:
             return False
         age = datetime.now(UTC) - datetime.fromisoformat(record.closed_at)
         return age.total_seconds() >= self._keep
@@ -167,7 +167,7 @@ class DeletedDataJob:
         """Return the change sets that an unstarted branch was forked from."""
         pinned = set()
         for record in records:
-            if record.base is None or record.standing != ChangeSetStatus.OPEN:
+            if record.base is None or record.status != ChangeSetStatus.OPEN:
                 continue
             branch = ChangeSet(record.workspace_id, record.change_set_id)
             try:

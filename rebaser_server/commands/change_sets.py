@@ -211,7 +211,7 @@ async def _is_brought_up(
     from rebaser_server.commands.render.progress import until_computed
     from rebaser_server.commands.support.deployment import warn_if_paused
 
-    if record.standing is not ChangeSetStatus.OPEN:
+    if record.status is not ChangeSetStatus.OPEN:
         return False
     branch = ChangeSet(record.workspace_id, record.change_set_id)
     await warn_if_paused(deployment, branch)

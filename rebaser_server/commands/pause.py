@@ -85,16 +85,16 @@ async def _resume(deployment: "Deployment", arguments: argparse.Namespace) -> No
     scope = await scope_of(deployment, arguments)
     book = PauseStore(deployment.streams)
     before = await book.of(scope)
-    poked = await book.resume(scope)
+    tasks = await book.resume(scope)
     pauses = await book.all()
     wider = [pauses[each] for each in _around(scope) if each in pauses]
     if arguments.json:
         still = pauses_to_json(wider)
         await add_addresses(deployment, still)
-        say_json({"resumed": before is not None, "poked": poked, "stillPaused": still})
+        say_json({"resumed": before is not None, "tasks": tasks, "stillPaused": still})
         return
     outcome = "is resumed" if before else "was not paused"
-    say(f"{await describe(deployment, scope)} {outcome}; change sets with work: {poked}")
+    say(f"{await describe(deployment, scope)} {outcome}; change sets with work: {tasks}")
     for record in wider:
         wider_name = await describe(deployment, record.scope)
         hint = await resume_hint(deployment, record.scope)

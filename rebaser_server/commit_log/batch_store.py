@@ -28,7 +28,7 @@ from rebaser_core.messages import (
     StoreRef,
     UpdatesAddress,
     UpdatesBatch,
-    UpdatesBatchV3,
+    UpdatesBatchV1,
     abbreviate,
 )
 from rebaser_core.streams import Streams
@@ -123,7 +123,7 @@ class BatchStore:
             return address
         return StoreRef(store=await self.put_bytes(batch.payload))
 
-    async def _decode(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV3:
+    async def _decode(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV1:
         async with self._large if len(payload) > LARGE_BATCH else nullcontext():
             try:
                 return await asyncio.to_thread(decode_batch, payload, from_client=from_client)
@@ -145,7 +145,7 @@ class BatchStore:
         The key is the digest of content that names the request, so that two Rebasers, one
         of them fenced off, cannot overwrite each other's batches.
         """
-        batch = UpdatesBatchV3(
+        batch = UpdatesBatchV1(
             id=request_id,
             updates=list(updates),
             computed=computed,
@@ -195,7 +195,7 @@ class BatchStore:
         files: Sequence[ResultFile],
     ) -> UpdatesAddress:
         """Store a batch of results that are in a run's directory, in that directory, too."""
-        batch = UpdatesBatchV3(id=request_id, updates=[], computed=computed, results=tuple(files))
+        batch = UpdatesBatchV1(id=request_id, updates=[], computed=computed, results=tuple(files))
         _, payload = UpdatesBatch.encode(batch)
         key = f"{run}.{blake3(payload).hexdigest()}"
         await asyncio.to_thread(self._results.put, key, payload)

@@ -124,7 +124,7 @@ at which it stored a later one: no repetition is stored later, whenever it is ha
 _ID_BYTES: Final = 16
 _NUMBER_BYTES: Final = 8
 _UNKNOWN: Final = bytes(DIGEST_BYTES)
-"""Digest of a request that an older release settled, in place of the real one."""
+"""In place of a digest that is not known."""
 _OUTCOMES: Final = tuple(RequestOutcome)
 _ROW_BYTES: Final = _ID_BYTES + 1 + 2 * _NUMBER_BYTES
 
@@ -159,16 +159,13 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
         return len(self._commits) - self._first
 
     def __iter__(self) -> Iterator[RequestId]:
-        return self._last(len(self))
+        rows = range(self._first, len(self._commits))
+        return (RequestId.from_bytes(self._id(row)) for row in rows)
 
     @property
     def last_stored(self) -> int:
         """When NATS stored the last one, in milliseconds since 1970; 0 if that is not known."""
         return self._stored[-1] if self._stored else 0
-
-    def _last(self, count: int) -> Iterator[RequestId]:
-        end = len(self._commits)
-        return (RequestId.from_bytes(self._id(row)) for row in range(end - count, end))
 
     def __contains__(self, request_id: object) -> bool:
         return isinstance(request_id, RequestId) and request_id.bytes in self._rows
@@ -237,32 +234,24 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
     def metadata(self) -> dict[str, Any]:
         """Return plain data for a checkpoint: about 20 bytes for each id.
 
-        `recent` is what releases read that count ids and know no times; `digests` are apart from
-        `remembered`, whose columns releases read that know no digests.
+        `digests`, which do not compress, are apart from the columns in `remembered`.
         """
-        last = [(i, self[i]) for i in self._last(min(len(self), MIN_REMEMBERED))]
         first = self._first
         ids = bytes(self._ids[first * _ID_BYTES :])
         columns = [ids[place::_ID_BYTES] for place in range(_ID_BYTES)]  # which compress better
         columns += [bytes(self._outcomes[first:])]
         columns += map(_differences, (self._commits[first:], self._stored[first:]))
         return {
-            "recent": [[str(i), known.commit, known.outcome] for i, known in last],
             "remembered": base64.b64encode(zlib.compress(b"".join(columns), 1)).decode(),
             "digests": base64.b64encode(self._digests[first * DIGEST_BYTES :]).decode(),
         }
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
-        """Read `metadata`. Ids without times, of an older release, are remembered by number."""
+        """Read `metadata`."""
         requests = cls()
-        if "remembered" in metadata:
-            requests._read(zlib.decompress(base64.b64decode(metadata["remembered"])))
-            if "digests" in metadata:
-                requests._digests[:] = base64.b64decode(metadata["digests"])
-        else:
-            for text, commit, outcome in metadata["recent"]:
-                requests._append(RequestId.from_str(text), commit, RequestOutcome(outcome), 0)
+        requests._read(zlib.decompress(base64.b64decode(metadata["remembered"])))
+        requests._digests[:] = base64.b64decode(metadata["digests"])
         return requests
 
     def _read(self, columns: bytes) -> None:
@@ -395,33 +384,31 @@ class State:
 
     def advance(self, commit: CommitV1, sequence: int) -> None:
         """Take over the control record of `commit`, whose batch the content already includes."""
-        closed = (
-            commit.control.closing is not None and commit.control.closing.standing != "applying"
-        )
+        closed = commit.control.closing is not None and commit.control.closing.status != "applying"
         if commit.control.clean_sequence > self.control.clean_sequence and not closed:
             # A closed branch keeps what was left to do: a fork of it does it.
             self.content.complete(commit.control.clean_sequence)
         self.control = commit.control
         self.commit, self.commit_id = sequence, commit.id
         self._commits += 1
-        if commit.handled is not None:
+        if commit.settled is not None:
             self._requests += 1
-            is_small = isinstance(commit.handled.updates, Inline | None)
+            is_small = isinstance(commit.settled.updates, Inline | None)
             self._unmeasured += 1 if is_small else _MEASURED_EVERY  # nothing else adds content
-            self._remember(commit, commit.handled, sequence)
+            self._remember(commit, commit.settled, sequence)
 
-    def _remember(self, commit: CommitV1, handled: SettledRequest, sequence: int) -> None:
-        if handled.outcome is not RequestOutcome.DUPLICATE and handled.sequence != NO_REQUEST:
+    def _remember(self, commit: CommitV1, settled: SettledRequest, sequence: int) -> None:
+        if settled.outcome is not RequestOutcome.DUPLICATE and settled.sequence != NO_REQUEST:
             stored, digest = commit.id.milliseconds, commit.request_digest
-            self.recent.remember(handled.id, sequence, handled.outcome, stored, digest)
-        if handled.updates is not None and not isinstance(handled.updates, Inline):
-            self.external_batches.append((sequence, handled.updates))
+            self.recent.remember(settled.id, sequence, settled.outcome, stored, digest)
+        if settled.updates is not None and not isinstance(settled.updates, Inline):
+            self.external_batches.append((sequence, settled.updates))
 
     def metadata(self) -> dict[str, Any]:
         """Return all but the content, as plain data for a checkpoint."""
         return {
             "commitId": None if self.commit_id is None else str(self.commit_id),
-            "head": self.control.model_dump(mode="json", by_alias=True),
+            "control": self.control.model_dump(mode="json", by_alias=True),
             **self.recent.metadata(),
             "stored": _EXTERNAL_BATCHES.dump_python(
                 self.external_batches, mode="json", by_alias=True
@@ -472,7 +459,7 @@ class State:
         metadata, commit_id = checkpoint.metadata, checkpoint.metadata.get("commitId")
         return cls(
             checkpoint.content,
-            ControlState.model_validate(metadata["head"]),
+            ControlState.model_validate(metadata["control"]),
             checkpoint.commit,
             None if commit_id is None else RequestId.from_str(commit_id),
             RecentRequests.from_metadata(metadata),

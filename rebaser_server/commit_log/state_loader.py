@@ -510,12 +510,12 @@ class StateLoader:
                 yield each
 
     async def _replay(self, state: State, commit: CommitV1) -> None:
-        handled = commit.handled
-        if handled is None or handled.updates is None:
+        settled = commit.settled
+        if settled is None or settled.updates is None:
             return
         try:
-            batch = await self.batches.fetch(handled.updates, handled.id)
-            await state.content.apply(handled.sequence, batch, handled.covers)
+            batch = await self.batches.fetch(settled.updates, settled.id)
+            await state.content.apply(settled.sequence, batch, settled.covers)
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error
         except MissingBatch as error:

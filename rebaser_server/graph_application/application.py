@@ -6,7 +6,7 @@ from rebaser_core.commits import RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
-from rebaser_core.records import ChangeSetRequestV2
+from rebaser_core.records import ChangeSetRequestV1
 from rebaser_core.streams import Streams
 from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.commands import admit_difference, execute
@@ -40,10 +40,10 @@ class GraphApplication(GraphStateMachine):
         await self._compactions.run()
 
     async def execute(
-        self, ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
+        self, ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
     ) -> tuple[SettledRequest, Changes]:
         memo = self._dvu.memo.of(str(message.workspace_id))
-        return await execute(ownership, message, handled, memo)
+        return await execute(ownership, message, settled, memo)
 
     async def admit(
         self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1

@@ -43,7 +43,7 @@ from rebaser_core.records import (
     ApplyAttempt,
     ChangeSetRecordV1,
     ChangeSetRequest,
-    ChangeSetRequestV2,
+    ChangeSetRequestV1,
     ChangeSetStatus,
     now,
 )
@@ -97,7 +97,7 @@ class BranchCloser:
     def busy(self) -> bool:
         """Whether the closing is not finished, so that the run has to go on."""
         closing = self._ownership.state.control.closing
-        return closing is not None and self._registered != closing.standing
+        return closing is not None and self._registered != closing.status
 
     def notify(self) -> None:
         """Check the control record soon: something was committed."""
@@ -116,10 +116,10 @@ class BranchCloser:
 
     async def _advance(self, closing: ClosedState) -> None:
         await self._update_registry(closing)
-        if closing.standing == ChangeSetStatus.APPLYING:
+        if closing.status == ChangeSetStatus.APPLYING:
             await self._apply_to_head(closing)
         else:
-            self._registered = closing.standing
+            self._registered = closing.status
 
     async def _apply_to_head(self, closing: ClosedState) -> None:
         """Send the difference to head; then the branch is applied, or open again.
@@ -137,7 +137,7 @@ class BranchCloser:
             if problem is None:
                 applied = closing.model_copy(
                     update={
-                        "standing": ChangeSetStatus.APPLIED,
+                        "status": ChangeSetStatus.APPLIED,
                         "difference": None,
                         "commit": commit,
                     }
@@ -185,12 +185,12 @@ class BranchCloser:
                     if outcome.response is not None:
                         return _read(outcome.response)
                     continue
-                handled = Commit.decode(message.headers, message.payload).handled
-                if handled is None or handled.outcome is RequestOutcome.DUPLICATE:
+                settled = Commit.decode(message.headers, message.payload).settled
+                if settled is None or settled.outcome is RequestOutcome.DUPLICATE:
                     continue
-                if handled.id == query.id:
-                    is_applied = handled.outcome is RequestOutcome.APPLIED
-                    problem = None if is_applied else handled.message or "refused"
+                if settled.id == query.id:
+                    is_applied = settled.outcome is RequestOutcome.APPLIED
+                    problem = None if is_applied else settled.message or "refused"
                     return problem, message.stream_sequence
 
     async def _send(
@@ -222,16 +222,16 @@ class BranchCloser:
         """
 
         def updated(record: ChangeSetRecordV1) -> ChangeSetRecordV1:
-            standing = (
-                ChangeSetStatus.OPEN if problem is not None else ChangeSetStatus(closing.standing)
+            status = (
+                ChangeSetStatus.OPEN if problem is not None else ChangeSetStatus(closing.status)
             )
             changes: dict[str, object] = {
-                "standing": standing,
+                "status": status,
                 "problem": problem if problem is not None else closing.reason,
             }
-            if standing not in (ChangeSetStatus.OPEN, ChangeSetStatus.APPLYING, record.standing):
+            if status not in (ChangeSetStatus.OPEN, ChangeSetStatus.APPLYING, record.status):
                 changes["closed_at"] = now()
-            if closing.standing in (ChangeSetStatus.APPLYING, ChangeSetStatus.APPLIED):
+            if closing.status in (ChangeSetStatus.APPLYING, ChangeSetStatus.APPLIED):
                 changes["application"] = ApplyAttempt(
                     request=closing.request,
                     at_head=head_request_id(closing.request),
@@ -315,7 +315,7 @@ class HeadFollower:
         after = max(branch.cursor or 0, self._checked_up_to)
         try:
             async for _, entry in log_of_head.entries(after, until):
-                if entry.handled and entry.handled.updates and entry.handled.covers is None:
+                if entry.settled and entry.settled.updates and entry.settled.covers is None:
                     return True
         except HistoryInconsistent:  # purged past the cursor: there was a batch
             return True
@@ -324,7 +324,7 @@ class HeadFollower:
 
     async def _refresh(self) -> None:
         change_set = self._ownership.loader.change_set
-        request = ChangeSetRequestV2(
+        request = ChangeSetRequestV1(
             id=RequestId(),
             workspace_id=change_set.workspace_id,
             change_set_id=change_set.change_set_id,
@@ -385,7 +385,7 @@ class BranchRunner:
             if origin.lost is not None:
                 reason = f"its base cannot be had any more: {origin.lost}"
                 lost = ClosedState(
-                    standing=ChangeSetStatus.ABANDONED,
+                    status=ChangeSetStatus.ABANDONED,
                     request=RequestId(),
                     reason=reason[:REASON_LENGTH],
                 )

@@ -21,7 +21,7 @@ from rebaser_core.commits import (
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
-from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
 from rebaser_core.versioning import APPLY_REQUEST, header
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, State
@@ -42,8 +42,8 @@ from rebaser_server.values.merge import MergeResult, changes_between, merge
 
 async def recompute(
     ownership: Ownership,
-    message: ChangeSetRequestV2,
-    handled: SettledRequest,
+    message: ChangeSetRequestV1,
+    settled: SettledRequest,
     memo: WorkspaceMemo | None,
 ) -> tuple[SettledRequest, Changes]:
     """Make the values that `message` names, or all failed ones, roots of the next update.
@@ -55,18 +55,18 @@ async def recompute(
     graph = content.graph
     value_ids = await asyncio.to_thread(_requested_values, graph, message.values)
     if isinstance(value_ids, str):
-        return reject(handled, value_ids), {}
+        return reject(settled, value_ids), {}
     if not value_ids:
-        return handled, {}
+        return settled, {}
     if memo is not None:
         memo.forget(value_ids)
     puts = [put for value_id in value_ids if (put := value_definition(graph, value_id)) is not None]
     batch = Batch(puts, head_side=None if content.edits is None else [])
-    rebased = await asyncio.to_thread(content.apply_now, handled.sequence, batch)
+    rebased = await asyncio.to_thread(content.apply_now, settled.sequence, batch)
     address = await ownership.loader.batches.put(
         message.id, rebased.updates, head_side=batch.head_side
     )
-    return handled.model_copy(update={"updates": address}), {"dirty_sequence": handled.sequence}
+    return settled.model_copy(update={"updates": address}), {"dirty_sequence": settled.sequence}
 
 
 def _requested_values(graph: Graph, names: list[str] | None) -> list[str] | str:
@@ -113,10 +113,10 @@ async def head_changes_since(
     batches = 0
     try:
         async for _, entry in head_loader.log.entries(cursor, until):
-            handled = entry.handled
-            if handled is None or handled.updates is None or handled.covers is not None:
+            settled = entry.settled
+            if settled is None or settled.updates is None or settled.covers is not None:
                 continue
-            updates = (await head_loader.batches.fetch(handled.updates, handled.id)).updates
+            updates = (await head_loader.batches.fetch(settled.updates, settled.id)).updates
             if len(updates) < SMALL_BATCH:
                 changes += updates
             else:
@@ -164,24 +164,24 @@ async def merge_head(
 
 async def execute(
     ownership: Ownership,
-    message: ChangeSetRequestV2,
-    handled: SettledRequest,
+    message: ChangeSetRequestV1,
+    settled: SettledRequest,
     memo: WorkspaceMemo | None,
 ) -> tuple[SettledRequest, Changes]:
     """Recompute, refresh or apply; see `Application.execute`."""
     if message.action == "recompute":
-        return await recompute(ownership, message, handled, memo)
-    address, changes = await merge_head(ownership, message.id, handled.sequence)
-    handled = handled.model_copy(update={"updates": address})
+        return await recompute(ownership, message, settled, memo)
+    address, changes = await merge_head(ownership, message.id, settled.sequence)
+    settled = settled.model_copy(update={"updates": address})
     if message.action == "refresh":
-        return handled, changes
-    return await _apply(ownership, message, handled, changes)
+        return settled, changes
+    return await _apply(ownership, message, settled, changes)
 
 
 async def _apply(
     ownership: Ownership,
-    message: ChangeSetRequestV2,
-    handled: SettledRequest,
+    message: ChangeSetRequestV1,
+    settled: SettledRequest,
     changes: Changes,
 ) -> tuple[SettledRequest, Changes]:
     state, content = ownership.state, content_of(ownership.state)
@@ -196,19 +196,19 @@ async def _apply(
         is_reviewed = message.reviewed == await asyncio.to_thread(digest, difference, head_view)
     if not is_reviewed:
         reason = "the difference is not the one that was reviewed; look at it again"
-        return reject(handled, reason), changes
+        return reject(settled, reason), changes
     if not difference:
         reached = changes.get("dirty_sequence", state.control.dirty_sequence)
         changes |= close(state, message.id, ChangeSetStatus.APPLIED)
-        return handled, changes | {"clean_sequence": reached}
+        return settled, changes | {"clean_sequence": reached}
     address = await ownership.loader.batches.put(head_request_id(message.id), difference)
     closing = ClosedState(
-        standing=ChangeSetStatus.APPLYING,
+        status=ChangeSetStatus.APPLYING,
         request=message.id,
-        author=handled.author,
+        author=settled.author,
         difference=address,
     )
-    return handled, changes | {"closing": closing}
+    return settled, changes | {"closing": closing}
 
 
 def head_request_id(request: RequestId) -> RequestId:
@@ -262,11 +262,11 @@ async def admit_difference(
         closing = branch.closing
         if closing is None or head_request_id(closing.request) != message.id:
             return f"branch {origin} is not being applied by this request"
-        if closing.standing == ChangeSetStatus.APPLYING:
+        if closing.status == ChangeSetStatus.APPLYING:
             cursor = require(branch.branch, "a base").cursor or 0
             async for _, commit in log.entries(cursor, ownership.state.commit):
-                handled = commit.handled
-                if handled is not None and handled.id == message.id:
+                settled = commit.settled
+                if settled is not None and settled.id == message.id:
                     return RequestOutcome.DUPLICATE
             return RequestOutcome.APPLIED
     except HistoryInconsistent as error:

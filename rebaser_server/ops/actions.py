@@ -273,9 +273,9 @@ async def resume(context: ActionContext, body: OfScope) -> str:
     """As `rebaser resume`."""
     store = PauseStore(context.streams)
     before = await store.of(body.scope)
-    poked = await store.resume(body.scope)
+    tasks = await store.resume(body.scope)
     outcome = "is resumed" if before else "was not paused"
-    return f"{_scope_text(body.scope)} {outcome}; change sets with work: {poked}"
+    return f"{_scope_text(body.scope)} {outcome}; change sets with work: {tasks}"
 
 
 def _scope_text(scope: PauseScope) -> str:

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from blake3 import blake3
-from ulid import ULID
 
 from rebaser_client.client import RebaserClient
 from rebaser_core.errors import MessageError, RebaserError, UnknownSubject
@@ -179,5 +178,5 @@ def _letter(
 
 def _id_of_replay(dead: DeadLetter) -> RequestId:
     digest = blake3(b"%d " % dead.sequence + dead.payload).digest()
-    time = ULID.from_datetime(dead.stored).bytes[:-_RANDOM_OCTETS]
+    time = RequestId.from_timestamp(dead.stored.timestamp()).bytes[:-_RANDOM_OCTETS]
     return RequestId(time + digest[:_RANDOM_OCTETS])

@@ -38,7 +38,7 @@ from rebaser_core.errors import MessageError, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.queries import ChangedDefinition, ComputedDifference, ProvenanceQueryV1
-from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.streams import Streams
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
@@ -249,7 +249,7 @@ ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
 
 
 class ChangeSetPage:
-    """Answers the page's questions about one change set each."""
+    """Answers the page's queries about one change set each."""
 
     def __init__(self, streams: Streams, queries: QueryService) -> None:
         self._streams = streams
@@ -286,7 +286,7 @@ class ChangeSetPage:
             "workspace": workspace.name,
             "name": record.name,
             "kind": record.kind.value,
-            "standing": record.standing.value,
+            "status": record.status.value,
             "createdAt": record.created_at,
             "by": record.by,
             "head": str(record.head),
@@ -334,9 +334,9 @@ class ChangeSetPage:
             return
         with suppress(ClientError):
             record = await Registry(self._streams).change_set(branch)
-            if record.standing is not ChangeSetStatus.OPEN:
+            if record.status is not ChangeSetStatus.OPEN:
                 return
-            request = ChangeSetRequestV2(
+            request = ChangeSetRequestV1(
                 id=RequestId(),
                 workspace_id=branch.workspace_id,
                 change_set_id=branch.change_set_id,
@@ -445,7 +445,7 @@ Reading = Callable[[web.Request], Awaitable[Any]]
 
 
 class OperatorPage:
-    """Answers the page's questions; reads NATS when a browser asks, and changes nothing."""
+    """Answers the page's queries; reads NATS when a browser asks, and changes nothing."""
 
     def __init__(self, streams: Streams, batches: BatchStore) -> None:
         self._streams = streams
@@ -480,7 +480,7 @@ class OperatorPage:
             records = [record async for record in registry.change_sets(None)]
         rows = []
         for record in records:
-            if record.standing in CLOSED_STATUSES:
+            if record.status in CLOSED_STATUSES:
                 continue
             address = f"{names.get(record.workspace_id, record.workspace_id)}/{record.name}"
             if search in address.casefold() or search == str(record.change_set_id).casefold():
@@ -490,7 +490,7 @@ class OperatorPage:
                     "workspace": str(record.workspace_id),
                     "changeSet": str(record.change_set_id),
                     "kind": record.kind.value,
-                    "standing": record.standing.value,
+                    "status": record.status.value,
                     "pausedSince": paused_since(pauses, change_set),
                 }
                 rows.append(row)

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.request import HTTPSHandler, build_opener
 
 from rebaser_server.ops.endpoint import DEFAULT_PORT
-from rebaser_server.settings.settings import Settings, rename_variables, service_variables
+from rebaser_server.settings.settings import Settings, service_variables
 from rebaser_server.terminal import lines
 
 _TIMEOUT: Final = 4.0  # seconds
@@ -22,7 +22,6 @@ _LOOPBACK: Final = "127.0.0.1"
 def main() -> int:
     for name in service_variables(os.environ):
         del os.environ[name]
-    rename_variables(os.environ)  # the daemon itself logs the warnings
     ops = Settings().ops
     if not ops.enabled:
         return 0

@@ -13,7 +13,7 @@ from rebaser_core.commits import DvuClaim, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
-from rebaser_core.records import ChangeSetRequestV2
+from rebaser_core.records import ChangeSetRequestV1
 from rebaser_server.commit_log.state import Batch, Content, StateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.dead_letters import reject
@@ -142,7 +142,7 @@ class Application(StateMachine, Protocol):
     """What the updates of a change set mean."""
 
     async def execute(
-        self, ownership: Ownership, message: ChangeSetRequestV2, handled: SettledRequest
+        self, ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
     ) -> tuple[SettledRequest, Changes]:
         """Carry out an action on the change set as a whole that is not the core's own.
 
@@ -151,7 +151,7 @@ class Application(StateMachine, Protocol):
         in the control record. The content is changed as a replay will change it.
         """
         del ownership
-        return reject(handled, f"there is no action {message.action!r}"), {}
+        return reject(settled, f"there is no action {message.action!r}"), {}
 
     async def admit(
         self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1

@@ -14,7 +14,7 @@ from rebaser_client.requests import retry
 from rebaser_core.commits import ClosedState, RequestOutcome, SettledRequest
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import ID_USED
-from rebaser_core.records import ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
 from rebaser_core.versioning import MESSAGE_ID
@@ -35,11 +35,11 @@ def batch_rejection(state: "State", batch: "Batch", limits: BatchLimits) -> str 
     return limits.violation(batch.updates, len(batch.updates))
 
 
-def command_rejection(state: "State", message: ChangeSetRequestV2) -> str | None:
+def command_rejection(state: "State", message: ChangeSetRequestV1) -> str | None:
     """Return why a command is rejected; None if it is not, or only the application rejects it."""
     closing = state.control.closing
     if closing is not None:
-        over = closing.standing in (ChangeSetStatus.APPLIED, ChangeSetStatus.ABANDONED)
+        over = closing.status in (ChangeSetStatus.APPLIED, ChangeSetStatus.ABANDONED)
         again = message.action == "delete" and over
         return None if again else _closed_reason(closing)
     if state.control.branch is None and message.action in ("apply", "abandon"):
@@ -47,9 +47,9 @@ def command_rejection(state: "State", message: ChangeSetRequestV2) -> str | None
     return None
 
 
-def reject(handled: SettledRequest, reason: str) -> SettledRequest:
+def reject(settled: SettledRequest, reason: str) -> SettledRequest:
     message = f"refused: {reason}"[:REASON_LENGTH]
-    return handled.model_copy(update={"outcome": RequestOutcome.REFUSED, "message": message})
+    return settled.model_copy(update={"outcome": RequestOutcome.REFUSED, "message": message})
 
 
 def is_other_request(settled: str, digest: str) -> bool:
@@ -70,7 +70,7 @@ def used_id(commit: int) -> str:
 
 def _closed_reason(closing: ClosedState) -> str:
     because = f", {closing.reason}" if closing.reason else ""
-    return f"change set is {closing.standing}{because}"
+    return f"change set is {closing.status}{because}"
 
 
 REASON: Final = "X-DEAD-REASON"

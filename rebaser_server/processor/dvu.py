@@ -160,12 +160,12 @@ class DvuCommitter:
     ) -> None:
         """Apply the result and append its commit; the caller holds the lock."""
         covered = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
-        handled, failed = None, 0
+        settled, failed = None, 0
         try:
             if address:
-                handled, failed = await self._apply(claim, address, result)
+                settled, failed = await self._apply(claim, address, result)
             with self._ownership.spans.result_span():
-                await self._append(handled, **covered)
+                await self._append(settled, **covered)
         except (RunEnded, asyncio.CancelledError):
             self._ownership.spoil()
             raise
@@ -195,9 +195,9 @@ class DvuCommitter:
         )
         return settled, applied.failed
 
-    async def _append(self, handled: SettledRequest | None, **changes: Any) -> None:
+    async def _append(self, settled: SettledRequest | None, **changes: Any) -> None:
         """Write the commit; a cancellation waits for it a moment."""
-        await finish(self._ownership.write(handled, **changes), APPEND_GRACE)
+        await finish(self._ownership.write(settled, **changes), APPEND_GRACE)
 
     async def _count_failure(self, error: Exception, covered: dict[str, Any]) -> ResultNotCommitted:
         """Count the failure; drop the update if even giving it up failed. Return why the run ends.

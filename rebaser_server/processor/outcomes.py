@@ -32,7 +32,7 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
     OutcomeQueryV1,
-    OutcomeReplyV2,
+    OutcomeReplyV1,
     RequestState,
     SuccessStatusV2,
     SuccessV2,
@@ -61,7 +61,7 @@ _FALLBACK_MESSAGES: Final = {
 class CommittedRequest(NamedTuple):
     """A settled request and the sequence of its commit."""
 
-    handled: SettledRequest
+    settled: SettledRequest
     commit: int
 
 
@@ -72,8 +72,8 @@ async def final_result(
 
     The ownership has written everything staged. `digest`: the request's.
     """
-    if committed.handled.outcome is RequestOutcome.DUPLICATE:
-        return await recent_result(ownership, committed.handled.id, digest) or committed
+    if committed.settled.outcome is RequestOutcome.DUPLICATE:
+        return await recent_result(ownership, committed.settled.id, digest) or committed
     return committed
 
 
@@ -91,8 +91,8 @@ async def recent_result(
     if is_other_request(recent.digest, digest):
         return refused_as_other(request_id, recent.commit)
     entry = await ownership.loader.log.entry(recent.commit)
-    if entry is not None and entry.handled is not None:
-        return CommittedRequest(entry.handled, recent.commit)
+    if entry is not None and entry.settled is not None:
+        return CommittedRequest(entry.settled, recent.commit)
     return CommittedRequest(
         SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
     )
@@ -100,10 +100,10 @@ async def recent_result(
 
 def refused_as_other(request_id: RequestId, commit: int) -> CommittedRequest:
     """Return the result of a request whose id was another one's, settled by `commit`."""
-    handled = SettledRequest(
+    settled = SettledRequest(
         id=request_id, sequence=0, outcome=RequestOutcome.REFUSED, message=used_id(commit)
     )
-    return CommittedRequest(handled, commit)
+    return CommittedRequest(settled, commit)
 
 
 def shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
@@ -121,22 +121,22 @@ def shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
 
 def build_response(change_set: ChangeSet, result: CommittedRequest) -> EnqueueUpdatesResponseV2:
     """Build the final response; it is always the same, as long as the commit is not purged."""
-    handled, commit = result
+    settled, commit = result
     status: SuccessStatusV2 | ErrorStatus
-    if handled.outcome in (RequestOutcome.DEAD, RequestOutcome.REFUSED):
+    if settled.outcome in (RequestOutcome.DEAD, RequestOutcome.REFUSED):
         status = ErrorStatus(
-            error=ErrorDetail(message=handled.message or _FALLBACK_MESSAGES[handled.outcome])
+            error=ErrorDetail(message=settled.message or _FALLBACK_MESSAGES[settled.outcome])
         )
     else:
         status = SuccessStatusV2(
             success=SuccessV2(
-                updates_performed=handled.updates or Inline(inline=InlineBatch(updates=[])),
+                updates_performed=settled.updates or Inline(inline=InlineBatch(updates=[])),
                 commit=commit,
-                corrections=handled.corrections,
+                corrections=settled.corrections,
             )
         )
     return EnqueueUpdatesResponseV2(
-        id=handled.id,
+        id=settled.id,
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
         status=status,
@@ -157,7 +157,7 @@ class OutcomeLookup:
         self._streams = streams
         self._machine = machine
 
-    async def find(self, query: OutcomeQueryV1, digest: str = "") -> OutcomeReplyV2:
+    async def find(self, query: OutcomeQueryV1, digest: str = "") -> OutcomeReplyV1:
         """Return the request's outcome. A request stored or settled meanwhile may be missed.
 
         `digest`: of the request that is meant; another one may have had its id.
@@ -171,9 +171,9 @@ class OutcomeLookup:
             result = refused_as_other(query.id, result.commit)
         if result is not None and not (is_other and waiting):  # until then it may be forgotten
             response = build_response(change_set, result)
-            return OutcomeReplyV2(id=query.id, state=RequestState.HANDLED, response=response)
+            return OutcomeReplyV1(id=query.id, state=RequestState.SETTLED, response=response)
         state = RequestState.WAITING if waiting else RequestState.UNKNOWN
-        return OutcomeReplyV2(id=query.id, state=state)
+        return OutcomeReplyV1(id=query.id, state=state)
 
     async def _is_waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
         reader = ordered_reader(
@@ -223,8 +223,8 @@ class OutcomeLookup:
     ) -> CommittedRequest:
         """Return the result from its commit; if that was purged, only the outcome."""
         entry = await CommitLog(self._streams, change_set).entry(recent.commit)
-        if entry is not None and entry.handled is not None:
-            return CommittedRequest(entry.handled, recent.commit)
+        if entry is not None and entry.settled is not None:
+            return CommittedRequest(entry.settled, recent.commit)
         return CommittedRequest(
             SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
         )
@@ -241,12 +241,12 @@ class OutcomeLookup:
         )
         async with reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
-                handled = Commit.decode(message.headers, message.payload).handled
-                if handled is None or handled.id != request_id or handled.sequence == NO_REQUEST:
+                settled = Commit.decode(message.headers, message.payload).settled
+                if settled is None or settled.id != request_id or settled.sequence == NO_REQUEST:
                     continue
-                if handled.outcome is not RequestOutcome.DUPLICATE:
+                if settled.outcome is not RequestOutcome.DUPLICATE:
                     digest = message.headers.get(REQUEST_DIGEST, "")
-                    return CommittedRequest(handled, message.stream_sequence), digest
+                    return CommittedRequest(settled, message.stream_sequence), digest
         return None, ""
 
 

@@ -48,9 +48,9 @@ class CommittedEntry(NamedTuple):
     @classmethod
     def of(cls, entry: CommitV1, sequence: int, action: str | None) -> Self:
         """Return it of a commit that the log holds as `sequence`."""
-        handled = entry.handled
-        is_of_request = handled is not None and handled.sequence != NO_REQUEST
-        return cls(sequence, entry, action, handled if is_of_request else None)
+        settled = entry.settled
+        is_of_request = settled is not None and settled.sequence != NO_REQUEST
+        return cls(sequence, entry, action, settled if is_of_request else None)
 
 
 CommitObserver = Callable[[CommittedEntry], None]
@@ -96,7 +96,7 @@ class Ownership:
 
     def stage(
         self,
-        handled: SettledRequest | None = None,
+        settled: SettledRequest | None = None,
         *,
         stored: float | None = None,
         digest: str = "",
@@ -114,10 +114,10 @@ class Ownership:
         """
         control = self.control.model_copy(update=changes)
         previous = self.state.commit + len(self._staged)  # if no other run writes meanwhile
-        if handled is not None:
-            self._staged_requests.add(handled.id)
+        if settled is not None:
+            self._staged_requests.add(settled.id)
         own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
-        entry = CommitV1(id=own_id, previous=previous, control=control, handled=handled)
+        entry = CommitV1(id=own_id, previous=previous, control=control, settled=settled)
         self._staged.append(entry.with_digest(digest))
         if action is not None:
             self._staged_actions[own_id] = action
@@ -181,9 +181,9 @@ class Ownership:
         """
         self.spoiled = True
 
-    async def write(self, handled: SettledRequest | None = None, **changes: Any) -> int:
+    async def write(self, settled: SettledRequest | None = None, **changes: Any) -> int:
         """Append the staged commits and one more; return its sequence. Raises as `flush`."""
-        self.stage(handled, **changes)
+        self.stage(settled, **changes)
         await self.flush()
         return self.state.commit
 

@@ -102,8 +102,8 @@ class PendingDvu:
 
 def _request_with_roots(entry: CommitV1) -> int | None:
     """Return the sequence of the request that the commit settles, if it left roots (D1)."""
-    handled = entry.handled
-    left = handled is not None and handled.sequence == entry.control.dirty_sequence
+    settled = entry.settled
+    left = settled is not None and settled.sequence == entry.control.dirty_sequence
     return entry.control.dirty_sequence if left else None
 
 
@@ -160,7 +160,7 @@ class RequestSpans:
         start = time.time_ns()
         yield
         for entry in entries:
-            span = self._open.get(entry.handled.sequence) if entry.handled else None
+            span = self._open.get(entry.settled.sequence) if entry.settled else None
             if span is not None:
                 parent, name = trace_context.child_context(span), "rebaser commit"
                 trace_context.start_span(name, self._change_set, parent=parent, since=start).end()

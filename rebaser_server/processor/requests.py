@@ -40,7 +40,7 @@ from rebaser_core.messages import (
     UpdatesAddress,
     total_count,
 )
-from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2, ChangeSetStatus
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_TYPE, REPLY_INBOX, header
 from rebaser_server.commit_log.batch_store import OversizedBatch
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, State
@@ -72,29 +72,29 @@ _CLOSES: Final = {"abandon": ChangeSetStatus.ABANDONED, "delete": ChangeSetStatu
 
 
 async def execute(
-    run: RunContext, message: ChangeSetRequestV2, sequence: int
+    run: RunContext, message: ChangeSetRequestV1, sequence: int
 ) -> tuple[SettledRequest, Changes]:
     """Execute or reject the command; return the settled request and the new control fields."""
     ownership = run.ownership
     author = (message.by or "")[:AUTHOR_LENGTH] or None
-    handled = SettledRequest(
+    settled = SettledRequest(
         id=message.id, sequence=sequence, outcome=RequestOutcome.APPLIED, author=author
     )
     rejection = command_rejection(ownership.state, message)
     if rejection is not None:
-        return reject(handled, rejection), {}
+        return reject(settled, rejection), {}
     match message.action:
         case "checkpoint":
-            return handled, {}
+            return settled, {}
         case "abandon" | "delete":
-            return handled, close(ownership.state, message.id, _CLOSES[message.action])
+            return settled, close(ownership.state, message.id, _CLOSES[message.action])
         case _:
-            return await run.services.application.execute(ownership, message, handled)
+            return await run.services.application.execute(ownership, message, settled)
 
 
-def close(state: State, request: RequestId, standing: ChangeSetStatus) -> Changes:
+def close(state: State, request: RequestId, status: ChangeSetStatus) -> Changes:
     """Return the control fields that close the change set and drop its due DVU."""
-    return {"closing": ClosedState(standing=standing, request=request), **without_dvu(state)}
+    return {"closing": ClosedState(status=status, request=request), **without_dvu(state)}
 
 
 def without_dvu(state: State) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Unprocessable(RebaserError):
     """The request can never take effect."""
 
 
-ClientRequest = EnqueueUpdatesRequestV1 | ChangeSetRequestV2
+ClientRequest = EnqueueUpdatesRequestV1 | ChangeSetRequestV1
 
 
 def read_request(change_set: ChangeSet, request: Delivery) -> ClientRequest:
@@ -132,7 +132,7 @@ def is_batchable(message: ClientRequest) -> bool:
 
     Such requests may be committed together.
     """
-    if isinstance(message, ChangeSetRequestV2):
+    if isinstance(message, ChangeSetRequestV1):
         return False
     address = message.updates_address
     return (
@@ -160,9 +160,9 @@ async def apply_request(
     if message.id in ownership.state.recent:
         stage_duplicate(ownership, request, message.id)
         return None
-    if isinstance(message, ChangeSetRequestV2):
-        handled, changes = await execute(run, message, request.stream_sequence)
-        stage_request(ownership, request, handled, action=message.action, **changes)
+    if isinstance(message, ChangeSetRequestV1):
+        settled, changes = await execute(run, message, request.stream_sequence)
+        stage_request(ownership, request, settled, action=message.action, **changes)
         return None
     if message.from_change_set_id is not None:
         admission = await run.services.application.admit(ownership, request, message)
@@ -170,14 +170,14 @@ async def apply_request(
             _stage_unapplied(ownership, request, message.id, admission)
             return None
     batches = run.services.batches
-    settled = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
+    end = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
     unused: UpdatesAddress | None = message.updates_address
     batch = await _read_batch(run, message)
     if not isinstance(batch, Batch):
-        handled = settled(outcome=RequestOutcome.STALE)
+        settled = end(outcome=RequestOutcome.STALE)
         if batch is not None:
-            handled = reject(settled(outcome=RequestOutcome.REFUSED), batch)
-        stage_request(ownership, request, handled)
+            settled = reject(end(outcome=RequestOutcome.REFUSED), batch)
+        stage_request(ownership, request, settled)
         return unused
     applied = await ownership.state.content.apply(request.stream_sequence, batch)
     address = message.updates_address
@@ -187,14 +187,14 @@ async def apply_request(
         address = await batches.put(message.id, applied.updates)
     else:
         address = await batches.adopt(address, batch)
-    handled = settled(
+    settled = end(
         outcome=RequestOutcome.APPLIED,
         updates=address,
         corrections=await batches.put_corrections(message.id, applied.corrections),
     )
     dirty: Changes = {"dirty_sequence": request.stream_sequence} if applied.dirty else {}
-    stage_request(ownership, request, handled, **dirty)
-    return None if handled.updates is unused else unused
+    stage_request(ownership, request, settled, **dirty)
+    return None if settled.updates is unused else unused
 
 
 async def _read_batch(run: RunContext, message: EnqueueUpdatesRequestV1) -> Batch | str | None:
@@ -222,10 +222,10 @@ def _stage_unapplied(
     if isinstance(admission, RequestOutcome):
         stage_duplicate(ownership, request, request_id)
         return
-    handled = SettledRequest(
+    settled = SettledRequest(
         id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.REFUSED
     )
-    stage_request(ownership, request, reject(handled, admission))
+    stage_request(ownership, request, reject(settled, admission))
 
 
 def stage_duplicate(ownership: Ownership, request: Delivery, request_id: RequestId) -> None:
@@ -238,19 +238,19 @@ def stage_duplicate(ownership: Ownership, request: Delivery, request_id: Request
     is_other = recent is not None and is_other_request(
         recent.digest, request_digest(request.payload)
     )
-    handled = SettledRequest(
+    settled = SettledRequest(
         id=request_id,
         sequence=request.stream_sequence,
         outcome=RequestOutcome.DUPLICATE,
         message=used_id(recent.commit) if recent is not None and is_other else None,
     )
-    stage_request(ownership, request, handled)
+    stage_request(ownership, request, settled)
 
 
 def stage_request(
     ownership: Ownership,
     request: Delivery,
-    handled: SettledRequest,
+    settled: SettledRequest,
     *,
     action: str | None = None,
     **changes: Any,
@@ -259,15 +259,15 @@ def stage_request(
     author = header(request.headers, AUTHOR)
     if author:
         author = author[:AUTHOR_LENGTH].encode(errors="replace").decode()
-        handled = handled.model_copy(update={"author": author})
-    if handled.outcome is not RequestOutcome.APPLIED:
+        settled = settled.model_copy(update={"author": author})
+    if settled.outcome is not RequestOutcome.APPLIED:
         action = None
     ownership.stage(
-        handled,
+        settled,
         stored=request.stored,
         digest=request_digest(request.payload),
         action=action,
-        last_sequence=handled.sequence,
+        last_sequence=settled.sequence,
         attempts=None,
         **changes,
     )
@@ -362,16 +362,16 @@ class RequestAttempts:
             )
         except (JetStreamError, OSError) as error:
             raise RetryLater(f"dead letter not stored: {error}") from error
-        handled = SettledRequest(
+        settled = SettledRequest(
             id=request_id_of(request),
             sequence=request.stream_sequence,
             outcome=RequestOutcome.DEAD,
             message=reason[:REASON_LENGTH].encode(errors="replace").decode(),
         )
-        stage_request(self._ownership, request, handled)
+        stage_request(self._ownership, request, settled)
         await self._ownership.flush()
         log.error(
-            "request dead-lettered", request=str(handled.id), reason=reason, attempts=attempts
+            "request dead-lettered", request=str(settled.id), reason=reason, attempts=attempts
         )
 
 
@@ -389,15 +389,15 @@ async def publish_result(run: RunContext, request: Delivery, result: CommittedRe
     """Count the result of a committed request, publish its activity and send its reply."""
     spans, sequence = run.ownership.spans, request.stream_sequence
     with spans.use(sequence):
-        outcome = result.handled.outcome
+        outcome = result.settled.outcome
         said = outcome.value
-        corrected = total_count(result.handled.corrections)
+        corrected = total_count(result.settled.corrections)
         change_set, notifier = run.change_set, run.services.notifier
         notifier.stats.request(change_set, outcome, request.stored, corrected)
         await notifier.activity(
             change_set,
             _ACTIVITIES.get(outcome, ActivityKind.REQUEST_APPLIED),
-            result.handled.id,
+            result.settled.id,
             commit=result.commit,
             outcome=said,
             corrections=corrected,

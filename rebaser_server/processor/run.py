@@ -208,7 +208,7 @@ class ChangeSetRun:
     async def _watch_ownership(self) -> Never:
         """A run that was overtaken while idle must not keep the task from redelivery (W10b)."""
         while True:
-            with suppress(JetStreamError):  # an unanswered question shows nothing
+            with suppress(JetStreamError):  # an unanswered query shows nothing
                 await self._ownership.confirm()
             await sleep(self._pause_of_watch())
 
@@ -314,7 +314,7 @@ async def _is_registry_behind(
         record = await _record(registry, change_set)
     except NoSuchChangeSet:
         return False
-    return record.standing != head.closing.standing
+    return record.status != head.closing.status
 
 
 async def initial_control(registry: Registry, change_set: ChangeSet) -> ControlState:
@@ -344,7 +344,7 @@ async def _unregistered_control(registry: Registry, change_set: ChangeSet) -> Co
     if home is None and not is_workspace:
         return ControlState()
     reason = "it is a workspace" if is_workspace else "it belongs to another workspace"
-    closing = ClosedState(standing=ChangeSetStatus.ABANDONED, request=RequestId(), reason=reason)
+    closing = ClosedState(status=ChangeSetStatus.ABANDONED, request=RequestId(), reason=reason)
     return ControlState(closing=closing)
 
 

@@ -24,12 +24,12 @@ from rebaser_core.queries import (
     ChangedDefinition,
     ComputedDifference,
     DifferenceQueryV1,
-    DifferenceReplyV2,
+    DifferenceReplyV1,
     RevertQueryV1,
     RevertReplyV1,
 )
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
-from rebaser_core.versioning import WireModel, accepted_version
+from rebaser_core.versioning import WireModel
 from rebaser_server.commit_log.state import Batch
 from rebaser_server.commit_log.state_loader import OpenLoader, StateLoader
 from rebaser_server.compute.affected import closure
@@ -318,15 +318,15 @@ def invert(
 
 
 async def _updates_of(loader: StateLoader, entry: CommitV1, commit: int) -> Sequence[AnyUpdate]:
-    handled = entry.handled
-    if handled is None or handled.outcome is not RequestOutcome.APPLIED or handled.updates is None:
+    settled = entry.settled
+    if settled is None or settled.outcome is not RequestOutcome.APPLIED or settled.updates is None:
         raise NotRevertible(f"{loader.change_set}: commit {commit} applied no batch")
-    if handled.covers is not None:
+    if settled.covers is not None:
         raise NotRevertible(
             f"{loader.change_set}: commit {commit} holds what was computed; "
             "revert what it was computed from"
         )
-    return (await loader.batches.fetch(handled.updates, handled.id)).updates
+    return (await loader.batches.fetch(settled.updates, settled.id)).updates
 
 
 def touched_ids(graph: Graph, updates: Sequence[AnyUpdate]) -> tuple[set[str], set[str]]:
@@ -400,7 +400,7 @@ def _revert_function(
 
 
 class ComparisonService:
-    """Loads whole change sets to compare them: for one question at a time."""
+    """Loads whole change sets to compare them: for one query at a time."""
 
     def __init__(self, open_loader: OpenLoader, max_bytes: int) -> None:
         """`max_bytes`: octets of an answer, more or less."""
@@ -414,9 +414,9 @@ class ComparisonService:
             return await diff(self._open_loader(change_set), computed=computed)
 
     async def difference(
-        self, query: DifferenceQueryV1, headers: Mapping[str, str]
-    ) -> AsyncGenerator[DifferenceReplyV2, None]:
-        """The one reply to a query; an asker of version 1 learns only what is known.
+        self, query: DifferenceQueryV1, _: Mapping[str, str]
+    ) -> AsyncGenerator[DifferenceReplyV1, None]:
+        """The one reply to a query.
 
         Raises:
             NotABranch: there is no head to compare with.
@@ -427,20 +427,16 @@ class ComparisonService:
         found = await self.diff(change_set, computed=query.computed)
         parts = chain(found.updates, found.changes, found.computed or ())
         await compute_in_turn(str(query.workspace_id), self._require_few_octets, parts)
-        computed, is_old = found.computed, accepted_version(headers) < DifferenceReplyV2.VERSION
-        if computed is not None and is_old:
-            no_status = {"head_status": None, "branch_status": None}
-            computed = [each.model_copy(update=no_status) for each in computed]
-        yield DifferenceReplyV2.model_construct(
+        yield DifferenceReplyV1.model_construct(
             id=query.id,
             commit=found.commit,
             digest=found.digest,
             updates=found.updates,
             changes=found.changes,
-            computed=computed,
+            computed=found.computed,
             error=None,
-            behind=None if is_old else found.behind,
-            uncomputed=None if is_old else found.uncomputed,
+            behind=found.behind,
+            uncomputed=found.uncomputed,
         )
 
     async def revert(
@@ -473,9 +469,9 @@ class ComparisonService:
                 )
 
 
-def no_difference(query_id: RequestId, why: str) -> DifferenceReplyV2:
+def no_difference(query_id: RequestId, why: str) -> DifferenceReplyV1:
     """The reply that says why there is no answer."""
-    return DifferenceReplyV2(id=query_id, commit=0, error=why)
+    return DifferenceReplyV1(id=query_id, commit=0, error=why)
 
 
 def no_revert(query_id: RequestId, why: str) -> RevertReplyV1:

@@ -358,13 +358,13 @@ class DefinitionHistory:
             )
         change_set_id = self._loader.change_set.change_set_id
         async for sequence, entry in self._loader.log.entries(self._commit, until):
-            handled, was_due = entry.handled, self._is_due
+            settled, was_due = entry.settled, self._is_due
             self._commit, self._is_due = sequence, entry.control.dvu_due
-            if handled is None or handled.updates is None or handled.covers is not None:
+            if settled is None or settled.updates is None or settled.covers is not None:
                 continue
-            if entry.control.dirty_sequence == handled.sequence:
-                self.requests[handled.sequence] = sequence, entry.id
-            batch = await self._loader.batches.fetch(handled.updates, handled.id)
+            if entry.control.dirty_sequence == settled.sequence:
+                self.requests[settled.sequence] = sequence, entry.id
+            batch = await self._loader.batches.fetch(settled.updates, settled.id)
             branch, from_head = entry.control.branch, None
             if batch.head_side is not None and branch is not None:
                 from_head = branch.cursor

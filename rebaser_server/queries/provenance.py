@@ -234,15 +234,15 @@ def edit_of(
     omitted: int = 0,
 ) -> ProvenanceEdit:
     """The edit with what it changed, of which so many changes are not listed."""
-    handled = edit.entry.handled
-    if handled is None:
+    settled = edit.entry.settled
+    if settled is None:
         raise ValueError(f"commit {edit.commit} settles nothing")
     return ProvenanceEdit(
         change_set_id=edit.change_set_id,
         commit=edit.commit,
         time=time_of(edit.entry.id),
-        request=handled.id,
-        author=handled.author,
+        request=settled.id,
+        author=settled.author,
         trace=trace,
         changes=changes,
         omitted=omitted,
@@ -302,10 +302,10 @@ async def find_removal(loader: StateLoader, name: str, until: int) -> Provenance
         known = graph_of(await loader.load(begins)).names.get(name)
         ids |= {known} if known else set()
     async for sequence, entry in loader.log.entries(begins, until):
-        handled = entry.handled
-        if handled is None or handled.updates is None or handled.covers is not None:
+        settled = entry.settled
+        if settled is None or settled.updates is None or settled.covers is not None:
             continue
-        updates = (await loader.batches.fetch(handled.updates, handled.id)).updates
+        updates = (await loader.batches.fetch(settled.updates, settled.id)).updates
         workspace = str(loader.change_set.workspace_id)
         removed = await compute_in_turn(workspace, _removed_by, updates, name, ids)
         if removed is not None:
@@ -345,7 +345,7 @@ class _Unknown(NamedTuple):
 
 
 class ProvenanceService:
-    """Reads and changes nothing; a question costs as much as the commits that are kept."""
+    """Reads and changes nothing; a query costs as much as the commits that are kept."""
 
     def __init__(self, open_loader: OpenLoader) -> None:
         self._open_loader = open_loader

@@ -1,6 +1,6 @@
 """Answer what is asked over plain NATS: any Rebaser does, from the log and the store.
 
-Send what a question is answered with, in pieces where it does not fit into a message.
+Send what a query is answered with, in pieces where it does not fit into a message.
 
 Receive queries of one kind, check them, and reply: a few at a time, with a bounded queue.
 
@@ -24,7 +24,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
 from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.jetstream.fast_client import MessageLimits
-from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
+from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV1
 from rebaser_core.queries import (
     DifferenceQuery,
     DifferenceReply,
@@ -71,27 +71,27 @@ ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
 class ReplySender(Generic[ReplyT]):
-    """The answer to one question."""
+    """The answer to one query."""
 
     def __init__(
         self,
         nc: Client,
         subjects: Subjects,
-        question: Msg,
+        query: Msg,
         kind: MessageType[ReplyT],
         refusal: Callable[[RequestId, str], ReplyT],
     ) -> None:
-        headers = question.headers or {}
+        headers = query.headers or {}
         self._nc = nc
         self._room = MessageLimits(nc)
         self._kind = kind
-        self._workspace = question.subject.split(".")[-2]
+        self._workspace = query.subject.split(".")[-2]
         self._refusal = refusal
         self._content_type = codecs.content_type_or_default(header(headers, CONTENT_TYPE))
         self._reads_pieces = header(headers, ACCEPTS_PIECES) == "1"
-        # A question cannot have us write into streams: NATS sends to whatever inbox it names.
+        # A query cannot have us write into streams: NATS sends to whatever inbox it names.
         ours = subjects.join("rebaser.")
-        self._inbox = "" if question.reply.startswith(("$", ours)) else question.reply
+        self._inbox = "" if query.reply.startswith(("$", ours)) else query.reply
 
     async def send(self, reply: ReplyT) -> None:
         """Send the reply or, where it cannot be sent to this asker, why not.
@@ -136,23 +136,23 @@ class ReplySender(Generic[ReplyT]):
 log: Final = structlog.get_logger()
 
 QUEUE: Final = "rebaser"
-"""The queue group: one Rebaser answers each question."""
+"""The queue group: one Rebaser answers each query."""
 
 CONCURRENCY: Final = 4
-"""Questions of one kind that are answered at once; others wait."""
+"""Queries of one kind that are answered at once; others wait."""
 
 _SHARE: Final = CONCURRENCY - 1
-"""Questions of one workspace and kind that are answered at once, at most."""
+"""Queries of one workspace and kind that are answered at once, at most."""
 
 _LARGE_QUERY: Final = 64 * 1024
-"""Octets of a question from which it is decoded in a thread."""
+"""Octets of a query from which it is decoded in a thread."""
 
-_BUSY: Final = "too many questions are waiting here: ask again later"
+_BUSY: Final = "too many queries are waiting here: ask again later"
 _NO_ID: Final = RequestId.from_bytes(bytes(16))
 
 
 class Query(Protocol):
-    """What every question says: the change set that it is about."""
+    """What every query says: the change set that it is about."""
 
     @property
     def id(self) -> RequestId: ...
@@ -167,14 +167,14 @@ QueryT = TypeVar("QueryT", bound=Any)
 
 @dataclass(frozen=True, slots=True)
 class QueryKind(Generic[QueryT, ReplyT]):
-    """A kind of question, and how it is answered."""
+    """A kind of query, and how it is answered."""
 
     name: str
     """As in its subjects: `values` for `rebaser.values.<ws>.<cs>`."""
     query: MessageType[QueryT]
     reply: MessageType[ReplyT]
     replies: Callable[[QueryT, Mapping[str, str]], AsyncGenerator[ReplyT, None]]
-    """The answer, in one message or more, to a question with these headers."""
+    """The answer, in one message or more, to a query with these headers."""
     refusal: Callable[[RequestId, str], ReplyT]
     """The reply that says why there is no answer."""
 
@@ -259,7 +259,7 @@ class Intake(Generic[QueryT, ReplyT]):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Answer questions for as long as the body runs; those that wait then are dropped."""
+        """Answer queries for as long as the body runs; those that wait then are dropped."""
         subject = self._subjects.join("rebaser", self._kind.name, "*", "*")
         limit = self._bounds.waiting_bytes
         async with (
@@ -271,14 +271,14 @@ class Intake(Generic[QueryT, ReplyT]):
             yield
 
     async def _on_message(self, message: Msg) -> None:
-        with contained("question", subject=message.subject):
+        with contained("query", subject=message.subject):
             headers = message.headers or {}
             size = len(message.data) + sum(len(n) + len(v) for n, v in headers.items())
             patience = parse_seconds(headers, REPLY_TIMEOUT, DEFAULT_REPLY_TIMEOUT)
             until = asyncio.get_running_loop().time() + patience
             workspace = message.subject.split(".")[-2]
             if not self._queue.put(workspace, _QueuedQuery(message, size, until)):
-                metrics.QUESTIONS.labels("busy").inc()
+                metrics.QUERIES.labels("busy").inc()
                 await self._reply_sender(message).busy(self._refusal(message, _BUSY))
 
     async def _work(self) -> Never:
@@ -286,9 +286,9 @@ class Intake(Generic[QueryT, ReplyT]):
         while True:
             async with self._queue.next() as queued:
                 if queued.until < loop.time():
-                    metrics.QUESTIONS.labels("stale").inc()
+                    metrics.QUERIES.labels("stale").inc()
                     continue
-                with contained("question", subject=queued.message.subject):
+                with contained("query", subject=queued.message.subject):
                     await self._answer(queued.message)
 
     async def _answer(self, message: Msg) -> None:
@@ -313,10 +313,10 @@ class Intake(Generic[QueryT, ReplyT]):
             await reply_sender.send(self._refusal(message, what))
             raise
         finally:
-            metrics.QUESTIONS.labels(result).inc()
+            metrics.QUERIES.labels(result).inc()
 
     async def _read(self, message: Msg) -> QueryT:
-        """The question, which is about the change set that its subject names.
+        """The query, which is about the change set that its subject names.
 
         NATS permits a user the subject; no one has checked the body before.
 
@@ -335,14 +335,14 @@ class Intake(Generic[QueryT, ReplyT]):
         addressed: Query = query
         about = ChangeSet(addressed.workspace_id, addressed.change_set_id)
         if about != change_set:
-            raise MalformedMessage(f"the question is about {about}, its subject about {change_set}")
+            raise MalformedMessage(f"the query is about {about}, its subject about {change_set}")
         return query
 
     def _reply_sender(self, message: Msg) -> ReplySender[ReplyT]:
         return ReplySender(self._nc, self._subjects, message, self._kind.reply, self._kind.refusal)
 
     def _refusal(self, message: Msg, why: str) -> ReplyT:
-        """Without a look at the body; the asker knows the question by the inbox."""
+        """Without a look at the body; the asker knows the query by the inbox."""
         try:
             query_id = RequestId.from_str(header(message.headers or {}, MESSAGE_ID) or "")
         except ValueError:
@@ -354,7 +354,7 @@ DEFAULT: Final = QueryBounds()
 
 
 class QueryService:
-    """Answers each kind of question, within bounds; owns and changes nothing."""
+    """Answers each kind of query, within bounds; owns and changes nothing."""
 
     def __init__(
         self,
@@ -373,7 +373,7 @@ class QueryService:
 
     @asynccontextmanager
     async def serve(self, nc: Client) -> AsyncIterator[None]:
-        """Answer questions for as long as the body runs."""
+        """Answer queries for as long as the body runs."""
         values = QueryKind("values", ValuesQuery, ValuesReply, self.values.replies, refusal)
         outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
         provenance = QueryKind(
@@ -402,9 +402,9 @@ class QueryService:
 
     async def _outcome(
         self, query: OutcomeQueryV1, headers: Mapping[str, str]
-    ) -> AsyncGenerator[OutcomeReplyV2, None]:
+    ) -> AsyncGenerator[OutcomeReplyV1, None]:
         yield await self._outcomes.find(query, header(headers, REQUEST_DIGEST) or "")
 
 
-def _no_outcome(query_id: RequestId, why: str) -> OutcomeReplyV2:
-    return OutcomeReplyV2(id=query_id, error=why)
+def _no_outcome(query_id: RequestId, why: str) -> OutcomeReplyV1:
+    return OutcomeReplyV1(id=query_id, error=why)

@@ -1,8 +1,8 @@
 """Answer which values or functions a change set has, as of one commit, from log and store.
 
-Which values a question means: those it names, and so many levels around them.
+Which values a query means: those it names, and so many levels around them.
 
-Rows of the answer to a question about values, copied from where the values are.
+Rows of the answer to a query about values, copied from where the values are.
 
 Look a few values of a large change set up in its table, where that says what they are now.
 
@@ -27,11 +27,10 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from rebaser_core.commits import CommitV1
-from rebaser_core.errors import MalformedMessage, NewerVersion, RebaserError
+from rebaser_core.errors import NewerVersion, RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries import FunctionSnapshot, ValueSnapshot, ValuesQueryV2, ValuesReplyV3
+from rebaser_core.queries import FunctionSnapshot, ValueSnapshot, ValuesQueryV1, ValuesReplyV1
 from rebaser_core.updates import Inputs
-from rebaser_core.versioning import REPLY_VERSION, accepted_version
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import OpenLoader, StateLoader
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
@@ -48,11 +47,11 @@ MAX_VALUES: Final = 100_000
 
 
 class TooManyValues(RebaserError):
-    """The question means more values than an answer takes."""
+    """The query means more values than an answer takes."""
 
 
 class NamedValues(NamedTuple):
-    """Ids of values that a question names, and names that there are not."""
+    """Ids of values that a query names, and names that there are not."""
 
     ids: list[str]
     missing: list[str]
@@ -71,7 +70,7 @@ def named_values(graph: Graph, which: Sequence[str]) -> NamedValues:
     return NamedValues(list(ids), missing)
 
 
-def select(graph: ReadableGraph, query: ValuesQueryV2, named: Sequence[str]) -> list[str]:
+def select(graph: ReadableGraph, query: ValuesQueryV1, named: Sequence[str]) -> list[str]:
     """Ids of the values that `query`, which names some, means: these first, then by levels.
 
     Raises:
@@ -151,7 +150,7 @@ RowT = TypeVar("RowT", ValueRow, FunctionRow)
 
 
 class ValuesFound(NamedTuple):
-    """All that answers a question, as of one commit."""
+    """All that answers a query, as of one commit."""
 
     commit: int
     due: bool | None
@@ -242,7 +241,7 @@ class TableLookup:
         self._min_rows = min_rows
         self._tables = OpenTables()
         self._turn = asyncio.Lock()
-        """One question at a time: each takes memory, and open tables are not shared by threads."""
+        """One query at a time: each takes memory, and open tables are not shared by threads."""
 
     async def find(
         self, change_set: ChangeSet, which: Sequence[str], max_bytes: int
@@ -291,7 +290,7 @@ async def _is_latest(
     if stored.commit == sequence:
         return True
     async for _, commit in loader.log.entries(stored.commit, sequence):
-        if commit.handled is not None and commit.handled.updates is not None:
+        if commit.settled is not None and commit.settled.updates is not None:
             return False
     return True
 
@@ -316,15 +315,12 @@ PART_BYTES: Final = 256 * 1024
 FEW: Final = 1_000
 """Values that are read without a snapshot of the graph."""
 
-_TELLS_FUNCTIONS: Final = 3
-"""The first version of the answer that has functions."""
-
 
 class ValueService:
     """Answers from the state that this process holds, if it holds one; see `StateCache`.
 
     If not, it reads a few values of a large change set from the table, if that says all. Otherwise
-    the first question about a change set costs its loading, each later one what was committed
+    the first query about a change set costs its loading, each later one what was committed
     since. Nothing is owned or changed.
     """
 
@@ -336,27 +332,20 @@ class ValueService:
         """A large value takes many times its octets while it is made: one at a time."""
 
     async def replies(
-        self, query: ValuesQueryV2, headers: Mapping[str, str]
-    ) -> AsyncGenerator[ValuesReplyV3, None]:
+        self, query: ValuesQueryV1, _: Mapping[str, str]
+    ) -> AsyncGenerator[ValuesReplyV1, None]:
         """The answer in one reply or more; none holds much but that of one large value."""
-        version = accepted_version(headers)
-        if query.functions and version < _TELLS_FUNCTIONS:
-            raise MalformedMessage(
-                f"functions are in version {_TELLS_FUNCTIONS} of the answer: ask with the header "
-                f"{REPLY_VERSION}: {_TELLS_FUNCTIONS}"
-            )
         found = await self._find(query)
-        due = found.due if version > 1 else None
         workspace = str(query.workspace_id)
         parts = await compute_in_turn(workspace, list, _parts(found.rows)) or [[]]
         for number, part in enumerate(parts, 1):
             large = sum(row.octets for row in part) > PART_BYTES
             async with self._large if large else nullcontext():
                 read = await compute_in_turn(workspace, _read, part)
-                yield ValuesReplyV3(
+                yield ValuesReplyV1(
                     id=query.id,
                     commit=found.commit,
-                    due=due,
+                    due=found.due,
                     values=[each for each in read if isinstance(each, ValueSnapshot)],
                     missing=found.missing if number == len(parts) else [],
                     more=number < len(parts),
@@ -365,7 +354,7 @@ class ValueService:
                     else None,
                 )
 
-    async def _find(self, query: ValuesQueryV2) -> ValuesFound:
+    async def _find(self, query: ValuesQueryV1) -> ValuesFound:
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         workspace = str(query.workspace_id)
         loader, look = self._open_loader(change_set), partial(prepare_find, query, self._max_bytes)
@@ -380,18 +369,18 @@ class ValueService:
         return find() if _names_few(query) else await compute_in_turn(workspace, find)
 
 
-def refusal(query_id: RequestId, why: str) -> ValuesReplyV3:
+def refusal(query_id: RequestId, why: str) -> ValuesReplyV1:
     """The reply that says why there is no answer."""
-    return ValuesReplyV3(id=query_id, commit=0, values=[], error=why)
+    return ValuesReplyV1(id=query_id, commit=0, values=[], error=why)
 
 
-def _names_few(query: ValuesQueryV2) -> bool:
+def _names_few(query: ValuesQueryV1) -> bool:
     """Whether it means a few values, as is known without a look at the graph."""
     around = query.inputs or query.dependents
     return 0 < len(query.which) <= FEW and not around and not query.functions
 
 
-def prepare_find(query: ValuesQueryV2, max_bytes: int, state: State) -> Callable[[], ValuesFound]:
+def prepare_find(query: ValuesQueryV1, max_bytes: int, state: State) -> Callable[[], ValuesFound]:
     """Take from a state, for which others wait, what finding the values needs.
 
     What it returns finds them; it raises `TooManyValues`.
@@ -419,7 +408,7 @@ def _same(found: ValuesFound) -> ValuesFound:
 
 
 def _find_values(
-    query: ValuesQueryV2,
+    query: ValuesQueryV1,
     max_bytes: int,
     named: NamedValues,
     graph: ReadableGraph,

@@ -1,6 +1,6 @@
 """The daemon: compose its parts, and take tasks, a bounded number at once, until a shutdown.
 
-What all runs of a process share, and what answers its questions, made from the settings.
+What all runs of a process share, and what answers its queries, made from the settings.
 
 Take tasks from the shared consumer while a slot is free, until a stop is asked for.
 """
@@ -12,9 +12,8 @@ from typing import Final, Never
 
 import structlog
 from nats.aio.client import Client
-from ulid import ULID
 
-from rebaser_core.ids import WorkspaceId
+from rebaser_core.ids import Ulid, WorkspaceId
 from rebaser_core.jetstream import (
     ConnectOptions,
     ConsumerGone,
@@ -214,7 +213,7 @@ async def serve(
         GraceExceeded: the runs took longer than the grace period and were cancelled.
     """
     # Started again under the same name, a process is not who owned its change sets before (F4).
-    name, subjects = f"{settings.instance_id}/{ULID()}", Subjects(settings.nats.prefix)
+    name, subjects = f"{settings.instance_id}/{Ulid()}", Subjects(settings.nats.prefix)
     async with AsyncExitStack() as stack, AsyncExitStack() as starting:
         try:
             async with shutdown.interrupts():

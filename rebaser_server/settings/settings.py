@@ -7,15 +7,13 @@ What settings are made of: groups that cannot change, durations, what is shown m
 Roles of the people at the ops endpoint, and the tokens that grant them.
 
 Settings of who may reach what: how this reaches NATS, and who reaches the ops endpoint.
-
-Former names of settings, which this release still accepts, with a warning.
 """
 
 import dataclasses
 import getpass
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -36,9 +34,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from ulid import ULID
 
-from rebaser_core.ids import UlidText
+from rebaser_core.ids import Ulid, UlidText
 from rebaser_core.jetstream.connect import without_credentials
 from rebaser_core.updates import BatchLimits
 from rebaser_server.telemetry.log_options import LogFormat, LogLevel
@@ -440,7 +437,7 @@ class Settings(BaseSettings):
     queries: QuerySettings = QuerySettings()
     ops: OpsSettings = OpsSettings()
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = Field(
-        default_factory=lambda: str(ULID())
+        default_factory=lambda: str(Ulid())
     )
     author: Annotated[str, Field(max_length=200)] = Field(default_factory=_login_name)
     """Whom the log of commits names for what a command asks; the login name if not set."""
@@ -561,57 +558,3 @@ def _is_json(text: str) -> bool:
 
 
 PREFIX: Final = "REBASER_"
-
-NEW_NAMES: Final = {
-    "ATTEMPTS": "MAX_ATTEMPTS",
-    "CHANGE_SETS__KEEP_DELETED": "CHANGE_SETS__DELETED_RETENTION",
-    "DVU_ATTEMPTS": "DVU_MAX_ATTEMPTS",
-    "DVU_BLOB_BYTES": "DVU_WORK_UNIT_BYTES",
-    "FAIRNESS__TURN": "FAIRNESS__MAX_HOLD",
-    "FUNCTIONS__TIME": "FUNCTIONS__TIMEOUT",
-    "HISTORY__BATCHES": "HISTORY__MAX_BATCHES",
-    "HISTORY__COMMITS": "HISTORY__MAX_COMMITS",
-    "HISTORY__KEEP": "HISTORY__RETENTION",
-    "PROGRESS_EVERY": "PROGRESS_INTERVAL",
-    "QUESTIONS__ANSWER_BYTES": "QUERIES__MAX_REPLY_BYTES",
-    "QUESTIONS__KEPT_BYTES": "STATE_CACHE_BYTES",
-    "QUESTIONS__WAITING": "QUERIES__MAX_WAITING",
-    "QUESTIONS__WAITING_BYTES": "QUERIES__MAX_WAITING_BYTES",
-    "RECONCILE_EVERY": "RECONCILE_INTERVAL",
-    "SPARK_MIN_AFFECTED": "SPARK__MIN_AFFECTED",
-    "SPARK__ARCHIVES": "SPARK__CLASS_ARCHIVES",
-    "SPARK__SLOTS": "SPARK__PARALLELISM",
-    "SPARK__STATE": "SPARK__STATE_DIRECTORY",
-    "STORE__COLLECT_EVERY": "STORE__GC_INTERVAL",
-    "STORE__KEEP_REPLACED": "STORE__REPLACED_FILE_RETENTION",
-    "STORE__KEEP_UNREFERRED": "STORE__ORPHAN_RETENTION",
-}
-"""Former name → present name, both without the prefix. The next release drops this table."""
-
-
-class BothNamesGiven(ValueError):
-    """A setting was given under its former name and under its present name."""
-
-
-def rename_variables(environment: MutableMapping[str, str]) -> list[str]:
-    """Give each variable with a former name its present one; return a warning for each.
-
-    Raises:
-        BothNamesGiven: the environment is as it was.
-    """
-    present_names = {name.upper() for name in environment}
-    renames = {
-        name: PREFIX + NEW_NAMES[short]
-        for name in sorted(environment)
-        if (short := name.upper().removeprefix(PREFIX)) in NEW_NAMES
-        and name.upper() == PREFIX + short
-    }
-    for former, present in renames.items():
-        if present in present_names:
-            raise BothNamesGiven(f"{former} is the former name of {present}: set only {present}")
-    for former, present in renames.items():
-        environment[present] = environment.pop(former)
-    return [
-        f"{former} is now called {present}; the next release does not accept the former name"
-        for former, present in renames.items()
-    ]

@@ -41,7 +41,6 @@ from deltalake import (
     CommitProperties,
     DeltaTable,
     PostCommitHookProperties,
-    Schema,
     WriterProperties,
     write_deltalake,
 )
@@ -376,17 +375,6 @@ def vacuum(delta: DeltaTable, replaced_retention: float) -> list[str]:
     return deleted
 
 
-def add_missing_columns(delta: DeltaTable) -> None:
-    """Add the columns that a table of an earlier release lacks."""
-    existing = {field.name for field in delta.schema().fields}
-    wanted = Schema.from_arrow(SCHEMA).fields
-    if existing < {field.name for field in wanted}:
-        delta.alter.add_columns(
-            [field for field in wanted if field.name not in existing],
-            post_commithook_properties=KEEP_ENTRIES,
-        )
-
-
 def add_unknown_columns(delta: DeltaTable, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """The rows with null in the columns that a newer release has added to the table."""
     known = rows.schema
@@ -566,7 +554,6 @@ class Checkpoints:
             last = delta.transaction_version(APP_ID) or 0
             if not changes.whole and last < changes.base:
                 raise StoreDamaged(f"{self.uri(change_set)} lacks commit {changes.base}")
-            add_missing_columns(delta)
             if last >= changes.commit:
                 return delta
             whole = changes.whole

@@ -324,7 +324,7 @@ def _refs_from_hashes(
 def _refs_from_json(
     rows: dict[str, pa.ChunkedArray], live: _LiveRows, signatures: Signatures, ids: NDArray[Any]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Signatures and refs from `inputs`: for tables of earlier releases and colliding hashes."""
+    """Signatures and refs from `inputs`: where hashes collide, or the other columns do not fit."""
     if "inputs" not in rows:
         raise InputsNeeded("read the rows with their inputs")
     index_of = {raw.decode(): position for position, raw in enumerate(ids.tolist())}

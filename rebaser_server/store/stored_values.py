@@ -1,6 +1,6 @@
 """A few values out of a table, without its graph: for large change sets that are not in memory.
 
-Tables that were asked for a few rows lately, kept open: a question costs the pages it reads.
+Tables that were asked for a few rows lately, kept open: a query costs the pages it reads.
 """
 
 from collections.abc import Collection, Sequence

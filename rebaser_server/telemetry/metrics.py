@@ -88,9 +88,9 @@ RECONCILED: Final = Counter(
 TAKEN_OVER: Final = Counter(
     "rebaser_taken_over_tasks", "Tasks made anew because their Rebaser was presumed dead"
 )
-QUESTIONS: Final = _counter(
-    "questions",
-    "Questions heard, by what became of them",
+QUERIES: Final = _counter(
+    "queries",
+    "Queries heard, by what became of them",
     "how",
     ("answered", "refused", "busy", "stale"),
 )
@@ -100,11 +100,10 @@ Item = Literal[
     "change set",
     "checkpoint",
     "heartbeat",
-    "line",
     "object",
     "pause",
     "presumption",
-    "question",
+    "query",
     "record",
     "remembered result",
     "request",

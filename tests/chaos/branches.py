@@ -30,17 +30,17 @@ class Line(Protocol):
 
     sequence: int
     head: dict[str, Any]
-    handled: dict[str, Any] | None
+    settled: dict[str, Any] | None
 
 
-def standing(head: Mapping[str, Any]) -> str | None:
+def status(head: Mapping[str, Any]) -> str | None:
     closing = head.get("closing")
-    return closing["standing"] if closing else None
+    return closing["status"] if closing else None
 
 
 def is_over(head: Mapping[str, Any]) -> bool:
     """Whether it is closed for good."""
-    return standing(head) in FINAL
+    return status(head) in FINAL
 
 
 class Families:
@@ -57,8 +57,8 @@ class Families:
         """Id of a request that takes a difference to head → whose, and the line that says so."""
         for change_set, log in logs.items():
             for before, line in pairwise([None, *log]):
-                if standing(line.head) == "applying" and (
-                    before is None or standing(before.head) != "applying"
+                if status(line.head) == "applying" and (
+                    before is None or status(before.head) != "applying"
                 ):
                     request = RequestId.from_str(line.head["closing"]["request"])
                     self.at_head[str(head_request_id(request))] = change_set, line
@@ -97,15 +97,15 @@ class Families:
             return model
         model = ChangeSetModel()
         for line in log:
-            handled = line.handled
-            if handled is None or handled["outcome"] != "applied":
+            settled = line.settled
+            if settled is None or settled["outcome"] != "applied":
                 continue
-            if handled["id"] in self.at_head:
-                other, closing = self.at_head[handled["id"]]
+            if settled["id"] in self.at_head:
+                other, closing = self.at_head[settled["id"]]
                 cursor = min(closing.head["branch"]["cursor"], line.sequence - 1)
                 model.take(self.model(change_set, cursor), self.model(other, closing.sequence))
-            elif (change_set, handled["id"]) in self.sent:
-                model.apply(self.sent[change_set, handled["id"]]["batch"] or ())
+            elif (change_set, settled["id"]) in self.sent:
+                model.apply(self.sent[change_set, settled["id"]]["batch"] or ())
         return model
 
     def _until(self, change_set: str, until: int | None) -> list[Any]:
@@ -121,11 +121,11 @@ class Families:
         if base["changeSetId"] != branch["head"]:
             yield from self._edits(self.sibling(change_set, base["changeSetId"]), base["commit"])
         for line in log:
-            handled = line.handled
-            if not handled or handled["outcome"] != "applied":
+            settled = line.settled
+            if not settled or settled["outcome"] != "applied":
                 continue
-            if sent := self.sent.get((change_set, handled["id"])):
-                gone = {correction["index"] for correction in handled.get("corrections", ())}
+            if sent := self.sent.get((change_set, settled["id"])):
+                gone = {correction["index"] for correction in settled.get("corrections", ())}
                 batch = sent["batch"] or []
                 yield [update for index, update in enumerate(batch) if index not in gone]
 
@@ -139,21 +139,21 @@ def wrong_with(
         yield from _taken_twice(families, log)
         return
     for before, line in pairwise([None, *log]):
-        sent = families.sent.get((change_set, line.handled["id"]), {}) if line.handled else {}
+        sent = families.sent.get((change_set, line.settled["id"]), {}) if line.settled else {}
         yield from _wrong_step(before.head if before else {}, line, sent)
     yield from _not_reached(families, change_set)
     yield from _wrong_end(families, change_set)
-    if record is not None and record["standing"] != (standing(log[-1].head) or "open"):
-        yield f"registered as {record['standing']}, but is {standing(log[-1].head) or 'open'}"
+    if record is not None and record["status"] != (status(log[-1].head) or "open"):
+        yield f"registered as {record['status']}, but is {status(log[-1].head) or 'open'}"
 
 
 def _taken_twice(families: Families, log: list[Any]) -> Iterator[str]:
     taken = [
-        line.handled["id"]
+        line.settled["id"]
         for line in log
-        if line.handled
-        and line.handled["id"] in families.at_head
-        and line.handled["outcome"] == "applied"
+        if line.settled
+        and line.settled["id"] in families.at_head
+        and line.settled["outcome"] == "applied"
     ]
     for request in sorted({request for request in taken if taken.count(request) > 1}):
         yield f"the difference {request} was taken {taken.count(request)} times"
@@ -161,20 +161,20 @@ def _taken_twice(families: Families, log: list[Any]) -> Iterator[str]:
 
 def _wrong_step(before: Mapping[str, Any], line: Line, sent: Mapping[str, Any]) -> Iterator[str]:
     """`sent`: what the line settles, if a client asked for it."""
-    was, now = standing(before), standing(line.head)
+    was, now = status(before), status(line.head)
     if now != was and now not in _NEXT[was]:
         yield f"line {line.sequence}: {now or 'open'} after {was}"
     if (line.head["branch"].get("cursor") or 0) < (before.get("branch", {}).get("cursor") or 0):
         yield f"line {line.sequence}: its place in head's log goes back"
-    handled = line.handled
-    if handled is None:
+    settled = line.settled
+    if settled is None:
         return
-    if was == "applying" and handled.get("covers") is not None:
+    if was == "applying" and settled.get("covers") is not None:
         return  # head may not have it, and then it is open again
-    if was is not None and handled["outcome"] == "applied" and sent.get("action") != "delete":
-        yield f"line {line.sequence}: {handled['id']} took effect although it is {was}"
-    if was is None and handled["outcome"] == "refused" and sent.get("batch"):
-        yield f"line {line.sequence}: {handled['id']} was refused although it is open"
+    if was is not None and settled["outcome"] == "applied" and sent.get("action") != "delete":
+        yield f"line {line.sequence}: {settled['id']} took effect although it is {was}"
+    if was is None and settled["outcome"] == "refused" and sent.get("batch"):
+        yield f"line {line.sequence}: {settled['id']} was refused although it is open"
 
 
 def _not_reached(families: Families, change_set: str) -> Iterator[str]:
@@ -185,10 +185,10 @@ def _not_reached(families: Families, change_set: str) -> Iterator[str]:
     cursor = head["branch"].get("cursor") or 0
     at_head = families.head_of(change_set)
     for line in families.logs.get(at_head, ()):
-        handled = line.handled
-        if handled and handled["outcome"] == "applied" and line.sequence > cursor:
-            known = handled["id"] in families.at_head
-            if known or families.sent.get((at_head, handled["id"]), {}).get("batch"):
+        settled = line.settled
+        if settled and settled["outcome"] == "applied" and line.sequence > cursor:
+            known = settled["id"] in families.at_head
+            if known or families.sent.get((at_head, settled["id"]), {}).get("batch"):
                 yield f"head's line {line.sequence} never came to it, only those up to {cursor}"
                 return
 
@@ -196,17 +196,17 @@ def _not_reached(families: Families, change_set: str) -> Iterator[str]:
 def _wrong_end(families: Families, change_set: str) -> Iterator[str]:
     closing = families.logs[change_set][-1].head.get("closing")
     applied = {
-        line.handled["id"]: line.sequence
+        line.settled["id"]: line.sequence
         for line in families.logs.get(families.head_of(change_set), ())
-        if line.handled and line.handled["outcome"] == "applied"
+        if line.settled and line.settled["outcome"] == "applied"
     }
-    if closing and closing["standing"] == "applying":
+    if closing and closing["status"] == "applying":
         yield "it never came to head"
     mine = [request for request, (who, _) in families.at_head.items() if who == change_set]
     said = [
         (str(head_request_id(RequestId.from_str(line.head["closing"]["request"]))), line)
         for line in families.logs[change_set]
-        if standing(line.head) == "applied"
+        if status(line.head) == "applied"
     ]
     for request in mine:
         commits = {line.head["closing"].get("commit") for who, line in said if who == request}

@@ -49,10 +49,10 @@ def _lost(case: Case) -> Iterator[Violation]:
             if not case.outcomes[case.asked(data)]:
                 gone.append((data["change_set"], f"{data['request']}, stored twice"))
             continue
-        handled = case.by_sequence.get(data["sequence"], [])
-        if not handled:
+        settled = case.by_sequence.get(data["sequence"], [])
+        if not settled:
             gone.append((data["change_set"], f"{data['request']} at {data['sequence']}"))
-        for change_set, what in handled:
+        for change_set, what in settled:
             if change_set != data["change_set"]:
                 yield Violation("S1", change_set, f"handled {data['sequence']} of another one")
             elif case.asked(data) in case.sent and what["id"] != data["request"]:
@@ -66,18 +66,18 @@ def _lost(case: Case) -> Iterator[Violation]:
 
 
 def _wrong_outcome(
-    case: Case, stored: dict[str, Any], handled: dict[str, Any]
+    case: Case, stored: dict[str, Any], settled: dict[str, Any]
 ) -> Iterator[Violation]:
     expected = case.sent.get(case.asked(stored), stored).get("expected", ["applied"])
-    outcome = handled["outcome"]
+    outcome = settled["outcome"]
     if outcome == "duplicate":
-        earlier = case.outcomes[stored["change_set"], handled["id"]]
+        earlier = case.outcomes[stored["change_set"], settled["id"]]
         if not earlier.keys() - {"duplicate"}:
-            what = f"{handled['id']} is called a duplicate, but was never handled"
+            what = f"{settled['id']} is called a duplicate, but was never handled"
             yield Violation("S1", stored["change_set"], what)
     elif outcome not in expected:
-        what = f"{handled['id']} is {outcome}, not {' or '.join(expected)}"
-        yield Violation("S1", stored["change_set"], f"{what}: {handled.get('message')}")
+        what = f"{settled['id']} is {outcome}, not {' or '.join(expected)}"
+        yield Violation("S1", stored["change_set"], f"{what}: {settled.get('message')}")
 
 
 def _unaccounted(case: Case) -> Iterator[Violation]:
@@ -97,18 +97,18 @@ def _dead(case: Case) -> Iterator[Violation]:
     """S1: what a log calls dead is in the dead letters (L2), and nothing else is."""
     letters = {event.data["sequence"] for event in case.history.of(Kind.DEAD_LETTER)}
     for sequence, entries in case.by_sequence.items():
-        for change_set, handled in entries:
-            if handled["outcome"] == "dead" and sequence not in letters:
+        for change_set, settled in entries:
+            if settled["outcome"] == "dead" and sequence not in letters:
                 yield Violation("S1", change_set, f"{sequence} is dead without a dead letter")
-            if handled["outcome"] != "dead" and sequence in letters:
-                what = f"{sequence} is {handled['outcome']}, and in the dead letters"
+            if settled["outcome"] != "dead" and sequence in letters:
+                what = f"{sequence} is {settled['outcome']}, and in the dead letters"
                 yield Violation("S1", change_set, what)
 
 
 def _order(case: Case) -> Iterator[Violation]:
     """S2: a log settles requests in the order in which they are stored."""
     for change_set, log in case.logs.items():
-        sequences = [line.handled["sequence"] for line in log if line.handled is not None]
+        sequences = [line.settled["sequence"] for line in log if line.settled is not None]
         sequences = [sequence for sequence in sequences if sequence]  # results have none
         for before, after in pairwise(sequences):
             if after < before:
@@ -135,7 +135,7 @@ def _once(case: Case) -> Iterator[Violation]:
 def _too_early(case: Case, change_set: str, request: str) -> bool:
     """Whether it took effect again while its id had to be remembered (W7)."""
     settled = _settled(case, change_set)
-    places = [n for n, line in enumerate(settled) if (line.handled or {})["id"] == request]
+    places = [n for n, line in enumerate(settled) if (line.settled or {})["id"] == request]
     return any(not _forgettable(settled[place : again + 1]) for place, again in pairwise(places))
 
 
@@ -144,7 +144,7 @@ def _settled(case: Case, change_set: str) -> list[Line]:
     return [
         line
         for line in case.logs[change_set]
-        if line.handled and line.handled["sequence"] and line.handled["outcome"] != "duplicate"
+        if line.settled and line.settled["sequence"] and line.settled["outcome"] != "duplicate"
     ]
 
 
@@ -179,7 +179,7 @@ def _wrong_step(before: dict[str, Any], line: Line, committed: set[str]) -> Iter
     if new and new != claim and new["covers"] > head["dirtySequence"]:
         yield f"claim covers {new['covers']}, beyond {head['dirtySequence']}"
     yield from _wrong_result(claim, line)
-    is_result = line.handled is not None and line.handled.get("covers") is not None
+    is_result = line.settled is not None and line.settled.get("covers") is not None
     if is_over(head) and head["cleanSequence"] == head["dirtySequence"]:
         return  # nothing of it is computed any more
     if head["cleanSequence"] > before["cleanSequence"] or is_result:
@@ -192,7 +192,7 @@ def _wrong_step(before: dict[str, Any], line: Line, committed: set[str]) -> Iter
 
 
 def _wrong_result(claim: dict[str, Any] | None, line: Line) -> Iterator[str]:
-    result = line.handled
+    result = line.settled
     if result is None or result.get("covers") is None:
         return
     if result["sequence"]:
@@ -289,10 +289,10 @@ def _branches(case: Case) -> Iterator[Violation]:
 def _replies(case: Case) -> Iterator[Violation]:
     """A reply says what the log says; whoever asks again learns it."""
     lines = {
-        (change_set, line.handled["id"]): (line.sequence, line.handled)
+        (change_set, line.settled["id"]): (line.sequence, line.settled)
         for change_set, log in case.logs.items()
         for line in log
-        if line.handled is not None and line.handled["outcome"] != "duplicate"
+        if line.settled is not None and line.settled["outcome"] != "duplicate"
     }
     for event in case.history.of(Kind.REPLY):
         change_set, request = case.asked(event.data)
@@ -302,9 +302,9 @@ def _replies(case: Case) -> Iterator[Violation]:
         if (change_set, request) not in lines:
             yield Violation("REPLY", change_set, f"{request} was answered, but never handled")
             continue
-        sequence, handled = lines[change_set, request]
-        if ok != (handled["outcome"] not in ("dead", "refused")):
-            yield Violation("REPLY", change_set, f"{request} is {handled['outcome']}, not ok={ok}")
+        sequence, settled = lines[change_set, request]
+        if ok != (settled["outcome"] not in ("dead", "refused")):
+            yield Violation("REPLY", change_set, f"{request} is {settled['outcome']}, not ok={ok}")
         elif ok and event.data["commit"] != sequence:
             what = f"{request} is in line {sequence}, answered with {event.data['commit']}"
             yield Violation("REPLY", change_set, what)

@@ -25,7 +25,7 @@ class Kind(StrEnum):
     DELETE = "delete"  # stream, sequence: somebody asked for it
     PURGE = "purge"  # stream, asked: the body of the question
     DAEMON = "daemon"  # name, what (started, killed, frozen, exited, …), older
-    POKED = "poked"  # change_set, tasks, lines: what tasks with nothing to do added to its log
+    IDLE_TASKS = "idle tasks"  # change_set, tasks, lines: what such tasks added to the log
     MEMORY = "memory"  # name, rss: octets that a daemon holds at the end
     FAULT = "fault"  # fault, target, seconds, phase: begins or is over
     VANDAL = "vandal"  # act: a client did what no client should

@@ -30,13 +30,15 @@ class Line:
     id: str
     previous: int
     head: dict[str, Any]
-    handled: dict[str, Any] | None
+    settled: dict[str, Any] | None
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> "Line":
         commit = data["commit"]
-        handled = commit.get("handled")
-        return cls(data["line"], commit.get("id", ""), commit["previous"], commit["head"], handled)
+        settled = commit.get("settled")
+        return cls(
+            data["line"], commit.get("id", ""), commit["previous"], commit["control"], settled
+        )
 
     @property
     def stored(self) -> int:
@@ -69,10 +71,10 @@ class Case:
         self.outcomes: dict[Asked, Counter[str]] = defaultdict(Counter)
         for change_set, log in self.logs.items():
             for line in log:
-                if line.handled is not None and line.handled["sequence"]:  # else a result
-                    self.by_sequence[line.handled["sequence"]].append((change_set, line.handled))
-                    outcomes = self.outcomes[change_set, line.handled["id"]]
-                    outcomes[line.handled["outcome"]] += 1
+                if line.settled is not None and line.settled["sequence"]:  # else a result
+                    self.by_sequence[line.settled["sequence"]].append((change_set, line.settled))
+                    outcomes = self.outcomes[change_set, line.settled["id"]]
+                    outcomes[line.settled["outcome"]] += 1
         self.rests = [event.data for event in history.of(Kind.REST)]
         self.rest = self.rests[-1] if self.rests else None
 

@@ -53,10 +53,10 @@ def operations(history: History) -> Iterator[dict[str, Any]]:
         yield _typed("info", at, appends[request])
     for change_set in sorted(case.complete & lists.keys() if case.rest else ()):
         found = [
-            appends[change_set, line.handled["id"]]["process"]
+            appends[change_set, line.settled["id"]]["process"]
             for line in case.logs[change_set]
-            if line.handled and line.handled["outcome"] == "applied"
-            if (change_set, line.handled["id"]) in appends
+            if line.settled and line.settled["outcome"] == "applied"
+            if (change_set, line.settled["id"]) in appends
         ]
         process = next(numbers)
         for kind, value in (("invoke", None), ("ok", found)):

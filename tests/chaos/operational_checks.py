@@ -37,7 +37,7 @@ def unforeseen(case: Case) -> Iterator[Violation]:
 
 def growth(case: Case) -> Iterator[Violation]:
     """A change set at rest gets no lines, however many tasks come; memory stays bounded."""
-    for event in case.history.of(Kind.POKED):
+    for event in case.history.of(Kind.IDLE_TASKS):
         lines = event.data["lines"]
         if lines:
             what = f"{lines} lines written for {event.data['tasks']} tasks with nothing to do"

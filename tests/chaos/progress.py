@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any, Final
 
 from rebaser_core.streams import Streams
-from tests.chaos.branches import standing
+from tests.chaos.branches import status
 from tests.chaos.history import History, Kind
 from tests.chaos.recorder import named
 
@@ -31,8 +31,8 @@ class Progress:
         new, self._seen = self._history.events[self._seen :], len(self._history.events)
         for event in new:
             if event.kind is Kind.COMMIT:
-                handled = event.data["commit"].get("handled")
-                self._settled += handled is not None and handled["outcome"] in _SETTLED
+                settled = event.data["commit"].get("settled")
+                self._settled += settled is not None and settled["outcome"] in _SETTLED
         if self._settled > before:
             self._since = now
         if now - self._told > REPORT_EVERY:
@@ -48,7 +48,7 @@ async def stuck(streams: Streams, history: History) -> dict[str, dict[str, Any]]
     heads: dict[str, dict[str, Any]] = {}
     owners: dict[str, Counter[str]] = {}
     for event in history.of(Kind.COMMIT):
-        change_set, head = event.data["change_set"], event.data["commit"]["head"]
+        change_set, head = event.data["change_set"], event.data["commit"]["control"]
         owners.setdefault(change_set, Counter())[head["owner"].partition("/")[0]] += 1
         heads[change_set] = head
     waiting = {named(streams, subject): n for subject, n in requests.items()}
@@ -57,7 +57,7 @@ async def stuck(streams: Streams, history: History) -> dict[str, dict[str, Any]]
     for change_set in sorted({*heads, *waiting, *at_work}):
         head = heads.get(change_set, {})
         due = head.get("dirtySequence", 0) > head.get("cleanSequence", 0)
-        if change_set in waiting or change_set in at_work or due or standing(head) == "applying":
+        if change_set in waiting or change_set in at_work or due or status(head) == "applying":
             found[change_set] = {
                 "requests": waiting.get(change_set, 0),
                 "task": change_set in at_work,

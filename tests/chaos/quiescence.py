@@ -8,7 +8,7 @@ from typing import Any, Final
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.subjects import TASKS_CONSUMER
-from tests.chaos.branches import standing
+from tests.chaos.branches import status
 from tests.chaos.history import History, Kind
 from tests.chaos.progress import Progress, stuck
 from tests.chaos.recorder import Recorder
@@ -111,8 +111,8 @@ class Resting:
         new, self._seen = self._history.events[self._seen :], len(self._history.events)
         for event in new:
             if event.kind is Kind.COMMIT:
-                self._heads[event.data["change_set"]] = event.data["commit"]["head"]
+                self._heads[event.data["change_set"]] = event.data["commit"]["control"]
         return [
-            head["dirtySequence"] > head["cleanSequence"] or standing(head) == "applying"
+            head["dirtySequence"] > head["cleanSequence"] or status(head) == "applying"
             for head in self._heads.values()
         ]

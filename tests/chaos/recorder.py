@@ -69,9 +69,9 @@ class Recorder:
 
     def _add_commit(self, delivery: Delivery, commit: dict[str, object]) -> None:
         change_set = str(self._subjects.parse_change_set(delivery.subject))
-        handled = commit.get("handled")
-        if isinstance(handled, dict):
-            handled.pop("updates", None)  # the judge goes by what was sent
+        settled = commit.get("settled")
+        if isinstance(settled, dict):
+            settled.pop("updates", None)  # the judge goes by what was sent
         self._history.add(
             Kind.COMMIT, change_set=change_set, line=delivery.stream_sequence, commit=commit
         )

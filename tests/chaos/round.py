@@ -239,7 +239,7 @@ class _Round:
         for _ in range(IDLE_TASKS):
             await self._poke(change_sets)
         for change_set, lines in (self._lines() - before).items():
-            self.history.add(Kind.POKED, change_set=change_set, tasks=IDLE_TASKS, lines=lines)
+            self.history.add(Kind.IDLE_TASKS, change_set=change_set, tasks=IDLE_TASKS, lines=lines)
 
     async def _poke(self, change_sets: Sequence[ChangeSet]) -> None:
         for change_set in change_sets:

@@ -64,7 +64,7 @@ class Figures:
 
 def _commits_by_older_daemons(history: History) -> int:
     older = {event.data["name"] for event in history.of(Kind.DAEMON) if event.data.get("older")}
-    heads = (event.data["commit"]["head"] for event in history.of(Kind.COMMIT))
+    heads = (event.data["commit"]["control"] for event in history.of(Kind.COMMIT))
     return sum(head["owner"].partition("/")[0] in older for head in heads)
 
 
@@ -88,7 +88,7 @@ def takeovers(history: History, what: str) -> list[float]:
                     for event in _from(history, end.at)
                     if event.kind is Kind.COMMIT
                     and event.data["change_set"] == change_set
-                    and event.data["commit"]["head"]["epoch"] > epoch
+                    and event.data["commit"]["control"]["epoch"] > epoch
                 ),
                 None,
             )
@@ -110,7 +110,7 @@ def _held(history: History, end: Event) -> dict[str, int]:
         if event.at > end.at:
             break
         if event.kind is Kind.COMMIT:
-            head = event.data["commit"]["head"]
+            head = event.data["commit"]["control"]
             if head["owner"].partition("/")[0] == end.data["name"]:
                 held[event.data["change_set"]] = head["epoch"]
             else:
@@ -155,10 +155,10 @@ def _stored(figures: Figures, event: Event) -> None:
 
 def _commit(figures: Figures, event: Event) -> None:
     figures.counts["commits"] += 1
-    handled = event.data["commit"].get("handled")
-    if handled:
-        figures.counts[f"{handled['outcome']}"] += 1
-        if handled.get("covers") is not None:
+    settled = event.data["commit"].get("settled")
+    if settled:
+        figures.counts[f"{settled['outcome']}"] += 1
+        if settled.get("covers") is not None:
             figures.counts["updates committed"] += 1
 
 

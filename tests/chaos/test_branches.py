@@ -33,9 +33,9 @@ class Story:
         self.head(1, ONE)
         self.branch(2, 2, None, EDIT)
         self.head(3, TWO)
-        self.branch(4, 4, {"standing": "applying", "request": APPLY}, APPLY, cursor=3)
+        self.branch(4, 4, {"status": "applying", "request": APPLY}, APPLY, cursor=3)
         self.head(5, AT_HEAD)
-        closed = {"standing": "applied", "request": APPLY, "commit": 5}
+        closed = {"status": "applied", "request": APPLY, "commit": 5}
         self.branch(6, 4, closed, None, cursor=3)
         self.branch(7, 6, closed, LATE, "refused", cursor=3)
 
@@ -59,13 +59,13 @@ class Story:
         commit: dict[str, Any] = {
             "line": line,
             "previous": before[-1]["line"] if before else 0,
-            "head": {
+            "control": {
                 "epoch": 1, "owner": "", "lastSequence": last, "dirtySequence": 0,
                 "cleanSequence": 0, **more,
             },
         }  # fmt: skip
         if request is not None:
-            commit["handled"] = {"id": request, "sequence": last, "outcome": outcome}
+            commit["settled"] = {"id": request, "sequence": last, "outcome": outcome}
         self.lines.append((change_set, commit))
 
     def violations(self) -> list[str]:
@@ -84,7 +84,7 @@ class Story:
         for change_set, value in self.values.items():
             found = {VALUE: ["ok", value]}
             history.add(Kind.VALUES, change_set=f"{W}.{change_set}", values=found)
-        record = {"standing": self.record}
+        record = {"status": self.record}
         history.add(Kind.RECORD, change_set=f"{W}.{BRANCH}", record=record)
         nothing = dict.fromkeys(("requests", "tasks", "consumers", "held", "last_sequence"), 0)
         history.add(Kind.REST, **nothing)
@@ -114,7 +114,7 @@ def taken_twice(story: Story) -> None:
 
 
 def never_taken(story: Story) -> None:
-    changed(story, 5, handled__outcome="dead")
+    changed(story, 5, settled__outcome="dead")
 
 
 def never_finished(story: Story) -> None:
@@ -126,19 +126,19 @@ def lost_on_the_way(story: Story) -> None:
 
 
 def effect_after_the_end(story: Story) -> None:
-    changed(story, 7, handled__outcome="applied")
+    changed(story, 7, settled__outcome="applied")
 
 
 def refused_though_open(story: Story) -> None:
-    changed(story, 2, handled__outcome="refused")
+    changed(story, 2, settled__outcome="refused")
 
 
 def opened_again_after_the_end(story: Story) -> None:
-    changed(story, 7, head__closing=None)
+    changed(story, 7, control__closing=None)
 
 
 def place_goes_back(story: Story) -> None:
-    changed(story, 7, head__branch={"base": {"changeSetId": HEAD, "commit": 1}, "head": HEAD})
+    changed(story, 7, control__branch={"base": {"changeSetId": HEAD, "commit": 1}, "head": HEAD})
 
 
 def registered_as_open(story: Story) -> None:

@@ -91,7 +91,7 @@ async def test_daemons_without_processor_time_go_on_handling_requests(tmp_path: 
     for event in events:
         if event.kind is Kind.COMMIT and begin < event.at < end:
             settled[int(3 * (event.at - begin) / (end - begin))] += bool(
-                event.data["commit"].get("handled")
+                event.data["commit"].get("settled")
             )
     assert all(settled), settled
     assert not judge(history), f"judge it again: {tmp_path / 'history.jsonl'}"

@@ -53,7 +53,7 @@ class Story:
 
     def commit(
         self,
-        handled: dict[str, Any] | None = None,
+        settled: dict[str, Any] | None = None,
         change_set: str = HERE,
         commit_id: str | None = None,
         **head: Any,
@@ -67,10 +67,10 @@ class Story:
         commit = {
             "id": commit_id or f"line{self._line}",
             "previous": self._last.get(change_set, 0),
-            "head": dict(self.heads[change_set]),
+            "control": dict(self.heads[change_set]),
         }
-        if handled is not None:
-            commit["handled"] = handled
+        if settled is not None:
+            commit["settled"] = settled
         self._last[change_set] = self._line
         self.history.add(Kind.COMMIT, change_set=change_set, line=self._line, commit=commit)
 
@@ -85,8 +85,8 @@ class Story:
         self.commit(claim={"id": claim, "covers": covers})
 
     def result(self, claim: str, covers: int, sequence: int = 0) -> None:
-        handled = _handled(claim, sequence, covers=covers)
-        self.commit(handled, cleanSequence=covers, claim=None)
+        settled = _handled(claim, sequence, covers=covers)
+        self.commit(settled, cleanSequence=covers, claim=None)
 
     def run(self, delivery: int, *, overtaken: bool = False, word: str = "") -> None:
         """A daemon's work on one delivery of task 1, and what was said of that delivery."""

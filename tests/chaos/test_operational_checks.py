@@ -16,13 +16,13 @@ COMPLAINTS = [
     ("EXIT", Kind.DAEMON, EXITED | {"code": Exit.NO_NATS, "asked": False}),
     ("EXIT", Kind.DAEMON, {"name": "seat0-1", "what": "hung"}),
     ("UNFORESEEN", Kind.UNFORESEEN, {"daemon": "d", "event": "work failed", "exception": "E"}),
-    ("GROWTH", Kind.POKED, {"change_set": "w.c", "tasks": 5, "lines": 1}),
+    ("GROWTH", Kind.IDLE_TASKS, {"change_set": "w.c", "tasks": 5, "lines": 1}),
     ("GROWTH", Kind.MEMORY, {"name": "seat0-1", "rss": RSS + 1}),
     ("HELD", Kind.HELD, {"daemon": "seat0-1", "seconds": HELD + 0.01, "what": "plan"}),
 ]
 SOUND = [
     (Kind.DAEMON, EXITED | {"code": 0, "asked": True}),
-    (Kind.POKED, {"change_set": "w.c", "tasks": 5, "lines": 0}),
+    (Kind.IDLE_TASKS, {"change_set": "w.c", "tasks": 5, "lines": 0}),
     (Kind.MEMORY, {"name": "seat0-1", "rss": RSS}),
     (Kind.HELD, {"daemon": "seat0-1", "seconds": HELD, "what": "plan"}),
 ]

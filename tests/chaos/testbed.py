@@ -126,7 +126,7 @@ class Bench:
 
     @property
     def _settled(self) -> int:
-        return sum("handled" in event.data["commit"] for event in self.history.of(Kind.COMMIT))
+        return sum("settled" in event.data["commit"] for event in self.history.of(Kind.COMMIT))
 
     async def _until_settled(self, count: int) -> None:
         await self._until(lambda: self._settled >= count)
@@ -145,7 +145,7 @@ class Bench:
 
     def outcomes(self) -> dict[int, str]:
         """What became of each request, by sequence."""
-        lines = (event.data["commit"].get("handled") for event in self.history.of(Kind.COMMIT))
+        lines = (event.data["commit"].get("settled") for event in self.history.of(Kind.COMMIT))
         return {line["sequence"]: line["outcome"] for line in lines if line is not None}
 
     def complaints(self) -> list[object]:

@@ -80,7 +80,7 @@ def about(kind: str = "branch") -> dict[str, Any]:
         "workspace": "shop",
         "name": "sale",
         "kind": kind,
-        "standing": "open",
+        "status": "open",
         "createdAt": NOW,
         "by": None,
         "head": new_id(),
@@ -109,7 +109,7 @@ def commit(number: int) -> dict[str, Any]:
 def change_set(number: int, *, turn: int = 0) -> dict[str, Any]:
     """A row of the operators' page."""
     ids = {"workspace": f"{turn:026}", "changeSet": f"{number:026}", "pausedSince": None}
-    return {"address": f"shop/{turn}-{number}", "kind": "branch", "standing": "open", **ids}
+    return {"address": f"shop/{turn}-{number}", "kind": "branch", "status": "open", **ids}
 
 
 def dead_letter(number: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def arm(step: str) -> None:
     append = CommitLog.append
 
     async def deadly(log: CommitLog, lines: Sequence[CommitV1], *more: Any) -> list[int]:
-        settles = any(line.handled for line in lines)
+        settles = any(line.settled for line in lines)
         if settles and step == BEFORE_COMMIT:
             _die()
         sequences = await append(log, lines, *more)

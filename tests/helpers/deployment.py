@@ -239,9 +239,9 @@ class Recorder:
             line = decode_commit_at(delivery.stream_sequence, delivery.headers, delivery.payload)
             self.lines.setdefault(change_set, []).append(line)
 
-    def handled(self, change_set: ChangeSet) -> list[str]:
+    def settled(self, change_set: ChangeSet) -> list[str]:
         """Ids of the requests settled, DVU results apart, in the order of the log."""
-        lines = (line.handled for line in self.lines.get(change_set, []))
+        lines = (line.settled for line in self.lines.get(change_set, []))
         return [
             str(h.id)
             for h in lines

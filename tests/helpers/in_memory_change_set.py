@@ -91,10 +91,10 @@ class ChangeSet:
                 Checkpoint(head.commit, checkpoint_record(head), content)
             )
         for line in self._lines:
-            handled = line.handled
-            if handled is not None and isinstance(handled.updates, Inline):
-                updates = handled.updates.inline.updates
-                done = rebase(self.graph, handled.sequence, updates, handled.covers)
+            settled = line.settled
+            if settled is not None and isinstance(settled.updates, Inline):
+                updates = settled.updates.inline.updates
+                done = rebase(self.graph, settled.sequence, updates, settled.covers)
                 assert not done.corrections
             self.state.advance(line, line.previous + 1)
 
@@ -106,7 +106,7 @@ class ChangeSet:
     def _commit(
         self, done: RebaseResult, sequence: int, covers: int | None = None, **changes: Any
     ) -> None:
-        handled = SettledRequest(
+        settled = SettledRequest(
             id=RequestId(),
             sequence=sequence,
             outcome=RequestOutcome.APPLIED,
@@ -114,11 +114,11 @@ class ChangeSet:
             corrections=tuple(done.corrections),
             covers=covers,
         )
-        self._write(handled, last_sequence=sequence, **changes)
+        self._write(settled, last_sequence=sequence, **changes)
 
-    def _write(self, handled: SettledRequest | None = None, **changes: Any) -> None:
+    def _write(self, settled: SettledRequest | None = None, **changes: Any) -> None:
         head: ControlState = self.state.control.model_copy(update=changes)
-        line = CommitV1(id=RequestId(), previous=self.state.commit, control=head, handled=handled)
+        line = CommitV1(id=RequestId(), previous=self.state.commit, control=head, settled=settled)
         self.state.advance(line, self.state.commit + 1)
         self._lines.append(line)
 

@@ -77,7 +77,7 @@ def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def poison_record(rng: random.Random) -> bytes:
     """What lies in a bucket of records, of pauses or of change sets."""
-    fields = ("id", "workspaceId", "changeSetId", "since", "name", "kind", "standing", "createdAt")
+    fields = ("id", "workspaceId", "changeSetId", "since", "name", "kind", "status", "createdAt")
     strange = (None, 1, "", "no id", [], {}, "\ud800", new_ulid(rng))
     body = {field: rng.choice(strange) for field in rng.sample(fields, rng.randrange(len(fields)))}
     version = rng.choice((1, 2, 3, 999_999_999))

@@ -13,7 +13,6 @@ from rebaser_core.versioning import (
     MESSAGE_ID,
     MESSAGE_TYPE,
     MESSAGE_VERSION,
-    REPLY_VERSION,
 )
 
 
@@ -91,7 +90,7 @@ def poison_question(
         MESSAGE_VERSION: "1",
         MESSAGE_ID: str(_ulid(rng, RequestId)),
     }
-    for name in (REPLY_VERSION, REPLY_TIMEOUT, ACCEPTS_PIECES):
+    for name in (REPLY_TIMEOUT, ACCEPTS_PIECES):
         headers[name] = rng.choice(("1", "2", *_WORDS))
     for name in [*headers]:
         if rng.random() < 0.1:

@@ -8,7 +8,7 @@ import cbor2
 
 from rebaser_core.codecs import CBOR, dumps
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import UpdatesBatch, UpdatesBatchV3
+from rebaser_core.messages import UpdatesBatch, UpdatesBatchV1
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import RebaseResult, rebase
@@ -24,7 +24,7 @@ def after(history: History) -> Graph:
 
 
 def encoded(updates: Iterable[AnyUpdate]) -> bytes:
-    return UpdatesBatch.encode(UpdatesBatchV3(id=RequestId.from_int(1), updates=list(updates)))[1]
+    return UpdatesBatch.encode(UpdatesBatchV1(id=RequestId.from_int(1), updates=list(updates)))[1]
 
 
 def bytes_of(done: RebaseResult) -> bytes:

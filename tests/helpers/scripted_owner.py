@@ -54,7 +54,7 @@ class Owner:
         sequence = state.control.last_sequence + 1
         done = rebase(graph_of(state), sequence, updates)
         request = RequestId()
-        handled = SettledRequest(
+        settled = SettledRequest(
             id=request,
             sequence=sequence,
             outcome=RequestOutcome.APPLIED,
@@ -62,7 +62,7 @@ class Owner:
             corrections=tuple(done.corrections),
         )
         dirty = {"dirty_sequence": sequence} if done.dirty else {}
-        return lambda: self.own.write(handled, last_sequence=sequence, **dirty)
+        return lambda: self.own.write(settled, last_sequence=sequence, **dirty)
 
     async def checkpoint(self) -> int:
         """Write one, and purge as the retention has it; its commit."""

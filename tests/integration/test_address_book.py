@@ -31,10 +31,10 @@ async def client(deployment: Deployment) -> RebaserClient:
 
 async def close(client: RebaserClient, branch: ChangeSetId, commit: int | None = None) -> None:
     """Have the registry say that the branch was applied, or abandoned if without a commit."""
-    standing = ChangeSetStatus.ABANDONED if commit is None else ChangeSetStatus.APPLIED
+    status = ChangeSetStatus.ABANDONED if commit is None else ChangeSetStatus.APPLIED
     attempt = ApplyAttempt(request=RequestId(), at_head=RequestId(), commit=commit)
     update = {
-        "standing": standing,
+        "status": status,
         "closed_at": "2026-11-22T10:00:00.000Z",
         "application": None if commit is None else attempt,
     }

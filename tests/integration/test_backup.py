@@ -82,7 +82,7 @@ async def everything_is_there(
     async with recording(deployment) as recorder:
         await deployment.start(CHECKPOINT_EVERY="5")
         await deployment.at_rest()
-        await eventually(lambda: recorder.handled(change_set) == expected)
+        await eventually(lambda: recorder.settled(change_set) == expected)
     graph = await deployment.graph(change_set)
     assert graph.values[total].value == len(expected) - 1
     assert await doctor(deployment) == WELL
@@ -198,7 +198,7 @@ async def test_a_disk_snapshot_under_load_goes_with_a_later_copy_of_the_store(
         async with recording(other) as recorder:
             await other.start(CHECKPOINT_EVERY="5")
             await other.at_rest()
-            done = list(recorder.handled(asked.change_set))
+            done = list(recorder.settled(asked.change_set))
             assert done == asked.sent[: len(done)]
             assert len(done) >= answered
             again = Asked(other, asked)

@@ -78,7 +78,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     assert (unasked.returncode, unasked.stdout) == (2, "")
     assert "give --yes or --reviewed DIGEST" in unasked.stderr
     assert "head's commit" in applied
-    assert described["standing"] == "applied"
+    assert described["status"] == "applied"
     assert "head's changes up to" in log
     assert "the change set is being applied" in log.splitlines()[-1]
     assert "1 setValue" in log
@@ -86,7 +86,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     assert again.returncode == 1
     assert again.stderr.startswith("rebaser: change set is applied\n")
     assert (kept.returncode, "Delete 'prices' and its 2 change sets?" in kept.stderr) == (1, True)
-    assert [record["standing"] for record in deleted] == ["deleted", "deleted"]
+    assert [record["status"] for record in deleted] == ["deleted", "deleted"]
 
 
 async def test_an_unregistered_change_set_is_named_in_the_error(deployment: Deployment) -> None:

@@ -97,13 +97,13 @@ async def test_applied_head_is_what_the_branch_was(team: Team) -> None:
 
     record = await team.workspaces.apply(*branch)
 
-    assert record.standing == "applied"
+    assert record.status == "applied"
     assert record.application is not None
     assert record.application.commit > 0
     await team.becomes(team.head, team.sum.gross, 100)
     assert await team.value(team.head, added) == "new"
     outcome = await team.client.outcome(*team.head, record.application.at_head)
-    assert outcome.state == "handled"
+    assert outcome.state == "settled"
 
 
 async def authors(client: RebaserClient, change_set: ChangeSet) -> list[tuple[int, str | None]]:
@@ -123,7 +123,7 @@ async def test_the_log_names_who_asked(team: Team) -> None:
     [(_, edited), (_, applied)] = await authors(team.client, branch)
     *_, (_, by_branch), (_, unknown) = await authors(team.client, team.head)
     assert edited == applied == by_branch == fork.by == "Žofie Nováková"
-    assert record.standing == "applied"
+    assert record.status == "applied"
     assert unknown is None
 
 
@@ -132,7 +132,7 @@ async def test_where_there_is_nothing_to_apply_it_is_applied_without_a_commit(te
 
     record = await team.workspaces.apply(*branch)
 
-    assert (record.standing, record.application.commit) == ("applied", None)
+    assert (record.status, record.application.commit) == ("applied", None)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ async def test_a_closed_branch_refuses_what_comes_after_and_says_why(
     assert await team.deployment.dead_letters(branch) == []
 
     async def registered() -> bool:
-        return (await team.workspaces.describe(*branch)).standing == what
+        return (await team.workspaces.describe(*branch)).status == what
 
     await eventually(registered)
     await team.deployment.at_rest()
@@ -229,7 +229,7 @@ async def test_a_commit_that_is_not_kept_cannot_be_forked_and_the_branch_says_so
     with pytest.raises(RequestRefused, match=r"base cannot be had any more.*the log ends at"):
         await team.workspaces.refresh(*branch)
 
-    assert (await team.workspaces.describe(*branch)).standing in ("open", "abandoned")
+    assert (await team.workspaces.describe(*branch)).status in ("open", "abandoned")
 
 
 async def test_head_cannot_be_closed_and_strangers_are_not_registered(team: Team) -> None:
@@ -349,7 +349,7 @@ async def test_the_difference_shows_both_sides_where_both_changed(team: Team) ->
     assert (change.base, change.head, change.branch, change.both) == (1, 7, 40, True)
     assert [(c.head, c.branch) for c in found.computed] == [(9, 42)]
     record = await team.workspaces.apply(*branch, reviewed=found.digest)
-    assert record.standing == "applied"
+    assert record.status == "applied"
     assert (await diff(team.deployment.archive(branch))).updates == []
 
 
@@ -364,7 +364,7 @@ async def test_with_a_single_slot_a_branch_gives_way_to_the_head_it_waits_for(
 
     record = await team.workspaces.apply(*branch)
 
-    assert record.standing == "applied"
+    assert record.status == "applied"
     assert await team.value(team.head, team.sum.net) == 40
 
 
@@ -406,5 +406,5 @@ async def test_a_branch_that_head_refuses_stays_open_with_the_reason(
         status = await team.send(branch, [{"removeValue": {"valueId": value}}])
         assert status.success.commit > 0
     record = await team.workspaces.apply(*branch)
-    assert (record.standing, record.problem) == ("applied", None)
+    assert (record.status, record.problem) == ("applied", None)
     assert await team.value(team.head, added[5]) == 1

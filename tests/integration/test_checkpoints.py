@@ -32,7 +32,6 @@ from tests.helpers.random_batches import (
     made,
     require_consistent,
 )
-from tests.helpers.table_rows import overwrite
 
 A, B, C = ulid(0), ulid(1), ulid(2)
 
@@ -137,24 +136,6 @@ def test_a_value_and_a_function_of_the_same_id_are_kept_apart(checkpoints):
     rebase(graph, 3, [PutValue(value_id=A, value=2), RemoveFunc(func_id=A)])
     saved(checkpoints, graph, 3)
     require_loads(checkpoints, graph, 3)
-
-
-@pytest.mark.parametrize("whole", [False, True], ids=["appended", "whole"])
-def test_a_table_from_before_is_loaded_and_written_on(checkpoints, whole):
-    """It lacks the columns that inputs are loaded by; the inputs themselves say the same."""
-    graph = Graph()
-    puts = [PutValue(value_id=A, value=1), PutValue(value_id=B, func_id=C, inputs={"a": [A, A]})]
-    rebase(graph, 1, puts)
-    rows = take_changes(graph, 1, {"n": 1}, whole=True).sealed().reader().read_all()
-    old = rows.drop_columns(["arguments", "input_hashes"])
-    DeltaTable.create(checkpoints.uri(CHANGE_SET), old.schema)
-    overwrite(table_of(checkpoints), old)
-    require_loads(checkpoints, graph, 1)
-
-    rebase(graph, 2, [PutValue(value_id=C, func_id=C, inputs={"b": B})])
-    saved(checkpoints, graph, 2, whole=whole)
-
-    require_loads(checkpoints, graph, 2)
 
 
 def test_saving_twice_writes_once(checkpoints):

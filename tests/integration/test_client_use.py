@@ -143,7 +143,7 @@ async def test_what_waits_for_an_answer_ends_when_its_client_is_closed(
     streams = deployment.streams
 
     async def ask_later(question: Msg) -> None:
-        reply = RevertReplyV1(id=RequestId(), now=0, error="too many questions wait")
+        reply = RevertReplyV1(id=RequestId(), now=0, error="too many queries wait")
         headers, payload = RevertReply.encode(reply)
         headers[RETRY_AFTER] = "20"
         await deployment.nc.publish(question.reply, payload, headers=headers)

@@ -7,11 +7,7 @@ import pytest
 
 from rebaser_client import ReadRefused, RequestRefused, builtin
 from rebaser_client.named import NamedChangeSet, NamedWorkspace
-from rebaser_client.reader import BranchDifference, QuerySender
-from rebaser_core.codecs import JSON
-from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries import DifferenceQuery, DifferenceQueryV1, DifferenceReplyV1
-from rebaser_core.versioning import MessageType
+from rebaser_client.reader import BranchDifference
 from rebaser_server.commands import change_sets
 from rebaser_server.queries.comparisons import diff, plan_revert
 from tests.helpers.batches import new_id, put, set_to
@@ -78,20 +74,6 @@ def results(found: BranchDifference) -> dict[str | None, tuple[Any, Any]]:
     return {each.name: (each.head, each.branch) for each in found.computed or ()}
 
 
-async def as_an_older_client(deployment: Deployment, branch: ChangeSet) -> DifferenceReplyV1:
-    """The answer to one that knows nothing of version 2."""
-    reply_type = MessageType("DifferenceReply", current=DifferenceReplyV1)
-    sender = QuerySender(deployment.js, DifferenceQuery, reply_type, JSON, lambda r: r.error)
-    query = DifferenceQueryV1(
-        id=RequestId(),
-        workspace_id=branch.workspace_id,
-        change_set_id=branch.change_set_id,
-        computed=True,
-    )
-    [reply] = await sender.ask(deployment.streams.differences(branch), query)
-    return reply
-
-
 async def test_a_sleeping_branch_shows_no_effect_of_head_and_all_of_its_own_once_it_follows(
     deployment: Deployment,
 ) -> None:
@@ -99,16 +81,12 @@ async def test_a_sleeping_branch_shows_no_effect_of_head_and_all_of_its_own_once
     _, branch = await regions(deployment)
 
     asleep = await branch.difference(computed=True)
-    older = await as_an_older_client(deployment, await branch.ids())
     await deployment.client.workspaces.refresh(*await branch.ids())
     await deployment.at_rest()
     awake = await branch.difference(computed=True)
 
     assert (results(asleep), asleep.behind, asleep.uncomputed) == ({"puk": (10, 11)}, 1, 1)
     assert "head has 1 batch that the branch has not followed" in asleep.unknown()
-    assert [(each.name, each.head, each.branch) for each in older.computed or ()] == [
-        ("puk", 10, 11)
-    ]
     assert results(awake) == {"puk": (10, 11), "both": (30, 31)}
     assert (awake.behind, awake.uncomputed, awake.unknown()) == (0, 0, "")
 

@@ -59,7 +59,7 @@ async def test_a_clock_of_years_ago_makes_no_deleted_data_old(deployment: Deploy
 
     await forget(deployment, keep=3600)
 
-    assert (await registry.change_set(branch)).standing == "deleted"
+    assert (await registry.change_set(branch)).status == "deleted"
     await forget(deployment)
     assert not await registry.has_change_set(branch)
 
@@ -92,4 +92,4 @@ async def test_a_branch_of_a_deleted_head_goes_on_by_itself_and_can_be_deleted(
     await team.becomes(branch, team.sum.gross, await team.value(branch, team.sum.net) + 30)
 
     await team.workspaces.delete(*branch)
-    assert (await team.workspaces.describe(*branch)).standing == "deleted"
+    assert (await team.workspaces.describe(*branch)).status == "deleted"

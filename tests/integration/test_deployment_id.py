@@ -40,7 +40,7 @@ async def committed(deployment: Deployment, count: int = 3) -> Owner:
 async def test_a_deployment_has_one_id_and_so_has_its_store(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    """One of an earlier release gets it likewise: it has commits, and neither has an id."""
+    """It gets one also where there are commits already."""
     await committed(deployment)
 
     await id_of(deployment).ensure()

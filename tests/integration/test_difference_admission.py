@@ -90,7 +90,7 @@ async def test_a_difference_that_is_sent_again_is_found_in_heads_log(
 
     assert await scene.at_head() == (1, LATER)
     await scene.branch.deliver()
-    assert scene.branch.own.state.control.closing.standing == "applied"
+    assert scene.branch.own.state.control.closing.status == "applied"
 
 
 @pytest.mark.long
@@ -118,7 +118,7 @@ async def test_a_branch_is_opened_again_if_heads_log_does_not_tell_whether_it_wa
     assert await scene.at_head() == (0, LAST)
     assert scene.branch.own.state.control.closing is None
     record = await scene.team.workspaces.describe(*scene.branch.change_set)
-    assert record.standing == "open"
+    assert record.status == "open"
     assert "apply it again" in record.problem
 
     scene.forget()

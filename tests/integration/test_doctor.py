@@ -97,7 +97,7 @@ async def test_a_stream_that_is_configured_otherwise_is_for_a_person(
 
 
 async def test_a_stream_without_batches_is_given_them(deployment: Deployment, capsys: Any) -> None:
-    """It is one that an earlier release made; that release must be gone first, says the remedy."""
+    """The remedy says that all Rebasers have to be able to read them first."""
     stream = deployment.streams.commits_stream
     config = await deployment.js.stream_config(stream)
     await deployment.js.update_stream(config | StreamConfig(allow_atomic=False))

@@ -34,7 +34,7 @@ async def test_questions_about_a_long_chain_hold_no_event_loop(
     reader = deployment.client.reader(*change_set)
     log = CommitLog(deployment.streams, change_set)
     end, _ = await log.last()
-    entries = [sequence async for sequence, entry in log.entries(0, end) if entry.handled]
+    entries = [sequence async for sequence, entry in log.entries(0, end) if entry.settled]
     why, plan, values = await asyncio.gather(
         reader.why(last), reader.plan_revert(entries[0]), reader.values()
     )

@@ -98,7 +98,7 @@ async def test_a_failed_update_waits_before_it_is_tried_again_unless_it_is_asked
             await eventually(lambda: any(line["event"] in ends for line in said), within=30)
             _, reply = await client.enqueue_updates_with_reply(*change_set, [set_to(values.net, 5)])
             await asyncio.wait_for(reply, 30)
-        await eventually(lambda: len(recorder.handled(change_set)) == 2)
+        await eventually(lambda: len(recorder.settled(change_set)) == 2)
         assert len(claims()) == 1
 
         await client.operations.recompute(*change_set)

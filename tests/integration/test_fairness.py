@@ -122,15 +122,15 @@ async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
             is_over.set()
         await eventually(lambda: _handled(recorder, [busy]) == len(sent), within=60)
 
-    assert sorted(recorder.handled(busy)) == sorted(sent)
+    assert sorted(recorder.settled(busy)) == sorted(sent)
 
 
 def _is_handled(recorder: Recorder, change_set: ChangeSet) -> bool:
-    return bool(recorder.handled(change_set))
+    return bool(recorder.settled(change_set))
 
 
 def _handled(recorder: Recorder, change_sets: Sequence[ChangeSet]) -> int:
-    return sum(len(recorder.handled(change_set)) for change_set in change_sets)
+    return sum(len(recorder.settled(change_set)) for change_set in change_sets)
 
 
 async def _send(

@@ -90,7 +90,7 @@ async def test_200_requests_on_5_change_sets_are_applied_once_and_in_order(
         sent = await _enqueue(deployment, change_sets, values, range(20), first=True)
 
         async def half_way() -> bool:
-            return sum(len(recorder.handled(c)) for c in change_sets) >= 60
+            return sum(len(recorder.settled(c)) for c in change_sets) >= 60
 
         await eventually(half_way, within=30)
         later = asyncio.create_task(_enqueue(deployment, change_sets, values, range(20, 40)))
@@ -100,7 +100,7 @@ async def test_200_requests_on_5_change_sets_are_applied_once_and_in_order(
         await deployment.at_rest()
 
         for change_set in change_sets:
-            assert recorder.handled(change_set) == sent[change_set]
+            assert recorder.settled(change_set) == sent[change_set]
             graph = await deployment.graph(change_set)
             assert graph.values[values.net].value == 39
             assert graph.values[values.gross].value == 39 + 2
@@ -139,7 +139,7 @@ async def test_two_daemons_share_20_change_sets(deployment: Deployment) -> None:
         await deployment.at_rest()
 
         takers = [recorder.owners(change_set) for change_set in change_sets]
-    assert {change_set: recorder.handled(change_set) for change_set in change_sets} == sent
+    assert {change_set: recorder.settled(change_set) for change_set in change_sets} == sent
     assert {owner for owners in takers for owner in owners} == {"one", "other"}
 
 
@@ -183,7 +183,7 @@ async def test_a_request_sent_twice_takes_effect_once(deployment: Deployment) ->
         await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
 
         async def both_handled() -> bool:
-            return len(recorder.handled(change_set)) == 2
+            return len(recorder.settled(change_set)) == 2
 
         await eventually(both_handled)
         await kill_nats_and_start_it_again(deployment)
@@ -233,7 +233,7 @@ async def test_a_stopped_daemon_hands_its_change_sets_over_at_once(deployment: D
         await _enqueue(deployment, change_sets, values, range(2), first=True)
 
         async def all_handled() -> bool:
-            return sum(len(recorder.handled(c)) for c in change_sets) == 6
+            return sum(len(recorder.settled(c)) for c in change_sets) == 6
 
         await eventually(all_handled)
         second = await deployment.start("second")
@@ -274,7 +274,7 @@ async def test_a_quiet_change_set_gives_its_slot_up_when_another_one_waits(
         sent = await _enqueue(deployment, change_sets, values, range(3), first=True)
 
         async def all_handled() -> bool:
-            return all(recorder.handled(c) == sent[c] for c in change_sets)
+            return all(recorder.settled(c) == sent[c] for c in change_sets)
 
         await eventually(all_handled, within=20)
 
@@ -303,12 +303,12 @@ async def test_a_death_counts_at_the_first_request_that_was_not_handled(
 ) -> None:
     """L1: the one before it was committed. W5: that is gone from the queue, too, in the end."""
     [change_set], values = new_change_sets(1), ExampleGraph()
-    handled = await deployment.client.enqueue_updates(*change_set, values.define())
+    settled = await deployment.client.enqueue_updates(*change_set, values.define())
     await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
     own = await acquire_ownership(deployment.archive(change_set), "former")
     outcome = RequestOutcome.REFUSED
     await own.write(
-        SettledRequest(id=handled, sequence=1, outcome=outcome),
+        SettledRequest(id=settled, sequence=1, outcome=outcome),
         last_sequence=1,
         attempts=FailedAttempts(sequence=2, deaths=1),
     )
@@ -355,7 +355,7 @@ async def test_the_tasks_of_a_killed_daemon_are_taken_over_long_before_the_lease
         sent = await _enqueue(deployment, change_sets, values, range(2), first=True)
 
         async def all_handled() -> bool:
-            return all(recorder.handled(c) == sent[c] for c in change_sets)
+            return all(recorder.settled(c) == sent[c] for c in change_sets)
 
         await eventually(all_handled)
         await deployment.start("second", **lease)

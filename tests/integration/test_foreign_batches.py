@@ -19,7 +19,7 @@ from rebaser_core.messages import (
     SuccessStatusV2,
     UpdatesAddress,
     UpdatesBatch,
-    UpdatesBatchV3,
+    UpdatesBatchV1,
 )
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.graph_application.content import graph_of
@@ -31,7 +31,7 @@ from tests.helpers.poison_data import meta_subject
 
 async def place(deployment: Deployment, request_id: RequestId, updates: list) -> ObjectRef:
     """Leave the batch where clients leave large ones."""
-    batch = UpdatesBatchV3.model_validate({"id": str(request_id), "updates": updates})
+    batch = UpdatesBatchV1.model_validate({"id": str(request_id), "updates": updates})
     _, payload = UpdatesBatch.encode(batch)
     name = blake3(payload).hexdigest()
     await ObjectStore(deployment.js, deployment.streams.batches_bucket).put(name, payload)

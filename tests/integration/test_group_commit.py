@@ -153,7 +153,7 @@ async def test_a_commit_that_does_not_fit_leaves_those_before_it(js: JetStream) 
 async def test_a_stream_that_takes_no_batches_gets_one_commit_after_the_other(
     js: JetStream, sent: Sent
 ) -> None:
-    """As one that an earlier release made: `doctor` says so, and nothing else differs."""
+    """`doctor` says so, and nothing else differs."""
     name = SUBJECTS.commits_stream
     config = await js.stream_config(name)
     await js.update_stream(config | StreamConfig(allow_atomic=False))
@@ -195,10 +195,10 @@ async def test_a_backlog_is_committed_in_batches(deployment: Deployment) -> None
     ]
     async with recording(deployment) as log:
         await deployment.start()
-        await eventually(lambda: log.handled(change_set) == requests)
+        await eventually(lambda: log.settled(change_set) == requests)
 
     stream = deployment.streams.commits_stream
-    sequences = [entry.previous for entry in log.lines[change_set] if entry.handled is not None]
+    sequences = [entry.previous for entry in log.lines[change_set] if entry.settled is not None]
     messages = [
         await deployment.js.get_message(stream, sequence=sequence + 1) for sequence in sequences
     ]
@@ -282,15 +282,15 @@ async def test_in_a_group_each_request_ends_as_it_would_alone(deployment: Deploy
     async with recording(deployment) as recorder:
         await deployment.start(LIMITS__VALUE_BYTES="100")
         await deployment.at_rest()
-        await eventually(lambda: len(recorder.handled(change_set)) == len(sent))
+        await eventually(lambda: len(recorder.settled(change_set)) == len(sent))
 
-    settled = [line.handled for line in recorder.lines[change_set] if line.handled is not None]
+    settled = [line.settled for line in recorder.lines[change_set] if line.settled is not None]
     clients = [each for each in settled if each.covers is None]
     assert [(str(each.id), each.outcome, len(each.corrections)) for each in clients] == sent
     assert heard == [request for request, _, _ in sent]
     letters = await deployment.dead_letters(change_set)
     assert [letter.headers[ATTEMPTS] for letter in letters] == ["1"] * 4
-    own_lines = [line for line in recorder.lines[change_set] if line.handled in clients]
+    own_lines = [line for line in recorder.lines[change_set] if line.settled in clients]
     times = [line.id.milliseconds for line in own_lines[settled_before:]]
     assert times == pytest.approx(stored[settled_before:], abs=1)  # both are rounded
     graph = await deployment.graph(change_set)

@@ -67,11 +67,11 @@ async def asked(js: JetStream) -> AsyncIterator[list[str]]:
 
 async def test_one_is_deleted_by_its_sequence(js: JetStream, change_set: ChangeSet) -> None:
     [first, _] = await store(js, change_set, 2)
-    handled = handled_of(js, change_set)
+    settled = handled_of(js, change_set)
 
     async with asked(js) as verbs:
-        await handled.add(first)
-        await handled.wait()
+        await settled.add(first)
+        await settled.wait()
 
     assert verbs == ["MSG.DELETE"]
     assert await left(js, change_set) == 1
@@ -83,12 +83,12 @@ async def test_several_are_deleted_by_one_call_that_spares_what_came_later(
     [other] = new_change_sets(1)
     await store(js, other, 3)
     stored = await store(js, change_set, 5)
-    handled = handled_of(js, change_set)
+    settled = handled_of(js, change_set)
 
     async with asked(js) as verbs:
         for sequence in stored[:3]:
-            await handled.add(sequence)
-        await handled.wait()
+            await settled.add(sequence)
+        await settled.wait()
 
     assert verbs == ["PURGE"]
     assert await left(js, change_set) == 2
@@ -96,12 +96,12 @@ async def test_several_are_deleted_by_one_call_that_spares_what_came_later(
 
 
 async def test_no_more_than_so_many_are_held_back(js: JetStream, change_set: ChangeSet) -> None:
-    handled = handled_of(js, change_set)
+    settled = handled_of(js, change_set)
     async with asked(js) as verbs:
         for sequence in await store(js, change_set, MAX_TOGETHER + 1):
-            await handled.add(sequence)
+            await settled.add(sequence)
         await eventually(lambda: verbs == ["PURGE"])
-        await handled.wait()
+        await settled.wait()
 
     assert verbs == ["PURGE", "MSG.DELETE"]
     assert not await left(js, change_set)
@@ -112,9 +112,9 @@ async def test_none_is_held_back_for_long(
 ) -> None:
     """A large request may take seconds, and what is handled takes room in the stream."""
     monkeypatch.setattr(request_queue, "MAX_DELAY", 0)
-    handled = handled_of(js, change_set)
+    settled = handled_of(js, change_set)
     for sequence in await store(js, change_set, 3):
-        await handled.add(sequence)
+        await settled.add(sequence)
 
     async def none_is_left() -> bool:
         return not await left(js, change_set)
@@ -128,13 +128,13 @@ async def test_one_that_is_gone_already_counts_as_deleted(
     stored = await store(js, change_set, 100)
     await js.delete_message(STREAM, stored[7])
     await js.delete_message(STREAM, stored[-1])
-    handled = handled_of(js, change_set)
+    settled = handled_of(js, change_set)
 
     for sequence in stored:
-        await handled.add(sequence)
+        await settled.add(sequence)
         if sequence == stored[-2]:
-            await handled.send()
-    await handled.wait()
+            await settled.send()
+    await settled.wait()
 
     assert not await left(js, change_set)
 
@@ -144,11 +144,11 @@ async def test_where_the_stream_may_not_be_purged_each_is_deleted_by_its_sequenc
 ) -> None:
     await js.create_stream(StreamConfig(name="KEPT", subjects=["kept"], deny_purge=True))
     stored = [(await js.publish("kept", b"x")).sequence for _ in range(4)]
-    handled = HandledRequests(js, "KEPT", "kept")
+    settled = HandledRequests(js, "KEPT", "kept")
 
     for sequence in stored[:3]:
-        await handled.add(sequence)
-    await handled.wait()
+        await settled.add(sequence)
+    await settled.wait()
 
     assert (await js.stream_info("KEPT")).state.messages == 1
 
@@ -158,19 +158,19 @@ async def test_after_a_cancelled_wait_all_are_deleted_by_the_next(
 ) -> None:
     """A run whose slot is wanted stops to wait for a request, and sends its deletes there."""
     stored = await store(js, change_set, 3)
-    handled = handled_of(js, change_set)
+    settled = handled_of(js, change_set)
     nats_server.freeze()
     try:
         for sequence in stored:
-            await handled.add(sequence)
-        waiting = asyncio.create_task(handled.wait())
+            await settled.add(sequence)
+        waiting = asyncio.create_task(settled.wait())
         await asyncio.sleep(0.05)
         waiting.cancel()
         await asyncio.wait([waiting])
     finally:
         nats_server.thaw()
 
-    assert handled
-    await handled.wait()
-    assert not handled
+    assert settled
+    await settled.wait()
+    assert not settled
     assert not await left(js, change_set)

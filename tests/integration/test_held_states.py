@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries import ValuesQueryV2
-from rebaser_core.versioning import REPLY_VERSION
+from rebaser_core.queries import ValuesQueryV1
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.errors import AppendRefused
@@ -41,14 +40,14 @@ class Answers:
 
     async def ask(self, *which: str, inputs: int = 0) -> tuple[int, list[object], bool]:
         """The commit of the answer, its values, and whether the state came from log and store."""
-        query = ValuesQueryV2(
+        query = ValuesQueryV1(
             id=RequestId(),
             workspace_id=self._change_set.workspace_id,
             change_set_id=self._change_set.change_set_id,
             which=list(which),
             inputs=inputs,
         )
-        replies = [reply async for reply in self._service.replies(query, {REPLY_VERSION: "2"})]
+        replies = [reply async for reply in self._service.replies(query, {})]
         values = [value.value for reply in replies for value in reply.values]
         is_loaded = len(self._held) > 0 and self._held.last_commit(self._change_set) is None
         return replies[0].commit, values, is_loaded
@@ -270,7 +269,7 @@ async def test_a_large_read_is_of_one_commit_and_holds_up_none(deployment: Deplo
     """Its rows are made from a snapshot, while requests are applied."""
     values = [new_id() for _ in range(FEW + 1)]
     owner, held, _ = await owned(deployment, [put(value, 1) for value in values])
-    query = ValuesQueryV2(
+    query = ValuesQueryV1(
         id=RequestId(),
         workspace_id=owner.archive.change_set.workspace_id,
         change_set_id=owner.archive.change_set.change_set_id,

@@ -6,7 +6,7 @@ from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedPushConsumer
 from rebaser_core.messages import OutcomeQueryV1
-from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.graph_application.branches import BranchCloser, BranchRunner
@@ -85,7 +85,7 @@ class Mortal:
 
 async def ask(deployment: Deployment, change_set: ChangeSet, action: str) -> RequestId:
     """Store the request and do not wait."""
-    message = ChangeSetRequestV2(
+    message = ChangeSetRequestV1(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
@@ -107,8 +107,8 @@ async def times_in_head(team: Team, request: RequestId) -> int:
     count = 0
     async with reader:
         while (line := await reader.next(idle_timeout=0)) is not None:
-            handled = Commit.decode(line.headers, line.payload).handled
-            count += handled is not None and handled.id == request and handled.updates is not None
+            settled = Commit.decode(line.headers, line.payload).settled
+            count += settled is not None and settled.id == request and settled.updates is not None
     return count
 
 
@@ -151,10 +151,10 @@ async def test_a_branch_is_applied_once_wherever_who_applied_it_died(
     await deployment.at_rest()
     daemon.kill()
     requests = [await ask(deployment, branch, "apply") for branch in branches]
-    _, closed, sent, handled, told = branches
+    _, closed, sent, settled, told = branches
 
     await (await Mortal.of(deployment, closed)).handle()
-    for branch in (sent, handled, told):
+    for branch in (sent, settled, told):
         mortal = await Mortal.of(deployment, branch)
         await mortal.handle()
         await mortal.send()
@@ -167,7 +167,7 @@ async def test_a_branch_is_applied_once_wherever_who_applied_it_died(
 
     async def all_applied() -> bool:
         records = [await team.workspaces.describe(*branch) for branch in branches]
-        return all(record.standing == "applied" for record in records)
+        return all(record.status == "applied" for record in records)
 
     await eventually(all_applied, within=90)
     await deployment.at_rest()

@@ -70,22 +70,22 @@ async def test_many_results_are_folded_from_files(deployment: Deployment) -> Non
         await deployment.at_rest()
 
         graph = await deployment.graph(change_set)
-        addresses = [line.handled.updates for line in log.lines[change_set] if _is_result(line)]
+        addresses = [line.settled.updates for line in log.lines[change_set] if _is_result(line)]
     assert {graph.values[value].value for value in dependents} == {2}
     assert not graph.roots
     assert [
         isinstance(address, StoreRef) and run_of_key(address.store) for address in addresses
     ] == [shelf.name for shelf in shelves(deployment)]
     [shelf] = shelves(deployment)
-    [handled] = [line.handled for line in log.lines[change_set] if _is_result(line)]
-    batch = await deployment.archive(change_set).batches.fetch(handled.updates, handled.id)
+    [settled] = [line.settled for line in log.lines[change_set] if _is_result(line)]
+    batch = await deployment.archive(change_set).batches.fetch(settled.updates, settled.id)
     left = {path.name for path in shelf.iterdir()}
     assert {name for name in left if not name.endswith(".batch")} == set(batch.results.names)
     assert len(left) == len(batch.results.names) + 1
 
 
 def _is_result(line: CommitV1) -> bool:
-    return line.handled is not None and line.handled.covers is not None
+    return line.settled is not None and line.settled.covers is not None
 
 
 @pytest.mark.long

@@ -113,7 +113,7 @@ async def test_a_request_is_read_and_answered_whatever_the_case_of_its_headers(
     assert EnqueueUpdatesResponse.decode(answer.headers or {}, answer.data).id == request_id
     log = CommitLog(deployment.streams, change_set)
     commits = [commit async for _, commit in log.entries(0, (await log.last())[0])]
-    assert [c.handled.author for c in commits if c.handled and c.handled.id == request_id] == ["me"]
+    assert [c.settled.author for c in commits if c.settled and c.settled.id == request_id] == ["me"]
     await answers.unsubscribe()
 
 
@@ -212,11 +212,11 @@ async def test_a_caller_that_missed_the_reply_can_ask_for_the_outcome(
     daemon = await deployment.start()
     await deployment.at_rest()
 
-    handled = await deployment.client.outcome(*change_set, first)
+    settled = await deployment.client.outcome(*change_set, first)
     unknown = await deployment.client.outcome(*change_set, RequestId())
 
-    assert handled.state == "handled"
-    assert handled.response.status.success.commit > 0
+    assert settled.state == "settled"
+    assert settled.response.status.success.commit > 0
     assert (unknown.state, unknown.response) == ("unknown", None)
     assert daemon.process.poll() is None
 
@@ -251,5 +251,5 @@ async def test_the_outcome_is_known_after_its_line_was_purged(deployment: Deploy
 
     known = await deployment.client.outcome(*change_set, first)
 
-    assert known.state == "handled"
+    assert known.state == "settled"
     assert known.response.status.success.commit > 0

@@ -51,8 +51,8 @@ def with_a_column_and_a_kind(rows: pa.Table) -> pa.Table:
 
 
 UNREADABLE: dict[str, Rewrite] = {
-    "more of the control record": of_metadata(lambda metadata: metadata["head"].update(shard=3)),
-    "another control record": of_metadata(lambda metadata: metadata.pop("head")),
+    "more of the control record": of_metadata(lambda metadata: metadata["control"].update(shard=3)),
+    "another control record": of_metadata(lambda metadata: metadata.pop("control")),
     "a status": with_a_status,
 }
 said_to_be_newer = of_metadata(lambda metadata: metadata.update(format=2))

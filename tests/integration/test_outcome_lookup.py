@@ -12,11 +12,11 @@ from tests.helpers.deployment import Deployment, new_change_sets
 
 
 async def line(
-    deployment: Deployment, change_set: ChangeSet, previous: int, handled: SettledRequest
+    deployment: Deployment, change_set: ChangeSet, previous: int, settled: SettledRequest
 ) -> tuple[CommitV1, int]:
     """A line of the log that settles something, and its sequence."""
-    head = ControlState(epoch=1, owner="x/y", last_sequence=handled.sequence)
-    commit = CommitV1(id=RequestId(), previous=previous, control=head, handled=handled)
+    head = ControlState(epoch=1, owner="x/y", last_sequence=settled.sequence)
+    commit = CommitV1(id=RequestId(), previous=previous, control=head, settled=settled)
     [sequence] = await deployment.archive(change_set).log.append([commit])
     return commit, sequence
 
@@ -49,5 +49,5 @@ async def test_the_line_of_a_duplicate_is_not_taken_for_the_one_that_settled_the
         )
     )
 
-    assert reply.state is RequestState.HANDLED
+    assert reply.state is RequestState.SETTLED
     assert reply.response.status.success.commit == settled

@@ -90,7 +90,7 @@ async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it
         assert await book.resume(scope_of(paused)) == 1
         await deployment.at_rest()
 
-        assert recorder.handled(paused) == sent
+        assert recorder.settled(paused) == sent
 
 
 @pytest.mark.long
@@ -220,7 +220,7 @@ async def test_the_update_in_hand_is_finished_and_no_other_is_begun(
         await deployment.client.enqueue_updates(*change_set, gate.define(1))
         await eventually(gate.seen, within=30)
         await deployment.client.enqueue_updates(*change_set, [set_to(gate.source, 2)])
-        await eventually(lambda: len(recorder.handled(change_set)) == 2)
+        await eventually(lambda: len(recorder.settled(change_set)) == 2)
 
         await book.pause(PauseScope(*change_set))
         await seen(daemon, PauseScope(*change_set))

@@ -116,11 +116,11 @@ async def test_a_closing_that_the_registry_does_not_know_is_reported(
     workspace = await deployment.client.workspaces.create("prices")
     head = ChangeSet(workspace.record.workspace_id, workspace.record.head)
     own = await acquire_ownership(deployment.archive(head), "former")
-    await own.write(closing=ClosedState(standing=ChangeSetStatus.DELETED, request=RequestId()))
+    await own.write(closing=ClosedState(status=ChangeSetStatus.DELETED, request=RequestId()))
     await own.release()
     assert await find_work(services, head) is not None
 
-    await registry.update(head, lambda r: r.model_copy(update={"standing": "deleted"}))
+    await registry.update(head, lambda r: r.model_copy(update={"status": "deleted"}))
 
     assert await find_work(services, head) is None
 

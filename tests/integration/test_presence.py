@@ -117,7 +117,7 @@ async def test_after_an_own_reconnect_no_refusal_counts_for_a_while(
 async def test_a_rebaser_that_checks_do_not_reach_does_not_say_that_it_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denied: str
 ) -> None:
-    """Its permissions are those of an older release; the others would take it for dead."""
+    """Its permissions keep them away; the others would take it for dead."""
     monkeypatch.setattr(membership, "CHECK_TIMEOUT", 0.05)
     permissions = f'{denied}: {{ deny: "rebaser.presence.*" }}'
     user = f"{{ user: u, password: p, permissions: {{ {permissions} }} }}"

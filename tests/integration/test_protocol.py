@@ -274,12 +274,12 @@ async def test_an_update_begins_when_the_one_before_has_been_handled(
     results = [
         (before.control.claim, line)
         for before, line in pairwise(recorder.lines[change_set])
-        if line.handled is not None and line.handled.covers is not None
+        if line.settled is not None and line.settled.covers is not None
     ]
     assert results
     for claim, line in results:
-        assert line.handled is not None
-        assert claim == DvuClaim(id=line.handled.id, covers=line.handled.covers)
+        assert line.settled is not None
+        assert claim == DvuClaim(id=line.settled.id, covers=line.settled.covers)
         assert line.control.claim is None
         assert line.control.clean_sequence == claim.covers
 
@@ -299,7 +299,7 @@ async def test_an_update_that_changes_nothing_is_one_line_and_no_request(
         await deployment.at_rest()
 
         assert await last_request(deployment) == before + 1
-        results = [line.handled for line in recorder.lines[change_set] if line.handled]
+        results = [line.settled for line in recorder.lines[change_set] if line.settled]
         head = recorder.lines[change_set][-1].control
     assert len([each for each in results if each.covers is not None]) == 1
     assert head.clean_sequence == head.dirty_sequence == before + 1
@@ -350,18 +350,18 @@ async def test_the_first_newcomer_takes_over_what_dead_rebasers_owned(
     async with recording(deployment) as recorder:
         first = await start(deployment, lease=120, name="first", **both)
         await deployment.client.enqueue_updates(*change_set, values.define())
-        await handled(recorder, change_set, 1)
+        await settled(recorder, change_set, 1)
         first.kill()
         await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 5)])
 
         second = await start(deployment, lease=120, name="second", **both)
 
-        await handled(recorder, change_set, 2)
+        await settled(recorder, change_set, 2)
     assert second.said("orphaned tasks reclaimed")
 
 
-async def handled(recorder: Recorder, change_set: ChangeSet, count: int) -> None:
-    await eventually(lambda: len(recorder.handled(change_set)) >= count, within=30)
+async def settled(recorder: Recorder, change_set: ChangeSet, count: int) -> None:
+    await eventually(lambda: len(recorder.settled(change_set)) >= count, within=30)
 
 
 async def test_a_request_whose_receipt_is_in_doubt_gets_its_task(deployment: Deployment) -> None:

@@ -17,9 +17,8 @@ from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Unavailable
 from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, RequestState
-from rebaser_core.queries import ValuesQuery, ValuesQueryV2, ValuesReply
+from rebaser_core.queries import ValuesQuery, ValuesQueryV1, ValuesReply
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
-from rebaser_core.versioning import REPLY_VERSION
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.queries.values import QueryBounds
 from tests.helpers.batches import new_id, put
@@ -37,14 +36,13 @@ async def committed(deployment: Deployment, change_set: ChangeSet, batch: Any) -
 
 
 def values_question(change_set: ChangeSet, **more: Any) -> tuple[dict[str, str], bytes]:
-    query = ValuesQueryV2(
+    query = ValuesQueryV1(
         id=RequestId(),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
         **more,
     )
-    headers, payload = ValuesQuery.encode(query)
-    return headers | {REPLY_VERSION: "2"}, payload
+    return ValuesQuery.encode(query)
 
 
 async def asked(
@@ -75,7 +73,7 @@ async def test_a_question_tells_of_no_change_set_but_that_of_its_subject(
     assert (reply.state, reply.response) == (None, None)
     assert "its subject about" in reply.error
     known = await deployment.client.outcome(*others, request)
-    assert known.state is RequestState.HANDLED
+    assert known.state is RequestState.SETTLED
 
 
 async def test_values_up_to_the_limit_are_read_back(deployment: Deployment) -> None:
@@ -132,12 +130,12 @@ async def test_questions_about_nothing_leave_nothing_behind(deployment: Deployme
             [reply] = [
                 reply
                 async for reply in served.values.replies(
-                    ValuesQueryV2(
+                    ValuesQueryV1(
                         id=RequestId(),
                         workspace_id=change_set.workspace_id,
                         change_set_id=change_set.change_set_id,
                     ),
-                    {REPLY_VERSION: "2"},
+                    {},
                 )
             ]
             assert reply.values == []

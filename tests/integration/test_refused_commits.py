@@ -56,8 +56,8 @@ async def test_of_lines_sent_ahead_only_the_refused_one_is_not_applied(
 
     refused = [at for at, line in enumerate(sent) if len(line.data) > LARGEST_LINE]
     assert any(AHEAD in line.headers for at in refused for line in sent[at : at + 2])
-    assert recorder.handled(change_set) == ids
-    lines = [line.handled for line in recorder.lines[change_set] if line.handled]
+    assert recorder.settled(change_set) == ids
+    lines = [line.settled for line in recorder.lines[change_set] if line.settled]
     assert [str(each.id) for each in lines if each.outcome is RequestOutcome.DEAD] == [culprit]
     assert len(await deployment.dead_letters(change_set)) == 1
     assert len([line for line in said if line["event"] == "request failed"]) == 2
@@ -82,13 +82,13 @@ async def test_of_a_group_that_meets_a_limit_of_nats_each_request_is_applied_onc
     async with recording(deployment) as recorder:
         with pytest.raises(RetryLater, match="maximum bytes exceeded"):
             await process(services, change_set, Shutdown(), SlotLease(change_set.workspace_id))
-        await eventually(lambda: bool(recorder.handled(change_set)))
-        assert len(recorder.handled(change_set)) < len(ids)
+        await eventually(lambda: bool(recorder.settled(change_set)))
+        assert len(recorder.settled(change_set)) < len(ids)
         await limit_lines(deployment, max_bytes=-1)
 
         await worked_off(services, change_set)
 
-    assert recorder.handled(change_set) == ids
+    assert recorder.settled(change_set) == ids
     assert await deployment.dead_letters(change_set) == []
     assert (await deployment.graph(change_set)).values[values.gross].value == 59
 

@@ -47,7 +47,7 @@ async def test_requests_of_one_id_to_two_change_sets_are_both_applied(
     for change_set in change_sets:
         assert (await deployment.graph(change_set)).values[values.gross].value == 3
         outcome = await deployment.client.outcome(*change_set, request)
-        assert outcome.state is RequestState.HANDLED
+        assert outcome.state is RequestState.SETTLED
 
 
 async def test_each_of_two_requests_of_one_id_gets_its_own_reply(deployment: Deployment) -> None:
@@ -309,9 +309,9 @@ async def test_an_id_that_comes_twice_within_a_group_of_commits_takes_effect_onc
     async with recording(deployment) as recorder:
         await deployment.start()
         await deployment.at_rest()
-        await eventually(lambda: len(recorder.handled(change_set)) == 2 * len(requests))
+        await eventually(lambda: len(recorder.settled(change_set)) == 2 * len(requests))
 
-    settled = [line.handled for line in recorder.lines[change_set] if line.handled is not None]
+    settled = [line.settled for line in recorder.lines[change_set] if line.settled is not None]
     outcomes = (RequestOutcome.APPLIED, RequestOutcome.DUPLICATE)
     assert [(each.id, each.outcome) for each in settled] == [
         (request_id, outcome) for request_id in requests for outcome in outcomes

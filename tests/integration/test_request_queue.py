@@ -142,17 +142,17 @@ async def test_a_backlog_is_handled_in_order_each_with_its_commit_and_reply(
     await deployment.at_rest()
 
     log = CommitLog(Streams(js=js), change_set)
-    handled = [line.handled async for _, line in log.entries(0, (await log.last())[0])]
-    applied = [h.id for h in handled if h is not None and h.outcome is RequestOutcome.APPLIED]
+    settled = [line.settled async for _, line in log.entries(0, (await log.last())[0])]
+    applied = [h.id for h in settled if h is not None and h.outcome is RequestOutcome.APPLIED]
     assert applied == sent
-    assert len([h for h in handled if h is not None and h.outcome is RequestOutcome.DEAD]) == 3
+    assert len([h for h in settled if h is not None and h.outcome is RequestOutcome.DEAD]) == 3
     commits = [response.status.success.commit for response in responses]
     assert commits == sorted(set(commits))
     for response, commit in zip(responses, commits, strict=True):
         line = await log.entry(commit)
         assert line is not None
-        assert line.handled is not None
-        assert line.handled.id == response.id
+        assert line.settled is not None
+        assert line.settled.id == response.id
     graph = await deployment.graph(change_set)
     assert graph.values[value].value == 149
 

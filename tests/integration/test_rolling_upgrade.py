@@ -97,7 +97,7 @@ async def test_daemons_are_replaced_by_newer_ones_under_load_and_nothing_is_lost
 
     assert all(isinstance(r.status, SuccessStatusV2) for each in responses for r in each)
     for each in asking:
-        assert recorder.handled(each.change_set) == each.sent, "lost, repeated or overtaken"
+        assert recorder.settled(each.change_set) == each.sent, "lost, repeated or overtaken"
         graph = await deployment.graph(each.change_set)
         assert graph.values[each.values.gross].value == each.last
         assert await check_history(deployment.archive(each.change_set), deep=True) is None

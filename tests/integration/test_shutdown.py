@@ -24,7 +24,7 @@ async def test_a_task_given_back_before_nats_stopped_is_taken_up_afterwards(
     async with recording(deployment) as recorder:
         first = await deployment.start(**LEASE)
         await deployment.client.enqueue_updates(*change_set, values.define())
-        await handled(recorder, change_set, 1)
+        await settled(recorder, change_set, 1)
         first.send(signal.SIGTERM)
         await first.ended()
         deployment.nats.stop()
@@ -33,7 +33,7 @@ async def test_a_task_given_back_before_nats_stopped_is_taken_up_afterwards(
 
         second = await deployment.start(**LEASE)
 
-        await handled(recorder, change_set, 2)
+        await settled(recorder, change_set, 2)
     assert second.said("orphaned tasks reclaimed")
 
 
@@ -46,10 +46,10 @@ async def test_a_leaving_rebasers_task_gets_a_slot_at_a_full_one(
     async with recording(deployment) as recorder:
         first = await deployment.start("first", CONCURRENCY="1", **LEASE)
         await deployment.client.enqueue_updates(*one, values.define())
-        await handled(recorder, one, 1)
+        await settled(recorder, one, 1)
         second = await deployment.start("second", CONCURRENCY="1", **LEASE)
         await deployment.client.enqueue_updates(*other, ExampleGraph().define())
-        await handled(recorder, other, 1)
+        await settled(recorder, other, 1)
 
         first.send(signal.SIGTERM)
 
@@ -61,5 +61,5 @@ def taken_by(daemon: Daemon) -> list[str]:
     return [event["change_set"] for event in daemon.said("taken")]
 
 
-async def handled(recorder: Recorder, change_set: ChangeSet, count: int) -> None:
-    await eventually(lambda: len(recorder.handled(change_set)) >= count, within=30)
+async def settled(recorder: Recorder, change_set: ChangeSet, count: int) -> None:
+    await eventually(lambda: len(recorder.settled(change_set)) >= count, within=30)

@@ -130,9 +130,7 @@ async def test_a_deleted_change_set_has_no_past_and_is_not_broken(
     for number in range(3):
         commit = await owner.commit([put(value, number)])
         await owner.checkpoint()
-    await owner.own.write(
-        closing=ClosedState(standing=ChangeSetStatus.DELETED, request=RequestId())
-    )
+    await owner.own.write(closing=ClosedState(status=ChangeSetStatus.DELETED, request=RequestId()))
 
     shutil.rmtree(checkpoints_of(owner.archive).uri(change_set))
 

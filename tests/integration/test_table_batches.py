@@ -8,7 +8,7 @@ from rebaser_client.errors import RequestIdUsed, RequestRefused
 from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectStore
-from rebaser_core.messages import ObjectRef, StoreRef, UpdatesBatch, UpdatesBatchV3
+from rebaser_core.messages import ObjectRef, StoreRef, UpdatesBatch, UpdatesBatchV1
 from rebaser_server.errors import NeedsNewerVersion
 from rebaser_server.processor.dead_letters import REASON
 from tests.helpers.batches import ExampleGraph, new_id, set_to
@@ -85,9 +85,9 @@ async def test_a_batch_of_a_newer_release_in_the_log_is_left_to_it(deployment: D
     [line] = [
         entry
         async for _, entry in loader.log.entries(0, (await loader.log.last())[0])
-        if entry.handled is not None
+        if entry.settled is not None
     ]
-    [address] = [line.handled.updates] if line.handled else []
+    [address] = [line.settled.updates] if line.settled else []
     assert isinstance(address, StoreRef)
     loader.batches._results.put(address.store, b'{"v9": {}}')
 
@@ -120,7 +120,7 @@ async def test_a_table_that_is_none_is_buried_and_the_next_request_applied(
     deployment: Deployment,
 ) -> None:
     [change_set], values, lost = new_change_sets(1), ExampleGraph(), RequestId()
-    _, payload = UpdatesBatch.encode(UpdatesBatchV3(id=lost, updates=[], table="AAAA"))
+    _, payload = UpdatesBatch.encode(UpdatesBatchV1(id=lost, updates=[], table="AAAA"))
     bucket = ObjectStore(deployment.js, deployment.streams.batches_bucket)
     name = blake3(payload).hexdigest()
     await bucket.put(name, payload)

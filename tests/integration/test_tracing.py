@@ -127,9 +127,9 @@ async def test_one_trace_spans_enqueue_handle_commit_update_and_reply(
     await enqueue(deployment, change_set, file)
 
     def all_there() -> bool:
-        handled, received = collector.named("rebaser handle"), "rebaser reply received"
+        settled, received = collector.named("rebaser handle"), "rebaser reply received"
         updated = collector.named("rebaser dvu")
-        return bool(handled and updated and collector.named(received))
+        return bool(settled and updated and collector.named(received))
 
     await eventually(all_there, within=30)
     spans = {span["id"]: span for span in collector.spans}

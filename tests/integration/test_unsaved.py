@@ -29,7 +29,7 @@ async def commits_in_checkpoints(
 
     def is_saved(change_set: ChangeSet, last: int) -> bool:
         metadata = checkpoints.metadata(change_set)
-        return metadata is not None and metadata["head"]["lastSequence"] == last
+        return metadata is not None and metadata["control"]["lastSequence"] == last
 
     controls = [(await deployment.archive(each).log.last())[1] for each in change_sets]
     return [

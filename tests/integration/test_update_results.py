@@ -114,15 +114,15 @@ async def test_a_client_that_knows_the_claim_cannot_say_what_was_computed(
             )
 
         async def judged() -> bool:
-            handled = [line.handled for line in log.lines[change_set] if line.handled]
-            return [one.outcome for one in handled[1:]] == 2 * [RequestOutcome.STALE]
+            settled = [line.settled for line in log.lines[change_set] if line.settled]
+            return [one.outcome for one in settled[1:]] == 2 * [RequestOutcome.STALE]
 
         await eventually(judged)
         gate.open()
         await deployment.at_rest()
 
     assert (await deployment.graph(change_set)).values[gate.value].value == 41
-    results = [line.handled for line in log.lines[change_set] if line.handled]
+    results = [line.settled for line in log.lines[change_set] if line.settled]
     assert [one.id for one in results if one.covers is not None] == [claim]
 
 
@@ -291,7 +291,7 @@ async def test_an_update_in_hand_outlasts_the_turn(deployment: Deployment, gate:
             *(deployment.client.enqueue_updates(*change_set, batch) for _ in range(burst))
         )
 
-        await eventually(lambda: len(recorder.handled(change_set)) == 1 + burst, within=30)
+        await eventually(lambda: len(recorder.settled(change_set)) == 1 + burst, within=30)
         assert not running.done()
         gate.open()
         await asyncio.wait_for(running, 60)

@@ -3,30 +3,18 @@
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.draft import Draft, FunctionName
-from rebaser_client.errors import InvalidDraft, ReadRefused, Unreachable
+from rebaser_client.errors import ReadRefused, Unreachable
 from rebaser_client.reader import ValueSet
 from rebaser_core.commits import RequestOutcome
-from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries import (
-    ValuesQuery,
-    ValuesQueryV1,
-    ValuesQueryV2,
-    ValuesReply,
-    ValuesReplyV1,
-    ValuesReplyV2,
-)
-from rebaser_core.versioning import MESSAGE_VERSION, REPLY_VERSION, MessageType, downgrade_to
+from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.queries import values as selection
-from rebaser_server.queries.query_service import QUEUE, Intake, QueryKind
-from rebaser_server.queries.values import QueryBounds
+from rebaser_server.queries.query_service import QUEUE
 from tests.helpers.batches import Batch, ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
 from tests.helpers.command_line import Commands
@@ -74,9 +62,6 @@ async def test_a_reader_learns_whether_computed_values_are_up_to_date(
     during, then = await reader.values("gated"), await reader.values("gated", at=commit)
     told = await operator.tell("values", *change_set, "gated")
     rows = await operator.read("values", *change_set)
-    headers, question = asked_by_version_1(change_set)
-    where = deployment.streams.values(change_set)
-    old = await deployment.nc.request(where, question, timeout=10, headers=headers)
     gate.open()
     await deployment.at_rest()
     after = await reader.values("gated")
@@ -90,16 +75,7 @@ async def test_a_reader_learns_whether_computed_values_are_up_to_date(
     assert (during["gated"].value, after["gated"].value) == (1, 2)
     assert "an update is due" in told
     assert {row["id"] for row in rows if row["due"]} == {gate.value}
-    assert old.headers[MESSAGE_VERSION] == "1"
     assert "an update is due" not in await operator.tell("values", *change_set, "gated")
-
-
-def asked_by_version_1(change_set: ChangeSet) -> tuple[dict[str, str], bytes]:
-    """As a client asks that knows of no other version of the answer."""
-    query = ValuesQueryV2(
-        id=RequestId(), workspace_id=change_set.workspace_id, change_set_id=change_set.change_set_id
-    )
-    return ValuesQuery.encode(query)
 
 
 async def test_a_subtree_comes_by_levels_and_by_name(deployment: Deployment) -> None:
@@ -209,7 +185,7 @@ async def test_change_sets_asked_for_long_ago_are_forgotten(
 async def test_functions_are_read_by_name_or_id_with_how_many_values_each_computes(
     deployment: Deployment,
 ) -> None:
-    """Also those that compute none; an asker that does not read version 3 is refused."""
+    """Also those that compute none."""
     [change_set], graph, idle = new_change_sets(1), ExampleGraph(), new_id()
     await deployment.start()
     unused = {"putFunc": {"funcId": idle, "name": "idle", "runtime": "cel", "code": "x * 2"}}
@@ -225,49 +201,6 @@ async def test_functions_are_read_by_name_or_id_with_how_many_values_each_comput
     ]
     assert [each.id for each in some] == [each.id for each in every]
     assert await reader.functions("nobody") == []
-    headers, question = ValuesQuery.encode(
-        ValuesQueryV2(
-            id=RequestId(),
-            workspace_id=change_set.workspace_id,
-            change_set_id=change_set.change_set_id,
-            functions=True,
-        )
-    )
-    where = deployment.streams.values(change_set)
-    refused = await deployment.nc.request(where, question, timeout=10, headers=headers)
-    assert "X-Reply-Version: 3" in (ValuesReply.decode(refused.headers, refused.data).error or "")
-
-
-async def test_an_older_rebaser_does_not_tell_functions_and_the_client_says_so(
-    deployment: Deployment,
-) -> None:
-    """What it knows, values, it goes on telling."""
-    service = deployment.answering(QueryBounds()).values
-
-    async def replies(
-        query: ValuesQueryV1, headers: Mapping[str, str]
-    ) -> AsyncGenerator[ValuesReplyV2, None]:
-        version = str(min(int(headers[REPLY_VERSION]), 2))
-        async for reply in service.replies(query.upgrade(), {**headers, REPLY_VERSION: version}):
-            yield downgrade_to(reply, ValuesReplyV2)
-
-    older = QueryKind(
-        "values",
-        MessageType("ValuesQuery", current=ValuesQueryV1, from_clients=True),
-        MessageType("ValuesReply", ValuesReplyV1, current=ValuesReplyV2),
-        replies,
-        lambda query_id, why: ValuesReplyV2(id=query_id, commit=0, values=[], error=why),
-    )
-    shop = await deployment.client.workspace("shop").create()
-    draft = Draft()
-    draft.value("b", FunctionName("gross"), net=draft.source("net", 1))
-
-    async with Intake(deployment.nc, deployment.streams, older, QueryBounds()).open():
-        assert len(await shop.values()) == 0
-        with pytest.raises(
-            InvalidDraft, match=r"'gross' is no function.*reads up to 1.*update Reb"
-        ):
-            await shop.plan(draft)
 
 
 async def test_a_question_that_went_to_one_who_died_is_asked_again(deployment: Deployment) -> None:

@@ -70,10 +70,10 @@ async def test_a_daemon_hears_probes_and_requests_beside_connections_that_say_no
     stack, taken = await asyncio.to_thread(hold)
     with stack:
         healthy = [await get(url + "healthz") for _ in range(3)]
-        handled = await _is_handled(deployment, change_set)
+        settled = await _is_handled(deployment, change_set)
 
     assert [status for status, _ in healthy] == [200] * 3
-    assert handled
+    assert settled
     assert taken < DESCRIPTORS / 2
     assert len(daemon.said_in_all()) < 50_000
 

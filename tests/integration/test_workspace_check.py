@@ -118,7 +118,7 @@ async def test_a_request_of_a_client_that_does_not_look_is_refused_by_the_rebase
     await deployment.at_rest()
 
     record = await deployment.client.workspaces.describe(*mine)
-    assert (record.standing, daemon.process.poll()) == (ChangeSetStatus.OPEN, None)
+    assert (record.status, daemon.process.poll()) == (ChangeSetStatus.OPEN, None)
 
 
 @pytest.fixture

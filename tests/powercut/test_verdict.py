@@ -85,6 +85,6 @@ def line(number: int, request: str, sequence: int) -> Event:
         "dirtySequence": 0,
         "cleanSequence": 0,
     }
-    handled = {"id": request, "sequence": sequence, "outcome": "applied"}
-    commit = {"previous": number - 1, "head": head, "handled": handled}
+    settled = {"id": request, "sequence": sequence, "outcome": "applied"}
+    commit = {"previous": number - 1, "control": head, "settled": settled}
     return Event(0.5, Kind.COMMIT, {"change_set": HERE, "line": number, "commit": commit})

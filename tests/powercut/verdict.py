@@ -117,7 +117,7 @@ def _contradictions(before: list[Event], aftermath: Aftermath) -> Iterator[Viola
 
 def _lost(before: list[Event], after: list[Event]) -> list[Event]:
     """Acknowledgements of requests that no log settles, under their own id where they have one."""
-    lines = [event.data["commit"].get("handled") or {} for event in _lines(after).values()]
+    lines = [event.data["commit"].get("settled") or {} for event in _lines(after).values()]
     settled = {line.get("id") for line in lines} | {line.get("sequence") for line in lines}
     return [
         event

@@ -157,8 +157,8 @@ def with_results_of_whoever_was_overtaken() -> Iterator[None]:
     real = CommitLog.append
 
     async def append(self: CommitLog, entries: Any, extra_headers: Any) -> Any:
-        handled = entries[-1].handled
-        if handled is not None and handled.covers is not None:
+        settled = entries[-1].settled
+        if settled is not None and settled.covers is not None:
             last, _ = await self.last()
             entries = [entries[-1].model_copy(update={"previous": last})]
         return await real(self, entries, extra_headers)
@@ -238,7 +238,7 @@ def without_reconcilers() -> AbstractContextManager[Any]:
 
 
 def believing_that_it_is_still_paused() -> AbstractContextManager[Any]:
-    """P2: a task that was poked on resuming is set aside with the one that was there."""
+    """P2: a task that was made on resuming is set aside with the one that was there."""
 
     async def is_still_paused(*_: Any) -> bool:
         return True

@@ -98,8 +98,8 @@ class Record:
         daemon = session.owner.process.name
         self.history.add(Kind.TASK, daemon=daemon, delivery=list(which), word=word.decode())
         if word == b"+ACK" and which in self._released:
-            change_set, handled = self._released[which]
-            left = [sequence for sequence in self.waiting(change_set) if sequence in handled]
+            change_set, settled = self._released[which]
+            left = [sequence for sequence in self.waiting(change_set) if sequence in settled]
             if left:
                 self.violation(f"W9 {change_set}: idle, but {left} are handled and not deleted")
 
@@ -149,12 +149,12 @@ class Record:
         """Write the line down; which moment it is."""
         commit = decode_commit_at(stored.sequence, stored.headers, stored.payload).to_wire()
         whose = self._subjects.parse_change_set(stored.subject)
-        change_set, head, handled = str(whose), commit["head"], commit.get("handled")
-        if isinstance(handled, dict):
-            handled.pop("updates", None)  # the judge goes by what was sent
+        change_set, head, settled = str(whose), commit["control"], commit.get("settled")
+        if isinstance(settled, dict):
+            settled.pop("updates", None)  # the judge goes by what was sent
         self.history.add(Kind.COMMIT, change_set=change_set, line=stored.sequence, commit=commit)
         shown = {k: v for k, v in head.items() if v}
-        self.note("commit", change_set[-4:], stored.sequence, shown, handled)
+        self.note("commit", change_set[-4:], stored.sequence, shown, settled)
         before = self._epochs.get(change_set, 0)
         self._epochs[change_set] = head["epoch"]
         own = str(whose.change_set_id)

@@ -70,9 +70,9 @@ class StreamMadeAnew:
     def judge(self) -> None:
         """Each request that is gone took effect, or was refused for good, under its own id."""
         settled = {
-            commit["handled"]["id"]
+            commit["settled"]["id"]
             for event in self._record.history.of(Kind.COMMIT)
-            if (commit := event.data["commit"]).get("handled")
+            if (commit := event.data["commit"]).get("settled")
         }
         for sequence, request_id in self._sent.items():
             if sequence not in self._stream.messages and str(request_id) not in settled:

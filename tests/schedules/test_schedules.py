@@ -50,7 +50,7 @@ def test_two_branches_that_are_applied_at_once_share_one_slot_with_head() -> Non
 
     assert verdict.plan.settings["concurrency"] == 1
     assert not verdict.violations, verdict.report()
-    applied = [line for line in verdict.lines() if "'standing': 'applied'" in line]
+    applied = [line for line in verdict.lines() if "'status': 'applied'" in line]
     assert len(applied) > 1, "branches were applied at all"
 
 

@@ -33,9 +33,9 @@ from rebaser_core.queries import (
     RevertQuery,
     RevertQueryV1,
     ValuesQuery,
-    ValuesQueryV2,
+    ValuesQueryV1,
 )
-from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV2, PauseScope
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, PauseScope
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REPLY_INBOX
@@ -126,7 +126,7 @@ def encoded(kind: Any, model: Any, **fields: Any) -> Make:
 
 
 QUESTIONS: dict[Callable[[ChangeSet], str], Make] = {
-    SUBJECTS.values: encoded(ValuesQuery, ValuesQueryV2),
+    SUBJECTS.values: encoded(ValuesQuery, ValuesQueryV1),
     SUBJECTS.provenance: encoded(ProvenanceQuery, ProvenanceQueryV1, value="secret-total"),
     SUBJECTS.differences: encoded(DifferenceQuery, DifferenceQueryV1, computed=True),
     SUBJECTS.reverts: encoded(RevertQuery, RevertQueryV1, commit=1),
@@ -141,7 +141,7 @@ COMMANDS: list[Make] = [
         updates_address=Inline(inline=InlineBatch(updates=[])),
     ),
     *(
-        encoded(ChangeSetRequest, ChangeSetRequestV2, action=action)
+        encoded(ChangeSetRequest, ChangeSetRequestV1, action=action)
         for action in ("refresh", "apply", "abandon", "delete", "checkpoint", "recompute")
     ),
 ]
@@ -278,7 +278,7 @@ async def test_a_bound_client_does_all_its_work_without_a_violation(
 
     assert len(values) == 604
     assert [edit.request for edit in edits] == [own.request]
-    assert outcome.state is RequestState.HANDLED
+    assert outcome.state is RequestState.SETTLED
     assert addressed.address == "own-shop/own-branch"
     assert comment > 0
     assert (len(difference.updates), len(plan.updates)) == (1, 1)

@@ -79,7 +79,7 @@ async def test_a_client_and_a_rebaser_work_without_a_single_violation(
         _, reply = await client.enqueue_updates_with_reply(*change_set, many(2_000))
         assert isinstance((await reply).status, SuccessStatusV2), "too large for a message"
 
-        assert (await client.outcome(*change_set, request)).state is RequestState.HANDLED
+        assert (await client.outcome(*change_set, request)).state is RequestState.SETTLED
         assert len(await client.reader(*change_set).values()) == 2_003
         [edit] = (await client.reader(*change_set).why(values.gross)).edits
         assert edit.request == request

@@ -38,7 +38,6 @@ from rebaser_core.messages import (
     OutcomeQueryV1,
     OutcomeReply,
     OutcomeReplyV1,
-    OutcomeReplyV2,
     RequestState,
     ResultFile,
     StoreRef,
@@ -48,19 +47,15 @@ from rebaser_core.messages import (
     SuccessV2,
     UpdatesBatch,
     UpdatesBatchV1,
-    UpdatesBatchV2,
-    UpdatesBatchV3,
 )
 from rebaser_core.queries import (
     ChangedDefinition,
     ComputedDifference,
-    ComputedDifferenceV1,
     DefinitionChange,
     DifferenceQuery,
     DifferenceQueryV1,
     DifferenceReply,
     DifferenceReplyV1,
-    DifferenceReplyV2,
     DueUpdate,
     FailedInput,
     FunctionSnapshot,
@@ -76,11 +71,8 @@ from rebaser_core.queries import (
     ValueSnapshot,
     ValuesQuery,
     ValuesQueryV1,
-    ValuesQueryV2,
     ValuesReply,
     ValuesReplyV1,
-    ValuesReplyV2,
-    ValuesReplyV3,
 )
 from rebaser_core.records import (
     ApplyAttempt,
@@ -89,7 +81,6 @@ from rebaser_core.records import (
     ChangeSetRecordV1,
     ChangeSetRequest,
     ChangeSetRequestV1,
-    ChangeSetRequestV2,
     ChangeSetStatus,
     CommentRecord,
     CommentRecordV1,
@@ -200,7 +191,7 @@ BRANCHED: Final = ControlState(
     epoch=1,
     branch=BranchState(base=BASE, head=PARENT, cursor=14),
     closing=ClosedState(
-        standing="applying", request=CLAIM, reason="why", difference=OBJECT, commit=15
+        status="applying", request=CLAIM, reason="why", difference=OBJECT, commit=15
     ),
 )
 RECORD: Final = ChangeSetRecordV1(
@@ -208,7 +199,7 @@ RECORD: Final = ChangeSetRecordV1(
     **WHERE,
     name="Grüße",
     kind=ChangeSetKind.BRANCH,
-    standing=ChangeSetStatus.APPLIED,
+    status=ChangeSetStatus.APPLIED,
     head=PARENT,
     base=BASE,
     created_at="2026-07-01T09:30:00.000Z",
@@ -231,7 +222,7 @@ DIFFERENCE: Final = DifferenceReplyV1(
             id=TWO, name=None, what="added", head=None, branch=1, base=None, both=False
         ),
     ],
-    computed=[ComputedDifferenceV1(id=SUM, name="gross", head=119, branch=JSON_OF_EVERY_KIND)],
+    computed=[ComputedDifference(id=SUM, name="gross", head=119, branch=JSON_OF_EVERY_KIND)],
 )
 RESULTS_THAT_DIFFER: Final = [
     ComputedDifference(
@@ -317,8 +308,8 @@ def success(address: Any, **more: Any) -> SuccessStatusV2:
     return SuccessStatusV2(success=SuccessV2(updates_performed=address, **more))
 
 
-def commit(handled: SettledRequest | None) -> CommitV1:
-    return CommitV1(id=REQUEST, previous=16, control=HEAD, handled=handled)
+def commit(settled: SettledRequest | None) -> CommitV1:
+    return CommitV1(id=REQUEST, previous=16, control=HEAD, settled=settled)
 
 
 @dataclass(frozen=True)
@@ -353,7 +344,7 @@ def _sample(type_name: str, name: str, written: Versioned, read: Versioned | Non
 
 OUTCOME: Final = {
     "id": REQUEST,
-    "state": RequestState.HANDLED,
+    "state": RequestState.SETTLED,
     "response": response(success(OBJECT, commit=18, corrections=CORRECTIONS)),
 }
 """The outcome of a request that is handled."""
@@ -387,40 +378,24 @@ SAMPLES: Final = (
     ),
     _sample("EnqueueUpdatesResponse", "v2-error", response(FAILED)),
     _sample("Corrections", "v1", CorrectionsV1(id=REQUEST, corrections=list(CORRECTIONS))),
+    _sample("UpdatesBatch", "v1", UpdatesBatchV1(id=REQUEST, updates=EVERY_UPDATE)),
     _sample(
-        "UpdatesBatch",
-        "v1",
-        UpdatesBatchV1(id=REQUEST, updates=EVERY_UPDATE),
-        UpdatesBatchV3(id=REQUEST, updates=EVERY_UPDATE),
+        "UpdatesBatch", "v1-computed", UpdatesBatchV1(id=CLAIM, updates=RESULTS, computed=COMPUTED)
     ),
     _sample(
         "UpdatesBatch",
-        "v1-computed",
-        UpdatesBatchV1(id=CLAIM, updates=RESULTS, computed=COMPUTED),
-        UpdatesBatchV3(id=CLAIM, updates=RESULTS, computed=COMPUTED),
+        "v1-results",
+        UpdatesBatchV1(id=CLAIM, updates=[], computed=COMPUTED, results=RESULT_FILES),
     ),
     _sample(
         "UpdatesBatch",
-        "v2",
-        UpdatesBatchV2(id=REQUEST, updates=EVERY_UPDATE),
-        UpdatesBatchV3(id=REQUEST, updates=EVERY_UPDATE),
+        "v1-under",
+        UpdatesBatchV1(id=REQUEST, updates=EVERY_UPDATE, under=EVERY_UPDATE),
     ),
     _sample(
         "UpdatesBatch",
-        "v2-results",
-        UpdatesBatchV2(id=CLAIM, updates=[], computed=COMPUTED, results=RESULT_FILES),
-        UpdatesBatchV3(id=CLAIM, updates=[], computed=COMPUTED, results=RESULT_FILES),
-    ),
-    _sample(
-        "UpdatesBatch",
-        "v2-under",
-        UpdatesBatchV2(id=REQUEST, updates=EVERY_UPDATE, under=EVERY_UPDATE),
-        UpdatesBatchV3(id=REQUEST, updates=EVERY_UPDATE, under=EVERY_UPDATE),
-    ),
-    _sample(
-        "UpdatesBatch",
-        "v3",
-        UpdatesBatchV3(id=REQUEST, updates=EVERY_UPDATE[:1], table=TABLE),
+        "v1-table",
+        UpdatesBatchV1(id=REQUEST, updates=EVERY_UPDATE[:1], table=TABLE),
     ),
     _sample(
         "Commit",
@@ -452,7 +427,7 @@ SAMPLES: Final = (
             id=REQUEST,
             previous=16,
             control=BRANCHED,
-            handled=SettledRequest(
+            settled=SettledRequest(
                 id=CLAIM,
                 sequence=40,
                 outcome=RequestOutcome.REFUSED,
@@ -490,25 +465,21 @@ SAMPLES: Final = (
         "ChangeSetRequest",
         "v1",
         ChangeSetRequestV1(id=REQUEST, **WHERE, action="apply", reviewed=DIGEST, by="ada"),
-        ChangeSetRequestV2(id=REQUEST, **WHERE, action="apply", reviewed=DIGEST, by="ada"),
+    ),
+    _sample(
+        "ChangeSetRequest", "v1-refresh", ChangeSetRequestV1(id=REQUEST, **WHERE, action="refresh")
     ),
     _sample(
         "ChangeSetRequest",
-        "v1-refresh",
-        ChangeSetRequestV1(id=REQUEST, **WHERE, action="refresh"),
-        ChangeSetRequestV2(id=REQUEST, **WHERE, action="refresh"),
-    ),
-    _sample(
-        "ChangeSetRequest",
-        "v2",
-        ChangeSetRequestV2(
+        "v1-recompute",
+        ChangeSetRequestV1(
             id=REQUEST, **WHERE, action="recompute", by="ada", values=["Σ", str(SUM)]
         ),
     ),
     _sample(
         "ChangeSetRequest",
-        "v2-checkpoint",
-        ChangeSetRequestV2(id=REQUEST, **WHERE, action="checkpoint"),
+        "v1-checkpoint",
+        ChangeSetRequestV1(id=REQUEST, **WHERE, action="checkpoint"),
     ),
     _sample(
         "PauseRecord",
@@ -538,54 +509,28 @@ SAMPLES: Final = (
         ),
     ),
     _sample("OutcomeQuery", "v1", OutcomeQueryV1(id=REQUEST, **WHERE)),
-    _sample("OutcomeReply", "v1", OutcomeReplyV1(**OUTCOME), OutcomeReplyV2(**OUTCOME)),
-    _sample(
-        "OutcomeReply",
-        "v1-unknown",
-        OutcomeReplyV1(id=REQUEST, state=RequestState.UNKNOWN),
-        OutcomeReplyV2(id=REQUEST, state=RequestState.UNKNOWN),
-    ),
-    _sample("OutcomeReply", "v2-error", OutcomeReplyV2(id=REQUEST, error="ask again later")),
+    _sample("OutcomeReply", "v1", OutcomeReplyV1(**OUTCOME)),
+    _sample("OutcomeReply", "v1-unknown", OutcomeReplyV1(id=REQUEST, state=RequestState.UNKNOWN)),
+    _sample("OutcomeReply", "v1-error", OutcomeReplyV1(id=REQUEST, error="ask again later")),
     _sample(
         "ValuesQuery",
         "v1",
         ValuesQueryV1(id=REQUEST, **WHERE, which=["net", SUM], inputs=3, dependents=1, at=17),
-        ValuesQueryV2(id=REQUEST, **WHERE, which=["net", SUM], inputs=3, dependents=1, at=17),
     ),
+    _sample("ValuesQuery", "v1-all", ValuesQueryV1(id=REQUEST, **WHERE)),
     _sample(
         "ValuesQuery",
-        "v1-all",
-        ValuesQueryV1(id=REQUEST, **WHERE),
-        ValuesQueryV2(id=REQUEST, **WHERE),
+        "v1-functions",
+        ValuesQueryV1(id=REQUEST, **WHERE, which=["gross", FUNC], at=17, functions=True),
     ),
-    _sample(
-        "ValuesQuery",
-        "v2",
-        ValuesQueryV2(id=REQUEST, **WHERE, which=["gross", FUNC], at=17, functions=True),
-    ),
-    _sample("ValuesReply", "v1", ValuesReplyV1(**VALUES_READ), ValuesReplyV3(**VALUES_READ)),
+    _sample("ValuesReply", "v1", ValuesReplyV1(**VALUES_READ)),
+    _sample("ValuesReply", "v1-error", ValuesReplyV1(id=REQUEST, commit=0, values=[], error="no")),
+    _sample("ValuesReply", "v1-due", ValuesReplyV1(**VALUES_READ, due=True)),
+    _sample("ValuesReply", "v1-current", ValuesReplyV1(**VALUES_READ, due=False)),
     _sample(
         "ValuesReply",
-        "v1-error",
-        ValuesReplyV1(id=REQUEST, commit=0, values=[], error="no"),
-        ValuesReplyV3(id=REQUEST, commit=0, values=[], error="no"),
-    ),
-    _sample(
-        "ValuesReply",
-        "v2",
-        ValuesReplyV2(**VALUES_READ, due=True),
-        ValuesReplyV3(**VALUES_READ, due=True),
-    ),
-    _sample(
-        "ValuesReply",
-        "v2-current",
-        ValuesReplyV2(**VALUES_READ, due=False),
-        ValuesReplyV3(**VALUES_READ, due=False),
-    ),
-    _sample(
-        "ValuesReply",
-        "v3",
-        ValuesReplyV3(
+        "v1-functions",
+        ValuesReplyV1(
             id=REQUEST,
             commit=17,
             values=[],
@@ -598,17 +543,12 @@ SAMPLES: Final = (
     ),
     _sample("DifferenceQuery", "v1", DifferenceQueryV1(id=REQUEST, **WHERE, computed=True)),
     _sample("DifferenceQuery", "v1-edits", DifferenceQueryV1(id=REQUEST, **WHERE)),
-    _sample("DifferenceReply", "v1", DIFFERENCE, DIFFERENCE.upgrade()),
+    _sample("DifferenceReply", "v1", DIFFERENCE),
+    _sample("DifferenceReply", "v1-none", DifferenceReplyV1(id=REQUEST, commit=17, digest=DIGEST)),
     _sample(
         "DifferenceReply",
-        "v1-none",
-        DifferenceReplyV1(id=REQUEST, commit=17, digest=DIGEST),
-        DifferenceReplyV2(id=REQUEST, commit=17, digest=DIGEST),
-    ),
-    _sample(
-        "DifferenceReply",
-        "v2",
-        DifferenceReplyV2(
+        "v1-behind",
+        DifferenceReplyV1(
             id=REQUEST,
             commit=17,
             digest=DIGEST,
@@ -621,14 +561,11 @@ SAMPLES: Final = (
     ),
     _sample(
         "DifferenceReply",
-        "v2-edits",
-        DifferenceReplyV2(id=REQUEST, commit=17, digest=DIGEST, behind=0),
+        "v1-edits",
+        DifferenceReplyV1(id=REQUEST, commit=17, digest=DIGEST, behind=0),
     ),
     _sample(
-        "DifferenceReply",
-        "v1-error",
-        DifferenceReplyV1(id=REQUEST, commit=0, error="no branch"),
-        DifferenceReplyV2(id=REQUEST, commit=0, error="no branch"),
+        "DifferenceReply", "v1-error", DifferenceReplyV1(id=REQUEST, commit=0, error="no branch")
     ),
     _sample("RevertQuery", "v1", RevertQueryV1(id=REQUEST, **WHERE, commit=9, force=True)),
     _sample("RevertQuery", "v1-careful", RevertQueryV1(id=REQUEST, **WHERE, commit=9)),

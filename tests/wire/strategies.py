@@ -33,21 +33,21 @@ from rebaser_core.messages import (
     InlineBatch,
     ObjectRef,
     OutcomeQueryV1,
-    OutcomeReplyV2,
+    OutcomeReplyV1,
     RequestState,
     StoreRef,
     SuccessStatusV1,
     SuccessStatusV2,
     SuccessV1,
     SuccessV2,
-    UpdatesBatchV3,
+    UpdatesBatchV1,
 )
 from rebaser_core.queries import (
     ChangedDefinition,
     ComputedDifference,
     DefinitionChange,
     DifferenceQueryV1,
-    DifferenceReplyV2,
+    DifferenceReplyV1,
     DueUpdate,
     FailedInput,
     FunctionSnapshot,
@@ -57,14 +57,14 @@ from rebaser_core.queries import (
     RevertQueryV1,
     RevertReplyV1,
     ValueSnapshot,
-    ValuesQueryV2,
-    ValuesReplyV3,
+    ValuesQueryV1,
+    ValuesReplyV1,
 )
 from rebaser_core.records import (
     ApplyAttempt,
     ChangeSetKind,
     ChangeSetRecordV1,
-    ChangeSetRequestV2,
+    ChangeSetRequestV1,
     ChangeSetStatus,
     CommentRecordV1,
     PauseRecordV1,
@@ -165,7 +165,7 @@ _successes = _made(
     ),
 )
 _where = {"id": request_ids, "workspace_id": workspace_ids, "change_set_id": change_set_ids}
-_handled = _made(
+_settled = _made(
     SettledRequest,
     id=request_ids,
     sequence=_counts,
@@ -176,7 +176,7 @@ _handled = _made(
     message=_maybe(_text),
 )
 _bases = _made(ForkPoint, change_set_id=change_set_ids, commit=_counts)
-_heads = _made(
+_controls = _made(
     ControlState,
     epoch=_counts,
     owner=_text,
@@ -186,7 +186,7 @@ _heads = _made(
     closing=_maybe(
         _made(
             ClosedState,
-            standing=st.sampled_from(ChangeSetStatus).map(str),
+            status=st.sampled_from(ChangeSetStatus).map(str),
             request=request_ids,
             reason=_maybe(_text),
             difference=_maybe(addresses),
@@ -211,10 +211,10 @@ messages = {
         from_change_set_id=_maybe(change_set_ids),
     ),
     "EnqueueUpdatesResponse": _responses,
-    "UpdatesBatch": _made(UpdatesBatchV3, id=request_ids, updates=_lists, computed=_computed),
+    "UpdatesBatch": _made(UpdatesBatchV1, id=request_ids, updates=_lists, computed=_computed),
     "Corrections": _made(CorrectionsV1, id=request_ids, corrections=_corrections.map(list)),
     "Commit": _made(
-        CommitV1, id=request_ids, previous=_counts, head=_heads, handled=_maybe(_handled)
+        CommitV1, id=request_ids, previous=_counts, control=_controls, settled=_maybe(_settled)
     ),
     "Activity": _made(
         ActivityV1,
@@ -224,7 +224,7 @@ messages = {
         details=st.dictionaries(_text, json_values, max_size=3),
     ),
     "ChangeSetRequest": _made(
-        ChangeSetRequestV2,
+        ChangeSetRequestV1,
         **_where,
         action=st.sampled_from(
             ["refresh", "apply", "abandon", "delete", "checkpoint", "recompute"]
@@ -254,7 +254,7 @@ messages = {
         **_where,
         name=_record_names,
         kind=st.sampled_from(ChangeSetKind),
-        standing=st.sampled_from(ChangeSetStatus),
+        status=st.sampled_from(ChangeSetStatus),
         head=change_set_ids,
         base=_maybe(_bases),
         created_at=_moments,
@@ -276,7 +276,7 @@ messages = {
     ),
     "DifferenceQuery": _made(DifferenceQueryV1, **_where, computed=st.booleans()),
     "DifferenceReply": _made(
-        DifferenceReplyV2,
+        DifferenceReplyV1,
         id=request_ids,
         commit=_counts,
         digest=_text,
@@ -369,7 +369,7 @@ messages = {
         is_missing=st.booleans(),
     ),
     "ValuesQuery": _made(
-        ValuesQueryV2,
+        ValuesQueryV1,
         **_where,
         which=st.lists(_text, max_size=3),
         inputs=st.integers(0, 1_000_000),
@@ -378,7 +378,7 @@ messages = {
         functions=st.booleans(),
     ),
     "ValuesReply": _made(
-        ValuesReplyV3,
+        ValuesReplyV1,
         id=request_ids,
         commit=_counts,
         values=st.lists(
@@ -414,7 +414,7 @@ messages = {
     ),
     "OutcomeQuery": _made(OutcomeQueryV1, **_where),
     "OutcomeReply": _made(
-        OutcomeReplyV2,
+        OutcomeReplyV1,
         id=request_ids,
         state=st.sampled_from(RequestState),
         response=_maybe(_responses),

@@ -22,7 +22,6 @@ from rebaser_core.versioning import (
     MESSAGE_ID,
     MESSAGE_TYPE,
     REPLY_INBOX,
-    REPLY_VERSION,
     REQUEST_DIGEST,
 )
 from rebaser_server.processor import dead_letters
@@ -122,7 +121,6 @@ def test_the_page_lists_every_header():
         REPLY_INBOX,
         APPLY_REQUEST,
         AUTHOR,
-        REPLY_VERSION,
         REQUEST_DIGEST,
         *(
             query_protocol.ACCEPTS_PIECES,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LISTED: Final = 20
 """Updates of a revert that are said in words at most."""
-_STANDINGS: Final = {"applying": "being applied"}
+_STATUSES: Final = {"applying": "being applied"}
 
 
 async def show_log(
@@ -74,8 +74,8 @@ def _what(entry: LogEntry) -> str:
     parts = []
     if entry.merged is not None:
         parts.append(f"head's changes up to {entry.merged}")
-    if entry.standing is not None:
-        parts.append(f"the change set is {_STANDINGS.get(entry.standing, entry.standing)}")
+    if entry.status is not None:
+        parts.append(f"the change set is {_STATUSES.get(entry.status, entry.status)}")
     if entry.computed:
         parts.append("results of an update")
     elif entry.updates is None:
@@ -231,7 +231,7 @@ def show_change_sets(
         table.add(
             record.name,
             record.kind.value,
-            record.standing.value if since is None else f"{record.standing.value}, paused",
+            record.status.value if since is None else f"{record.status.value}, paused",
             record.created_at,
             record.by or "",
             *([str(record.change_set_id)] if ids else []),
@@ -261,7 +261,7 @@ def show_change_set(
     facts: dict[str, object] = {
         "change set": address,
         "kind": record.kind.value,
-        "state": record.standing.value,
+        "state": record.status.value,
         "forked from": record.base and f"{base} at {record.base.commit}",
         "created": record.created_at,
         "by": record.by,

@@ -30,9 +30,7 @@ from rebaser_core.errors import RebaserError, offer
 from rebaser_server.terminal.lines import ask, say_script, visible
 
 if TYPE_CHECKING:
-    from ulid import ULID
-
-    from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
+    from rebaser_core.ids import ChangeSetId, RequestId, Ulid, WorkspaceId
     from rebaser_server.commands.support.deployment import Deployment
     from rebaser_server.settings.settings import Settings
 
@@ -131,7 +129,7 @@ _WORDS: Final = 2
 ADDRESS: Final = "the change set: WORKSPACE for its head, or WORKSPACE/BRANCH; ids do, too"
 IN_USE: Final = "the one of `rebaser use`"
 
-Id = TypeVar("Id", bound="ULID")
+Id = TypeVar("Id", bound="Ulid")
 
 COMPLETERS: Final = {
     "bash": "_rebaser_words",

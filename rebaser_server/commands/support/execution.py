@@ -24,10 +24,8 @@ from rebaser_server.errors import (
     StoreNotKnown,
 )
 from rebaser_server.settings.settings import (
-    BothNamesGiven,
     Settings,
     malformed_objects,
-    rename_variables,
     service_variables,
     setting_names,
     unknown_variables,
@@ -211,11 +209,6 @@ class _BadSettings(Exception):
 def _settings() -> Settings:
     for name in service_variables(os.environ):
         del os.environ[name]
-    try:
-        warnings = rename_variables(os.environ)
-    except BothNamesGiven as error:
-        raise _BadSettings(f"rebaser: {error}") from error
-    complain(*(f"rebaser: {warning}" for warning in warnings))
     unknown = unknown_variables(dict(os.environ))
     if unknown:
         raise _BadSettings(

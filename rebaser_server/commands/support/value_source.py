@@ -85,7 +85,7 @@ async def read_values(
     async def from_rebaser(reader: ChangeSetReader) -> ReadValues:
         answer = await reader.values(at=commit)
         names: dict[str, str] = {}
-        with suppress(ReadRefused):  # a Rebaser of an older release, or too many for an answer
+        with suppress(ReadRefused):  # too many for an answer
             names = {each.id: each.name for each in await reader.functions()}
         return _answered(answer, names)
 
@@ -169,7 +169,7 @@ def _answered(answer: ValueSet, functions: Mapping[str, str]) -> ReadValues:
     values = {str(each.id): _AnsweredValue(each) for each in answer.values()}
     names = {each.name: key for key, each in values.items() if each.name is not None}
     return ReadValues(
-        values, names, lambda func_id: functions.get(func_id, func_id), bool(answer.may_be_stale)
+        values, names, lambda func_id: functions.get(func_id, func_id), answer.may_be_stale
     )
 
 

@@ -64,7 +64,7 @@ async function show(id, goThere) {
 function done(commit) {
   const parts = [];
   if (commit.merged != null) parts.push(`head's changes up to ${commit.merged}`);
-  if (commit.standing != null) parts.push(`the change set is ${commit.standing === "applying" ? "being applied" : commit.standing}`);
+  if (commit.status != null) parts.push(`the change set is ${commit.status === "applying" ? "being applied" : commit.status}`);
   if (commit.computed) parts.push("results of an update");
   else if (commit.updates == null) parts.push("a large batch");
   else parts.push(...Object.entries(commit.updates).map(([kind, many]) => `${many} ${kind}`));
@@ -88,8 +88,8 @@ const refresh = refreshing(async () => {
   const name = known.name ? `${known.workspace} / ${known.name}` : `${ids.workspace} ${ids.changeSet}`;
   text("title", name);
   document.title = `${visible(name)} – Rebaser`;
-  text("about", known.name ? `${known.kind}, ${known.standing}; created ${known.createdAt}${known.by ? ` by ${known.by}` : ""}${known.problem ? `; ${known.problem}` : ""}; id ${ids.changeSet}` : "not registered");
-  const isOpen = known.standing === "open";
+  text("about", known.name ? `${known.kind}, ${known.status}; created ${known.createdAt}${known.by ? ` by ${known.by}` : ""}${known.problem ? `; ${known.problem}` : ""}; id ${ids.changeSet}` : "not registered");
+  const isOpen = known.status === "open";
   const isBranch = known.kind === "branch";
   canSet = isBranch && isOpen && may("set-value");
   canRevert = isOpen && (isBranch ? may("revert") : includes("approver"));

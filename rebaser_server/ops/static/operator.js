@@ -53,7 +53,7 @@ async function sets() {
     return { key: key(each), cells: [name, clock(each.since), each.by ?? "", each.reason ?? "", doing("resume", "Resume", name, scope)] };
   }), "Nothing is paused.");
   table("sets", found.changeSets.map((each) => ({ key: key(each), cells: [
-    link(each, each.address), each.kind, each.pausedSince ? `${each.standing}, paused` : each.standing,
+    link(each, each.address), each.kind, each.pausedSince ? `${each.status}, paused` : each.status,
     [...doing("pause", "Pause", each.address, ids(each), { question: `Pause ${each.address}? Its requests wait until it is resumed.`, field: "Reason", key: "reason" }),
       ...doing("checkpoint", "Checkpoint", each.address, ids(each)),
       ...doing("recompute", "Compute failed values", `of ${each.address}`, ids(each))]] })),

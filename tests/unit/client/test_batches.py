@@ -10,7 +10,7 @@ from rebaser_client.requests import INLINE_BYTES, INLINE_UPDATES, store_batch
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream, ObjectStore
-from rebaser_core.messages import Inline, InlineBatch, UpdatesBatch, UpdatesBatchV3
+from rebaser_core.messages import Inline, InlineBatch, UpdatesBatch, UpdatesBatchV1
 from rebaser_core.updates import RemoveValue, SetValue
 
 ID = RequestId.from_int(7)
@@ -27,7 +27,7 @@ def unreachable():
 def of_size(size, content_type):
     """A batch of one update, encoded in exactly `size` bytes."""
     updates = [SetValue(value_id=ONE, value="x" * (size - 200))]
-    taken = len(UpdatesBatch.encode(UpdatesBatchV3(id=ID, updates=updates), content_type)[1])
+    taken = len(UpdatesBatch.encode(UpdatesBatchV1(id=ID, updates=updates), content_type)[1])
     return [SetValue(value_id=ONE, value="x" * (2 * size - 200 - taken))]
 
 

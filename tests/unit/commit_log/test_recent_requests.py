@@ -73,12 +73,12 @@ def test_the_time_between_two_requests_is_that_between_their_storing():
     """
     live, replayed = State(GraphContent()), State(GraphContent())
     for sequence, request_id in enumerate([*IDS, RequestId()], 1):
-        handled = SettledRequest(id=request_id, sequence=sequence, outcome=RequestOutcome.APPLIED)
+        settled = SettledRequest(id=request_id, sequence=sequence, outcome=RequestOutcome.APPLIED)
         commit = CommitV1(
             id=RequestId.from_timestamp(BEGINNING / 1000),
             previous=sequence - 1,
             control=ControlState(),
-            handled=handled,
+            settled=settled,
         )
         for state in (live, replayed):
             state.advance(commit, sequence)
@@ -120,30 +120,3 @@ def test_digests_are_forgotten_with_their_ids(monkeypatch):
     assert requests[IDS[-1]].digest == f"{len(IDS):08x}"
     assert RecentRequests.from_metadata(requests.metadata()) == requests
     assert len(requests._digests) <= 4 * 5
-
-
-def test_a_checkpoint_without_digests_is_read():
-    metadata = remembering(IDS[:2]).metadata()
-    del metadata["digests"]
-
-    assert RecentRequests.from_metadata(metadata)[IDS[1]] == RecentRequest(
-        2, RequestOutcome.APPLIED
-    )
-
-
-def test_a_checkpoint_of_an_older_release_is_read():
-    metadata = {"recent": [[str(IDS[0]), 7, "applied"], [str(IDS[1]), 8, "dead"]]}
-
-    requests = RecentRequests.from_metadata(metadata)
-
-    assert dict(requests) == {
-        IDS[0]: RecentRequest(7, RequestOutcome.APPLIED),
-        IDS[1]: RecentRequest(8, RequestOutcome.DEAD),
-    }
-
-
-def test_an_older_release_reads_the_last_thousand_of_a_checkpoint():
-    recent = json.loads(json.dumps(remembering(IDS).metadata()))["recent"]
-
-    assert [row[0] for row in recent] == list(map(str, IDS[-MIN_REMEMBERED:]))
-    assert recent[-1] == [str(IDS[-1]), len(IDS), "applied"]

@@ -21,18 +21,18 @@ from rebaser_server.store.checkpoints import Checkpoints
 IDS = [RequestId.from_int(number) for number in range(9)]
 
 
-def line(handled=None, **head):
-    return CommitV1(id=RequestId(), previous=0, control=ControlState(**head), handled=handled)
+def line(settled=None, **head):
+    return CommitV1(id=RequestId(), previous=0, control=ControlState(**head), settled=settled)
 
 
-def handled(request_id, outcome=RequestOutcome.APPLIED, updates=None):
+def settled(request_id, outcome=RequestOutcome.APPLIED, updates=None):
     return SettledRequest(id=request_id, sequence=1, outcome=outcome, updates=updates)
 
 
 def test_a_line_brings_its_head_and_its_request():
     state = State(GraphContent())
 
-    state.advance(line(handled(IDS[0]), last_sequence=7, epoch=2), 3)
+    state.advance(line(settled(IDS[0]), last_sequence=7, epoch=2), 3)
 
     assert (state.commit, state.control) == (3, ControlState(last_sequence=7, epoch=2))
     assert state.recent == {IDS[0]: RecentRequest(3, RequestOutcome.APPLIED)}
@@ -62,9 +62,9 @@ def test_a_commit_clears_the_roots_that_it_covers():
 def test_a_duplicate_does_not_replace_what_it_repeats():
     """Whoever asks again is told what became of the first one."""
     state = State(GraphContent())
-    state.advance(line(handled(IDS[0])), 1)
+    state.advance(line(settled(IDS[0])), 1)
 
-    state.advance(line(handled(IDS[0], RequestOutcome.DUPLICATE)), 2)
+    state.advance(line(settled(IDS[0], RequestOutcome.DUPLICATE)), 2)
 
     assert state.recent == {IDS[0]: RecentRequest(1, RequestOutcome.APPLIED)}
 
@@ -73,8 +73,8 @@ def test_batches_that_lie_elsewhere_are_known_until_their_lines_are_gone():
     state = State(GraphContent())
     inline = Inline(inline=InlineBatch(updates=[]))
 
-    state.advance(line(handled(IDS[0], updates=inline)), 1)
-    state.advance(line(handled(IDS[1], updates=StoreRef(store="key"))), 2)
+    state.advance(line(settled(IDS[0], updates=inline)), 1)
+    state.advance(line(settled(IDS[1], updates=StoreRef(store="key"))), 2)
 
     assert state.external_batches == [(2, StoreRef(store="key"))]
 
@@ -82,8 +82,8 @@ def test_batches_that_lie_elsewhere_are_known_until_their_lines_are_gone():
 def test_all_but_the_graph_survives_as_plain_data():
     """A run that starts from a checkpoint answers, claims and cleans up as the last one would."""
     state = State(GraphContent())
-    state.advance(line(handled(IDS[0], updates=StoreRef(store="key"))), 1)
-    state.advance(line(handled(IDS[1], RequestOutcome.DEAD), epoch=3), 2)
+    state.advance(line(settled(IDS[0], updates=StoreRef(store="key"))), 1)
+    state.advance(line(settled(IDS[1], RequestOutcome.DEAD), epoch=3), 2)
     state.advance(
         line(
             last_sequence=9,
@@ -111,16 +111,16 @@ def test_all_but_the_graph_survives_as_plain_data():
 def test_a_checkpoint_that_is_not_written_leaves_all_to_the_next_one(tmp_path: Path) -> None:
     """Its commits count as unsaved, those of the time of its writing with them."""
     machine, state = GraphStateMachine(Checkpoints(str(tmp_path))), State(GraphContent())
-    state.advance(line(handled(IDS[0])), 1)
+    state.advance(line(settled(IDS[0])), 1)
     first = state.begin_checkpoint(machine, 1.0)
-    state.advance(line(handled(IDS[1])), 2)
+    state.advance(line(settled(IDS[1])), 2)
     state.advance(line(), 3)
 
     state.abandon_checkpoint(machine, first)
     assert (state.checkpoint_commit, state.checkpoints, state.unsaved) == (0, [], (3, 2))
 
     second = state.begin_checkpoint(machine, 2.0)
-    state.advance(line(handled(IDS[2])), 4)
+    state.advance(line(settled(IDS[2])), 4)
     assert state.unsaved == (4, 3)
     state.finish_checkpoint(second)
     assert (state.checkpoint_commit, state.checkpoints) == (3, [(3, 2.0, 3)])
@@ -130,9 +130,9 @@ def test_a_checkpoint_that_is_not_written_leaves_all_to_the_next_one(tmp_path: P
 def test_without_a_sound_table_the_next_checkpoint_is_a_first_one(tmp_path: Path) -> None:
     """There is nothing that changes could be added to."""
     machine, state = GraphStateMachine(Checkpoints(str(tmp_path))), State(GraphContent())
-    state.advance(line(handled(IDS[0])), 1)
+    state.advance(line(settled(IDS[0])), 1)
     state.finish_checkpoint(state.begin_checkpoint(machine, 1.0))
-    state.advance(line(handled(IDS[1])), 2)
+    state.advance(line(settled(IDS[1])), 2)
 
     state.abandon_checkpoint(machine, state.begin_checkpoint(machine, 2.0))
     state.forget_checkpoints()

@@ -11,9 +11,9 @@ CHANGE_SET, OTHER, THIRD = (ChangeSet(WorkspaceId(), ChangeSetId()) for _ in ran
 
 
 def commit(*, settles: bool = False) -> CommitV1:
-    handled = SettledRequest(id=RequestId(), sequence=1, outcome=RequestOutcome.APPLIED)
+    settled = SettledRequest(id=RequestId(), sequence=1, outcome=RequestOutcome.APPLIED)
     return CommitV1(
-        id=RequestId(), previous=0, control=ControlState(), handled=handled if settles else None
+        id=RequestId(), previous=0, control=ControlState(), settled=settled if settles else None
     )
 
 

@@ -14,10 +14,10 @@ def test_a_dvu_is_due_while_roots_are_not_covered(dirty, clean, due):
     assert ControlState(dirty_sequence=dirty, clean_sequence=clean).dvu_due is due
 
 
-@pytest.mark.parametrize(("standing", "left"), [("applying", True), ("applied", False)])
-def test_a_branch_on_its_way_to_head_is_unfinished(standing, left):
+@pytest.mark.parametrize(("status", "left"), [("applying", True), ("applied", False)])
+def test_a_branch_on_its_way_to_head_is_unfinished(status, left):
     """Or, were its task lost, nobody would go on."""
-    head = ControlState(closing=ClosedState(standing=standing, request=REQUEST))
+    head = ControlState(closing=ClosedState(status=status, request=REQUEST))
 
     assert head.unfinished is left
     assert not head.dvu_due
@@ -30,14 +30,14 @@ def test_every_line_carries_the_whole_head():
 
 
 def test_a_line_with_an_unknown_outcome_is_malformed():
-    handled = {"id": str(REQUEST), "sequence": 1, "outcome": "maybe"}
-    line = {"v1": {"id": str(REQUEST), "previous": 0, "head": {}, "handled": handled}}
+    settled = {"id": str(REQUEST), "sequence": 1, "outcome": "maybe"}
+    line = {"v1": {"id": str(REQUEST), "previous": 0, "control": {}, "settled": settled}}
 
-    with pytest.raises(MalformedMessage, match=r"handled\.outcome: Input should be 'applied'"):
+    with pytest.raises(MalformedMessage, match=r"settled\.outcome: Input should be 'applied'"):
         Commit.decode_stored(json.dumps(line).encode())
 
 
 def test_a_line_may_begin_with_a_blank():
-    line = json.dumps({"v1": {"id": str(REQUEST), "previous": 0, "head": {}}})
+    line = json.dumps({"v1": {"id": str(REQUEST), "previous": 0, "control": {}}})
 
     assert Commit.decode_stored(f"\n {line}".encode()).control == ControlState()

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from rebaser_core import codecs
 from rebaser_core.codecs import MAX_DEPTH
 from rebaser_core.ids import RequestId
-from rebaser_core.messages import UpdatesBatch, UpdatesBatchV3
+from rebaser_core.messages import UpdatesBatch, UpdatesBatchV1
 from rebaser_core.updates import (
     MANY,
     PlainUpdates,
@@ -104,7 +104,7 @@ def test_what_is_no_update_is_refused_as_by_itself(odd):
     with pytest.raises(ValidationError) as by_itself:
         LIST.validate_python([*valid, odd])
     with pytest.raises(ValidationError) as in_a_batch:
-        UpdatesBatchV3(id=RequestId(), updates=[*valid, odd])
+        UpdatesBatchV1(id=RequestId(), updates=[*valid, odd])
 
     said = first_error(in_a_batch.value).removeprefix("updates.")
     assert said == first_error(by_itself.value)
@@ -120,7 +120,7 @@ def test_a_value_may_be_as_deep_as_ever():
 @pytest.mark.parametrize("count", [1, MANY - 1, MANY, 3 * MANY])
 def test_a_batch_of_any_size_reads_as_it_was_written(content_type, count):
     chosen = random.Random(1).choices([u for u in EVERY_UPDATE if isinstance(u, COLUMNAR)], k=count)
-    batch = UpdatesBatchV3(id=RequestId(), updates=chosen)
+    batch = UpdatesBatchV1(id=RequestId(), updates=chosen)
     _, payload = UpdatesBatch.encode(batch, content_type)
 
     read = UpdatesBatch.decode_stored(payload)
@@ -132,7 +132,7 @@ def test_a_batch_of_any_size_reads_as_it_was_written(content_type, count):
 
 def test_a_dump_by_pydantic_says_the_same():
     chosen = [update for update in EVERY_UPDATE if isinstance(update, COLUMNAR)] * MANY
-    batch = UpdatesBatchV3(id=RequestId(), updates=chosen)
+    batch = UpdatesBatchV1(id=RequestId(), updates=chosen)
     plain = batch.model_copy(update={"updates": PlainUpdates.read(batch.to_wire()["updates"])})
 
     assert plain.model_dump(mode="json", by_alias=True) == batch.model_dump(
@@ -142,7 +142,7 @@ def test_a_dump_by_pydantic_says_the_same():
 
 @EITHER
 def test_a_batch_with_other_updates_reads_as_it_was_written(content_type):
-    batch = UpdatesBatchV3(
+    batch = UpdatesBatchV1(
         id=RequestId(), updates=[RemoveValue(value_id=ONE), *EVERY_UPDATE] * MANY
     )
 

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from rebaser_client.tables import as_table
 from rebaser_core import codecs
-from rebaser_core.errors import MalformedMessage, NewerVersion
-from rebaser_core.messages import UpdatesBatch, UpdatesBatchV1, UpdatesBatchV2, UpdatesBatchV3
+from rebaser_core.errors import MalformedMessage
+from rebaser_core.messages import UpdatesBatch, UpdatesBatchV1
 from rebaser_core.table_updates import TableUpdates, decode_batch
 from rebaser_core.updates import BatchLimits, PlainUpdates, PutFunc, PutValue, RemoveValue, SetValue
-from rebaser_core.versioning import MessageType
 from tests.wire.samples import FUNC, ONE, REQUEST, SUM, TABLE, TWO
 from tests.wire.strategies import unhurried, updates
 
@@ -49,24 +48,13 @@ def test_rows_are_the_updates_that_they_were_made_of(batch):
 def test_a_batch_with_a_table_is_read_with_its_rows(content_type):
     made = as_table([SUM_OF, PutValue(value_id=ONE, value=1), SetValue(value_id=TWO, value=None)])
     listed, encoded = made.split()
-    batch = UpdatesBatchV3(id=REQUEST, updates=listed, table=encoded)
+    batch = UpdatesBatchV1(id=REQUEST, updates=listed, table=encoded)
 
     read = decode_batch(UpdatesBatch.encode(batch, content_type)[1], from_client=True)
 
     assert read.updates == made
     assert isinstance(read.updates, TableUpdates)
     assert (read.id, read.table) == (REQUEST, None)
-
-
-@EITHER
-def test_a_release_without_tables_leaves_them_to_a_newer_one(content_type):
-    _, payload = UpdatesBatch.encode(
-        UpdatesBatchV3(id=REQUEST, updates=[], table="x"), content_type
-    )
-    older = MessageType("UpdatesBatch", UpdatesBatchV1, current=UpdatesBatchV2)
-
-    with pytest.raises(NewerVersion, match="version 3"):
-        older.decode_stored(payload, from_client=True)
 
 
 def test_the_table_of_the_golden_bytes_is_read_as_it_was_written():

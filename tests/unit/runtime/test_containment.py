@@ -44,16 +44,16 @@ def test_errors_of_all_items_pass():
 
 
 def test_the_same_item_is_logged_once_and_counted_each_time():
-    before = skipped("line")
+    before = skipped("record")
     with capture_logs() as logs:
         for _ in range(3):
-            with contained("line", subject="same"):
+            with contained("record", subject="same"):
                 raise MalformedMessage("no line")
 
     assert [(each["event"], each["what"], each["subject"]) for each in logs] == [
-        ("item skipped", "line", "same")
+        ("item skipped", "record", "same")
     ]
-    assert skipped("line") == before + 3
+    assert skipped("record") == before + 3
 
 
 def test_a_crowd_of_bad_items_does_not_fill_the_log():

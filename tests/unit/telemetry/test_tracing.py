@@ -60,11 +60,11 @@ def test_a_header_that_makes_no_sense_begins_no_trace(garbage: str) -> None:
 
 
 def line(sequence: int, dirty: int, clean: int = 0, claim: DvuClaim | None = None) -> CommitV1:
-    handled = SettledRequest(
+    settled = SettledRequest(
         id=RequestId.from_int(sequence), sequence=sequence, outcome=RequestOutcome.APPLIED
     )
     head = ControlState(dirty_sequence=dirty, clean_sequence=clean, claim=claim)
-    return CommitV1(id=RequestId(), previous=0, control=head, handled=handled)
+    return CommitV1(id=RequestId(), previous=0, control=head, settled=settled)
 
 
 def span_of(request: RequestId) -> SpanContext | None:

@@ -75,9 +75,9 @@ async def test_only_what_is_due_by_now_and_has_no_task_gets_one(
 ) -> None:
     reconciler = Reconciler(deployment.streams, 60)
 
-    poked = [await reconciler.reconcile(), await reconciler.reconcile()]
+    made = [await reconciler.reconcile(), await reconciler.reconcile()]
 
-    assert poked == [1, 0]
+    assert made == [1, 0]
     tasks = await deployment.js.stream_subjects(deployment.streams.tasks_stream)
     assert set(tasks) == {deployment.streams.task(logs[17])}
 
