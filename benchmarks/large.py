@@ -139,7 +139,7 @@ class _Large:
         await self._recomputed()
 
     async def _save(self) -> None:
-        commit = await self._client.operations.checkpoint(*self._change_set)
+        commit = await self._client.change_set(*self._change_set).checkpoint()
 
         async def saved() -> bool:
             last = await asyncio.to_thread(self._checkpoints.last_commit, self._change_set)

@@ -162,7 +162,7 @@ class ChaosClient:
             async with asyncio.timeout(ANSWER_WITHIN):
                 while known is None:
                     with contextlib.suppress(NoAnswer):
-                        known = await self.client.outcome(*change_set, request)
+                        known = await self.client.change_set(*change_set).outcome(request)
         if known is None or known.response is None:
             self.history.add(Kind.NO_REPLY, request=str(request), change_set=str(change_set))
         else:
