@@ -18,12 +18,10 @@ from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_client.client import RebaserClient
 from rebaser_client.outcomes import watching
-from rebaser_client.reader import ChangeSetReader
 from rebaser_core.activities import ActivityKind
-from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
-from rebaser_core.streams import Streams
+from rebaser_core.subjects import Streams
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.helpers.deployment import new_change_sets
@@ -96,7 +94,7 @@ class _Beside:
         self._client = client
         self._js = js
         self._change_set = change_set
-        self._reader = ChangeSetReader(Streams(js=js), change_set, CBOR)
+        self._reader = client.change_set(*change_set)
         self._value = str(ULID())
         self.requests: Times = {}
         self.questions: Times = {}

@@ -23,7 +23,7 @@ from benchmarks.tables import Table
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import SuccessStatusV2
-from rebaser_core.streams import Streams
+from rebaser_core.subjects import Streams
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
@@ -139,7 +139,7 @@ class _Large:
         await self._recomputed()
 
     async def _save(self) -> None:
-        commit = await self._client.operations.checkpoint(*self._change_set)
+        commit = await self._client.change_set(*self._change_set).checkpoint()
 
         async def saved() -> bool:
             last = await asyncio.to_thread(self._checkpoints.last_commit, self._change_set)

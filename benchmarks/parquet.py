@@ -89,7 +89,9 @@ class _Load:
         """What is done once in a process."""
         [change_set] = new_change_sets(1)
         table = table_of_blocks(0, 100, 100)
-        await self._client.enqueue_table(*change_set, table, functions=[PUT_FUNC], wait="computed")
+        await self._client.change_set(*change_set).enqueue_table(
+            table, functions=[PUT_FUNC], wait="computed"
+        )
 
     async def measure(self, file: Path) -> list[float]:
         """As `_COLUMNS`, without the first."""
@@ -105,7 +107,7 @@ class _Load:
                     await sent.popleft()
         last = [await task for task in sent][-1]
         committed = time.perf_counter() - began
-        async for step in self._client.progress(*change_set, last.commit):
+        async for step in self._client.change_set(*change_set).progress(last.commit):
             if step.total is not None:
                 break
         planned, costs = time.perf_counter() - began, self._used()
@@ -117,7 +119,7 @@ class _Load:
         self, change_set: ChangeSet, batch: pa.RecordBatch, functions: list[dict[str, Any]]
     ) -> Any:
         table = pa.Table.from_batches([batch])
-        return await self._client.enqueue_table(*change_set, table, functions=functions)
+        return await self._client.change_set(*change_set).enqueue_table(table, functions=functions)
 
     def _used(self) -> list[float]:
         """Seconds of client, daemon and server so far."""

@@ -85,7 +85,7 @@ async def _forked(client: RebaserClient, workspace: Workspace) -> list[float]:
         await client.workspaces.fork(workspace_id, "branch", change_set_id=branch)
         times.append(time.perf_counter() - started)
     started = time.perf_counter()
-    await client.workspaces.refresh(workspace_id, branch)
+    await client.change_set(workspace_id, branch).refresh()
     ready = time.perf_counter() - started
     return [median(times) * MILLI, percentile(times, 99) * MILLI, ready]
 

@@ -21,9 +21,10 @@ async def main() -> None:
         {"putValue": {"valueId": gross, "name": "gross", "funcId": add, "inputs": inputs}},
     ]
     async with connect(URL) as client, asyncio.timeout(60):
-        outcome = await client.enqueue(workspace, change_set, batch, wait="computed")
+        prices = client.change_set(workspace, change_set)
+        outcome = await prices.enqueue(batch, wait="computed")
         print("committed:", outcome.commit)
-        values = await client.reader(workspace, change_set).values("gross")
+        values = await prices.values("gross")
         print("gross:", values["gross"].value)
         print("in change set:", workspace, change_set)
 

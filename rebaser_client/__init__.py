@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rebaser_client.client import BatchOutcome, RebaserClient, connect
+    from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
+    from rebaser_client.client import RebaserClient, connect
     from rebaser_client.draft import Draft, builtin, cel, function, python
     from rebaser_client.errors import (
         AlreadyRegistered,
@@ -32,16 +33,9 @@ if TYPE_CHECKING:
         Unreachable,
         WrongEventLoop,
     )
-    from rebaser_client.named import (
-        EditedDraft,
-        NamedBranch,
-        NamedChangeSet,
-        NamedWorkspace,
-        ValueDifferences,
-    )
-    from rebaser_client.outcomes import Progress, Settlement
-    from rebaser_client.plan import LoadPlan
-    from rebaser_client.reader import Provenance, ValueSet
+    from rebaser_client.outcomes import BatchOutcome, Progress, Settlement
+    from rebaser_client.plan import EditedDraft, LoadPlan
+    from rebaser_client.reader import Provenance, ValueDifferences, ValueSet
     from rebaser_client.row_files import read_csv
     from rebaser_core.errors import MalformedId, MalformedMessage, RebaserError
     from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
@@ -49,16 +43,14 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "RebaserClient": "rebaser_client.client",
     "connect": "rebaser_client.client",
-    "ValueDifferences": "rebaser_client.named",
+    "ChangeSetHandle": "rebaser_client.change_set",
+    "WorkspaceHandle": "rebaser_client.change_set",
     "Draft": "rebaser_client.draft",
     "builtin": "rebaser_client.draft",
     "cel": "rebaser_client.draft",
     "function": "rebaser_client.draft",
     "python": "rebaser_client.draft",
-    "EditedDraft": "rebaser_client.named",
-    "NamedChangeSet": "rebaser_client.named",
-    "NamedBranch": "rebaser_client.named",
-    "NamedWorkspace": "rebaser_client.named",
+    "EditedDraft": "rebaser_client.plan",
     "LoadPlan": "rebaser_client.plan",
     "read_csv": "rebaser_client.row_files",
     "AlreadyRegistered": "rebaser_client.errors",
@@ -81,10 +73,11 @@ _MODULE_OF = {
     "TooLarge": "rebaser_client.errors",
     "Unreachable": "rebaser_client.errors",
     "WrongEventLoop": "rebaser_client.errors",
-    "BatchOutcome": "rebaser_client.client",
+    "BatchOutcome": "rebaser_client.outcomes",
     "Progress": "rebaser_client.outcomes",
     "Settlement": "rebaser_client.outcomes",
     "Provenance": "rebaser_client.reader",
+    "ValueDifferences": "rebaser_client.reader",
     "ValueSet": "rebaser_client.reader",
     "MalformedId": "rebaser_core.errors",
     "MalformedMessage": "rebaser_core.errors",
@@ -98,6 +91,7 @@ _MODULE_OF = {
 __all__ = [
     "AlreadyRegistered",
     "BatchOutcome",
+    "ChangeSetHandle",
     "ChangeSetId",
     "ClientClosed",
     "ClientError",
@@ -109,9 +103,6 @@ __all__ = [
     "MalformedId",
     "MalformedMessage",
     "MissingPackage",
-    "NamedBranch",
-    "NamedChangeSet",
-    "NamedWorkspace",
     "NoSuchChangeSet",
     "NoSuchValue",
     "NotConfirmed",
@@ -133,6 +124,7 @@ __all__ = [
     "Unreachable",
     "ValueDifferences",
     "ValueSet",
+    "WorkspaceHandle",
     "WorkspaceId",
     "WrongEventLoop",
     "builtin",

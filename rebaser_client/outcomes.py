@@ -2,6 +2,8 @@
 
 Values that have no result: which failed, because of which request, and which are blocked.
 
+A batch's outcome: its commit, its corrections, and the values that failed because of it.
+
 Follow the activities that Rebasers publish while they work on a change set.
 
 Wait until what depends on a commit is computed, and show how far that is.
@@ -9,24 +11,25 @@ Wait until what depends on a commit is computed, and show how far that is.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from nats.aio.msg import Msg
 
-from rebaser_client.errors import ClientError
-from rebaser_client.reader import ChangeSetReader
-from rebaser_client.requests import Updates
+from rebaser_client.errors import ClientError, RequestDead, RequestIdUsed, RequestRefused
+from rebaser_client.reader import ReadsValues
+from rebaser_client.requests import REFUSED
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.commits import Commit, ControlState
 from rebaser_core.errors import MessageError
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.connection import Connection, subscribed
+from rebaser_core.messages import ID_USED, Correction, EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.queries import ValueSnapshot
-from rebaser_core.streams import Streams
+from rebaser_core.subjects import Streams
 from rebaser_core.updates import LazyUpdates, PutFunc, RemoveFunc
 
 FAILED: Final = "failed"
@@ -50,7 +53,7 @@ class MissingResults:
 
 
 async def read_missing_results(
-    reader: ChangeSetReader, commit: int | None = None, changed: Iterable[str] = ()
+    reader: ReadsValues, commit: int | None = None, changed: Iterable[str] = ()
 ) -> MissingResults:
     """The values without a result, split by whether the request of that commit affected them.
 
@@ -58,7 +61,7 @@ async def read_missing_results(
     Without a commit, all failures are in `failed`.
 
     Raises:
-        ClientError: as `ChangeSetReader.values`.
+        ClientError: as `ChangeSetHandle.values`.
     """
     values = await reader.values()
     failed = tuple(value for value in values.values() if value.status == FAILED)
@@ -78,10 +81,10 @@ async def read_missing_results(
     )
 
 
-async def _failed_before(reader: ChangeSetReader, commit: int, value_ids: list[str]) -> set[str]:
+async def _failed_before(reader: ReadsValues, commit: int, value_ids: list[str]) -> set[str]:
     """Those that had failed before the commit; none if that past is not retained."""
     try:
-        before = await reader.values(*value_ids, at=max(0, commit - 1))
+        before = await reader.values(*value_ids, at=max(0, commit - 1), missing_ok=True)
     except ClientError:
         return set()
     return {value.id for value in before.values() if value.status == FAILED}
@@ -121,6 +124,50 @@ def changed_by(updates: Iterable[Any]) -> set[str]:
             key = "funcId" if kind in (PutFunc.KIND, RemoveFunc.KIND) else "valueId"
             ids.add(body.get(key) if isinstance(body, dict) else None)
     return {each for each in ids if isinstance(each, str)}
+
+
+Wait = Literal["stored", "committed", "computed"]
+"""Until when `enqueue` waits; each includes the one before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What became of a batch, as far as the caller waited."""
+
+    request_id: RequestId
+    commit: int | None = None
+    """The commit that applied it; None if the caller waited until it was stored only."""
+    corrections: Sequence[Correction] = ()
+    """What Rebaser changed or left out, because it did not fit the change set."""
+    settlement: "Settlement | None" = None
+    """None unless the caller waited until dependent values were computed."""
+
+    @property
+    def failed(self) -> Values:
+        """Values that failed because of this batch; none unless the caller waited for them."""
+        return () if self.settlement is None else self.settlement.failed
+
+    @property
+    def blocked(self) -> Values:
+        """Values that were not computed because an input of theirs failed."""
+        return () if self.settlement is None else self.settlement.blocked
+
+
+def committed(response: EnqueueUpdatesResponseV2) -> BatchOutcome:
+    """The outcome that a reply shows.
+
+    Raises:
+        RequestIdUsed, RequestRefused, RequestDead: the reply is an error; nothing was done.
+    """
+    status = response.status
+    if not isinstance(status, ErrorStatus):
+        return BatchOutcome(response.id, status.success.commit or 0, status.success.corrections)
+    message = status.error.message
+    if message.startswith(ID_USED):
+        raise RequestIdUsed(message.removeprefix(REFUSED))
+    if message.startswith(REFUSED):
+        raise RequestRefused(message.removeprefix(REFUSED))
+    raise RequestDead(f"request {response.id}: {message}")
 
 
 SUBSCRIBE_TIMEOUT: Final = 5.0
@@ -204,7 +251,7 @@ class SettlementWatch:
         """The last commit that was read."""
 
     async def settlement(
-        self, reader: ChangeSetReader, commit: int | None = None, updates: Updates | None = None
+        self, reader: ReadsValues, commit: int | None = None, updates: Iterable[Any] | None = None
     ) -> Settlement:
         """Wait until `progress` ends; return what has no result then, as the reader finds it.
 

@@ -1,9 +1,14 @@
-"""A plan: what has to change in a change set so that it is as a draft says."""
+"""A plan: what has to change in a change set so that it is as a draft says.
+
+Reads of the change set, as far as the comparison needs them; all else does no I/O.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import islice
 from typing import Any, Final, Literal
 
 from blake3 import blake3
@@ -22,7 +27,9 @@ from rebaser_client.draft import (
     cel_mistake,
     function_of,
 )
-from rebaser_client.errors import InvalidDraft
+from rebaser_client.errors import InvalidDraft, ReadRefused
+from rebaser_client.outcomes import BatchOutcome, Values
+from rebaser_client.reader import ReadsValues
 from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.codecs import json_equal
 from rebaser_core.errors import offer
@@ -139,6 +146,110 @@ def _defined(function: Function, func_id: FuncId) -> AnyUpdate:
         return function.update(func_id)
     except ValidationError as error:
         raise InvalidDraft(f"function {function.name!r:.80}: {first_error(error)}") from error
+
+
+NAMES_AT_ONCE: Final = 500
+"""Names in one question: each may have 512 characters, and a message has room for 1 MB."""
+
+
+class EditedDraft(Draft):
+    """A draft that is compared with the change set, and loaded, at the end of `edit`."""
+
+    outcome: BatchOutcome | None = None
+    """What became of it; None before the end, and if nothing was sent."""
+    _plan: LoadPlan | None = None
+
+    @property
+    def plan(self) -> LoadPlan:
+        """What differed.
+
+        Raises:
+            InvalidDraft: the body of `edit` has not ended.
+        """
+        if self._plan is None:
+            raise InvalidDraft("what differs is known once the body of `edit` has ended")
+        return self._plan
+
+    @property
+    def failed(self) -> Values:
+        """Values that failed because of it; none if nothing was sent."""
+        return () if self.outcome is None else self.outcome.failed
+
+    def end(self, plan: LoadPlan, outcome: BatchOutcome | None) -> None:
+        """Take what `edit` has done."""
+        self._plan, self.outcome = plan, outcome
+
+
+async def compare(change_set: ReadsValues, draft: Draft, *, prune: bool = False) -> LoadPlan:
+    """Compare the draft with the change set as it is. See `ChangeSetHandle.plan`."""
+    functions = await _read_functions(change_set, draft)
+    if prune:
+        every = (await change_set.values()).values()
+        known = {value.name: value for value in every if value.name is not None}
+        taken = {value.id for value in every}
+        return build_plan(draft, known, taken, prune=True, behind=every, functions=functions)
+    named = await _read_values(change_set, _names_in(draft))
+    existing = {value.name: value for value in named if value.name is not None}
+    new = [name for name in draft.definitions if name not in existing]
+    clashing = await _read_values(change_set, (derived_id("value", name) for name in new))
+    rewired = is_rewired(draft, existing)
+    behind = await _read_behind(change_set, draft, existing) if rewired else []
+    taken = {value.id for value in clashing}
+    return build_plan(draft, existing, taken, behind=behind, functions=functions)
+
+
+async def _read_behind(
+    change_set: ReadsValues, draft: Draft, existing: dict[str, ValueSnapshot]
+) -> list[ValueSnapshot]:
+    """Values that the draft's inputs are computed from, level by level."""
+    found: list[ValueSnapshot] = []
+    seen = {value.id for value in existing.values()}
+    level = [value for name, value in existing.items() if name not in draft.definitions]
+    while level:
+        ids = {each for value in level for each in input_ids(value)} - seen
+        seen |= ids
+        level = await _read_values(change_set, sorted(ids))
+        found += level
+    return found
+
+
+async def _read_functions(change_set: ReadsValues, draft: Draft) -> list[FunctionSnapshot]:
+    """Functions of the change set that the draft names; others, too, if one is missing."""
+    definitions = draft.definitions.values()
+    names = {each.function.name for each in definitions if isinstance(each, ComputedByName)}
+    if not names:
+        return []
+    left, found = iter(sorted(names)), list[FunctionSnapshot]()
+    try:
+        while some := tuple(islice(left, NAMES_AT_ONCE)):
+            found += await change_set.functions(*some)
+    except ReadRefused as error:
+        raise InvalidDraft(
+            f"{min(names)!r} is no function that the draft defines, and Rebaser does not tell "
+            f"what the change set has of that name ({error}): define it in `functions` of a "
+            "graph file, or update Rebaser"
+        ) from error
+    if names - {each.name for each in found}:
+        with suppress(ReadRefused):  # too many for one answer: none of them is offered
+            found = await change_set.functions()
+    return found
+
+
+async def _read_values(change_set: ReadsValues, names: Iterable[str]) -> list[ValueSnapshot]:
+    """The values of those names or ids that there are."""
+    left, values = iter(names), list[ValueSnapshot]()
+    while some := tuple(islice(left, NAMES_AT_ONCE)):
+        values += (await change_set.values(*some, missing_ok=True)).values()
+    return values
+
+
+def _names_in(draft: Draft) -> dict[str, None]:
+    """All names that the draft defines, removes, or takes as inputs, each once."""
+    names = dict.fromkeys([*draft.definitions, *draft.removed])
+    for definition in draft.definitions.values():
+        if not isinstance(definition, Source):
+            names |= dict.fromkeys(definition.input_names())
+    return names
 
 
 def build_plan(

@@ -1,7 +1,5 @@
 """Reads of a change set: values, differences and reasons from any Rebaser, history from its log.
 
-Read a change set without the store: values from any Rebaser, its history from the log.
-
 Read the commit log of a change set, as far back as it is kept.
 
 What applying a branch would change in head, for people and programs that decide on it.
@@ -11,22 +9,25 @@ Why a value is what it is: the edits that made it, and what keeps it back.
 Send a query over plain NATS until a Rebaser answers it, and put the answer together.
 
 The batch that undoes a commit, as a plan: nothing is enqueued yet.
+
+Values of two change sets that differ, for instance of a branch and its head.
 """
 
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 import nats.errors
 from nats.aio.subscription import Subscription
 
 from rebaser_client.display import Columns, arrow_table, html_table, pandas_frame, polars_frame
-from rebaser_client.errors import NoSuchValue, ReadRefused, TooLarge, Unreachable
+from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
+from rebaser_core.codecs import json_equal
 from rebaser_core.commits import (
     Commit,
     CommitV1,
@@ -43,31 +44,18 @@ from rebaser_core.queries import (
     ChangedDefinition,
     ComputedDifference,
     DefinitionChange,
-    DifferenceQuery,
-    DifferenceQueryV1,
-    DifferenceReply,
     DifferenceReplyV1,
     DueUpdate,
     FailedInput,
     FunctionSnapshot,
     ProvenanceEdit,
-    ProvenanceQuery,
-    ProvenanceQueryV1,
-    ProvenanceReply,
     ProvenanceReplyV1,
-    RevertQuery,
-    RevertQueryV1,
-    RevertReply,
     ValueSnapshot,
-    ValuesQuery,
-    ValuesQueryV1,
-    ValuesReply,
-    ValuesReplyV1,
 )
 from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
 from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
 from rebaser_core.records import utc_text
-from rebaser_core.streams import Streams
+from rebaser_core.subjects import Streams
 from rebaser_core.updates import AnyUpdate
 from rebaser_core.versioning import MessageType, Versioned
 
@@ -195,7 +183,7 @@ class BranchDifference:
     commit: int
     """The branch's, as of which it is."""
     digest: str
-    """With it, `workspaces.apply` applies this difference and no other."""
+    """With it, `apply` applies this difference and no other."""
     updates: list[AnyUpdate]
     """The difference as a batch: applied to head, it makes head equal to the branch."""
     changes: list[ChangedDefinition]
@@ -543,142 +531,84 @@ class ValueSet(Mapping[str, ValueSnapshot]):
         return html_table(("value", "is", "status", "message"), rows, note)
 
 
-class ChangeSetReader:
-    """Reads one change set. Every call may be cancelled and repeated; none changes anything."""
-
-    def __init__(self, streams: Streams, change_set: ChangeSet, content_type: str) -> None:
-        self._streams = streams
-        self._change_set = change_set
-        self._content_type = content_type
+class ReadsValues(Protocol):
+    """What reads a change set's values and functions, as `ChangeSetHandle` does."""
 
     async def values(
-        self, *names: str, inputs: int = 0, dependents: int = 0, at: int | None = None
-    ) -> ValueSet:
-        """The values of these names or ids, or all, and so many levels of what is around them.
+        self, *names: str, at: int | None = None, missing_ok: bool = False
+    ) -> ValueSet: ...
+    async def functions(self, *names: str) -> list[FunctionSnapshot]: ...
 
-        All are as of one commit: `at`, or the last one when the query arrived, so that a client
-        that has the reply to a request reads the request's effect.
 
-        Raises:
-            Unreachable: no Rebaser answered in time, or all were too busy.
-            TooLarge: so many names do not fit into a query.
-            ReadRefused: one did, and said why not: the past is not kept so long, or it
-                is too much for an answer: fewer at a time, or from the store.
-        """
-        replies = await self._ask_values(
-            which=[*names], inputs=inputs, dependents=dependents, at=at
+@dataclass(frozen=True, slots=True)
+class ValueDifference:
+    """A value that differs; a side is None where there is no such value."""
+
+    id: str
+    name: str | None
+    head: Any
+    branch: Any
+    head_status: str | None
+    branch_status: str | None
+
+
+class ValueDifferences(Sequence[ValueDifference]):
+    """All values that differ, sorted by name."""
+
+    def __init__(self, head: ValueSet, branch: ValueSet) -> None:
+        differences = _differences(head, branch)
+        self._rows = sorted(differences, key=lambda row: (row.name or "", row.id))
+
+    @overload
+    def __getitem__(self, index: int) -> ValueDifference: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ValueDifference]: ...
+    def __getitem__(self, index: int | slice) -> ValueDifference | list[ValueDifference]:
+        return self._rows[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`. Raises `MissingPackage` without pandas."""
+        return pandas_frame(self._columns())
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table`. Raises `MissingPackage` without pyarrow."""
+        return arrow_table(self._columns())
+
+    def to_polars(self) -> Any:
+        """A `polars.DataFrame`. Raises `MissingPackage` without Polars or pyarrow."""
+        return polars_frame(self._columns())
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table for programs that take Arrow. Raises `MissingPackage` without pyarrow."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _columns(self) -> Columns:
+        names = ("name", "head", "branch", "head_status", "branch_status", "id")
+        return {name: [getattr(row, name) for row in self._rows] for name in names}
+
+    def _repr_html_(self) -> str:
+        rows = [(row.name or row.id, row.head, row.branch, row.branch_status) for row in self._rows]
+        return html_table(("value", "head", "branch", "status"), rows, f"{len(rows):,} differ")
+
+
+def _differences(head: ValueSet, branch: ValueSet) -> Iterator[ValueDifference]:
+    for value_id in {**dict.fromkeys(head), **dict.fromkeys(branch)}:
+        one, other = head.get(value_id), branch.get(value_id)
+        if _same(one, other):
+            continue
+        known = other or one
+        yield ValueDifference(
+            value_id,
+            None if known is None else known.name,
+            *(None if side is None else side.value for side in (one, other)),
+            *(None if side is None else side.status for side in (one, other)),
         )
-        values = [value for reply in replies for value in reply.values]
-        last = replies[-1]
-        return ValueSet(last.commit, values, last.missing, may_be_stale=bool(last.due))
 
-    async def functions(self, *names: str) -> list[FunctionSnapshot]:
-        """The functions of these names or ids that there are, or all, as of the last commit.
 
-        Several may have one name.
-
-        Raises:
-            Unreachable, TooLarge: as `values`.
-            ReadRefused: they are too much for an answer.
-        """
-        replies = await self._ask_values(which=[*names], functions=True)
-        return [function for reply in replies for function in reply.functions or ()]
-
-    async def _ask_values(self, **fields: Any) -> list[ValuesReplyV1]:
-        query = ValuesQueryV1(
-            id=RequestId(),
-            workspace_id=self._change_set.workspace_id,
-            change_set_id=self._change_set.change_set_id,
-            **fields,
-        )
-        sender = QuerySender(
-            self._streams.js,
-            ValuesQuery,
-            ValuesReply,
-            self._content_type,
-            lambda reply: reply.error,
-            lambda reply: reply.more,
-        )
-        return await sender.ask(self._streams.values(self._change_set), query)
-
-    async def log(self, *, after: int = 0, last: int | None = None) -> list[LogEntry]:
-        """The requests settled behind commit `after`, or the `last` so many, oldest first."""
-        return await read_log(self._streams, self._change_set, after=after, limit=last)
-
-    async def why(self, name: str, *, at: int | None = None) -> Provenance:
-        """The edits that made the value of this name or id what it is, as of `at` or now.
-
-        What made it before the commits that are kept is not known: see `Provenance.older`.
-
-        Raises:
-            NoSuchValue: there is none, nor was there one among the commits that are kept.
-            Unreachable: no Rebaser answered in time.
-            ReadRefused: one did, and said why not: the past is not kept so long.
-        """
-        query = ProvenanceQueryV1(
-            id=RequestId(),
-            workspace_id=self._change_set.workspace_id,
-            change_set_id=self._change_set.change_set_id,
-            value=name,
-            at=at,
-        )
-        sender = QuerySender(
-            self._streams.js,
-            ProvenanceQuery,
-            ProvenanceReply,
-            self._content_type,
-            lambda reply: None if reply.is_missing else reply.error,
-        )
-        [reply] = await sender.ask(self._streams.provenance(self._change_set), query)
-        if reply.is_missing:
-            raise NoSuchValue(reply.error or f"there is no value {name!r}")
-        return Provenance.of(reply)
-
-    async def difference(self, *, computed: bool = False) -> BranchDifference:
-        """What applying the branch would change in head, as of its last commit and head's.
-
-        With `computed`, the results that differ as well, as far as they are computed.
-
-        Raises:
-            Unreachable: no Rebaser answered in time.
-            ReadRefused: one did, and said why not: the change set is no branch, no Rebaser has
-                taken it up yet, or the difference is too large for an answer.
-        """
-        query = DifferenceQueryV1(
-            id=RequestId(),
-            workspace_id=self._change_set.workspace_id,
-            change_set_id=self._change_set.change_set_id,
-            computed=computed,
-        )
-        sender = QuerySender(
-            self._streams.js,
-            DifferenceQuery,
-            DifferenceReply,
-            self._content_type,
-            lambda r: r.error,
-        )
-        [reply] = await sender.ask(self._streams.differences(self._change_set), query)
-        return BranchDifference.of(reply)
-
-    async def plan_revert(self, commit: int, *, force: bool = False) -> RevertPlan:
-        """The batch that undoes `commit`; enqueue its `updates` to have it done.
-
-        What a later commit changed again stays, and is in `skipped`; with `force` it is undone.
-
-        Raises:
-            Unreachable: no Rebaser answered in time.
-            ReadRefused: one did, and said why not: there is no such commit, it changed no
-                definition, or the past is not kept so long.
-        """
-        query = RevertQueryV1(
-            id=RequestId(),
-            workspace_id=self._change_set.workspace_id,
-            change_set_id=self._change_set.change_set_id,
-            commit=commit,
-            force=force,
-        )
-        sender = QuerySender(
-            self._streams.js, RevertQuery, RevertReply, self._content_type, lambda r: r.error
-        )
-        [reply] = await sender.ask(self._streams.reverts(self._change_set), query)
-        return RevertPlan(commit, reply.now, reply.updates, [*map(str, reply.skipped)])
+def _same(one: ValueSnapshot | None, other: ValueSnapshot | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.status == other.status and json_equal(one.value, other.value)

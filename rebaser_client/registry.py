@@ -28,7 +28,7 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     WrongLastSequence,
 )
-from rebaser_core.jetstream.deadlines import within
+from rebaser_core.jetstream.deadlines import Backoff, within
 from rebaser_core.jetstream.key_value import KeyValueEntry
 from rebaser_core.records import (
     ChangeSetKind,
@@ -41,10 +41,13 @@ from rebaser_core.records import (
     WorkspaceRecordV1,
     now,
 )
-from rebaser_core.streams import Streams
+from rebaser_core.subjects import Streams
 from rebaser_core.versioning import MessageType, Versioned, first_error
 
 T = TypeVar("T", bound=Versioned)
+
+_POLL_BACKOFF: Final = Backoff(0.02, 1.0)
+"""Between two reads of a record."""
 
 _COUNTING: Final = timedelta(minutes=1)
 """After which a forgotten count is gone."""
@@ -88,6 +91,17 @@ class Registry:
                 requests all the same: what is enqueued to directly needs no record.
         """
         return (await self._read(ChangeSetRecord, str(change_set)))[0]
+
+    async def change_set_once(
+        self, change_set: ChangeSet, until: Callable[[ChangeSetRecordV1], bool]
+    ) -> ChangeSetRecordV1:
+        """The change set, once `until` accepts its record: that follows its log."""
+        for delay in _POLL_BACKOFF:
+            record = await self.change_set(change_set)
+            if until(record):
+                return record
+            await self._streams.js.connection.sleep(delay)
+        raise AssertionError("delays have no end")
 
     async def has_change_set(self, change_set: ChangeSet) -> bool:
         """Whether it is registered."""

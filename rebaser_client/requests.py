@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 from blake3 import blake3
 from nats.aio.client import Client
@@ -30,6 +30,7 @@ from rebaser_client.errors import (
     OutcomeUnknown,
     QueueFull,
     ReadRefused,
+    RequestRefused,
     TooLarge,
     Unreachable,
 )
@@ -54,6 +55,7 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponse,
     EnqueueUpdatesResponseV2,
+    ErrorStatus,
     Inline,
     ObjectRef,
     OutcomeQuery,
@@ -69,9 +71,10 @@ from rebaser_core.messages import (
 from rebaser_core.messages import InlineBatch as Shipped
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
-from rebaser_core.streams import Streams
+from rebaser_core.subjects import Streams
 from rebaser_core.updates import AnyUpdate, BatchLimits, LazyUpdates, UpdateSequence, size_violation
 from rebaser_core.versioning import (
+    AUTHOR,
     MESSAGE_ID,
     REPLY_INBOX,
     REQUEST_DIGEST,
@@ -359,6 +362,11 @@ async def receiving_replies(nc: Client) -> AsyncIterator[ReplyInbox]:
 
 Reply = Awaitable[EnqueueUpdatesResponseV2]
 
+REFUSED: Final = "refused: "
+"""How the message of a reply begins that is no dead letter."""
+
+Action = Literal["refresh", "apply", "abandon", "delete", "checkpoint", "recompute"]
+
 OUTCOME_POLLS: Final = (1.0, 10.0, 20.0, 40.0)
 OUTCOME_POLL_INTERVAL: Final = 60.0
 """Seconds without a reply after which the task is looked after (C3) and the outcome asked for:
@@ -376,6 +384,7 @@ class RequestOptions:
     """Who sends them, for the log of commits and the registry."""
     retry_for: float
     """Seconds in which a publish without a reply is repeated."""
+    limits: BatchLimits
 
 
 class RequestSender:
@@ -388,56 +397,121 @@ class RequestSender:
         options: RequestOptions,
         workspace_check: WorkspaceCheck,
     ) -> None:
-        self._streams = streams
+        self.streams: Final = streams
+        self.options: Final = options
+        self.batches: Final = ObjectStore(streams.js, streams.batches_bucket)
+        self.workspace_check: Final = workspace_check
+        """Which workspaces and change sets belong together."""
         self._replies = replies
-        self._options = options
-        self._workspace_check = workspace_check
         self._tasks = TaskPublisher.using(streams, options.retry_for)
 
-    async def send(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
-        """As `publish_request`."""
+    async def enqueue(
+        self,
+        change_set: ChangeSet,
+        updates: "Updates",
+        request_id: RequestId | str | None = None,
+        origin: ChangeSetId | str | None = None,
+    ) -> RequestId:
+        """Store a batch that was taken from `origin`; its request id. See `publish_request`.
+
+        Raises:
+            NotInWorkspace: the change set is another workspace's; nothing was sent.
+            MalformedMessage, TooLarge: see `encode_request`.
+        """
+        sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
+        await self._send(change_set, *await self._encode(change_set, updates, sent, origin))
+        return sent
+
+    async def enqueue_with_reply(
+        self,
+        change_set: ChangeSet,
+        updates: "Updates",
+        request_id: RequestId | str | None = None,
+        origin: ChangeSetId | str | None = None,
+    ) -> tuple[RequestId, Reply]:
+        """As `enqueue`, with the response to await: it comes once.
+
+        Awaiting it raises `OutcomeUnknown` if the request was handled so long ago that no
+        Rebaser remembers it.
+        """
+        sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
+        encoded = await self._encode(change_set, updates, sent, origin)
+        return sent, await self._send_with_reply(change_set, sent, *encoded)
+
+    async def command(
+        self,
+        change_set: ChangeSet,
+        action: Action,
+        *,
+        reviewed: str | None = None,
+        values: Sequence[str] | None = None,
+    ) -> tuple[RequestId, int]:
+        """Ask something of a change set as a whole; the request's id and its commit.
+
+        Raises:
+            NotInWorkspace: it is another workspace's; nothing was sent.
+            RequestRefused: the change set takes no such request; nothing was done.
+        """
+        await self.workspace_check.check(change_set)
+        request = ChangeSetRequestV1(
+            id=RequestId(),
+            **change_set._asdict(),
+            action=action,
+            reviewed=reviewed,
+            by=self.options.author,
+            values=None if values is None else list(values),
+        )
+        encoded = ChangeSetRequest.encode(request, self.options.content_type)
+        response = await (await self._send_with_reply(change_set, request.id, *encoded))
+        if isinstance(response.status, ErrorStatus):
+            raise RequestRefused(response.status.error.message.removeprefix(REFUSED))
+        return request.id, response.status.success.commit or 0
+
+    async def _encode(
+        self,
+        change_set: ChangeSet,
+        updates: "Updates",
+        request_id: RequestId,
+        given_origin: ChangeSetId | str | None,
+    ) -> tuple[dict[str, str], bytes]:
+        origin = None
+        if given_origin is not None:
+            origin = ChangeSetId.of(given_origin, "from_change_set_id")
+        await self.workspace_check.check(change_set)
+        content_type, limits = self.options.content_type, self.options.limits
+        headers, payload = await encode_request(
+            self.batches, request_id, change_set, origin, updates, content_type, limits
+        )
+        if self.options.author is not None:
+            headers[AUTHOR] = self.options.author
+        return headers, payload
+
+    async def _send(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
         await publish_request(
-            self._streams,
+            self.streams,
             change_set,
             headers | {MESSAGE_ID: message_id(headers[MESSAGE_ID], change_set, payload)},
             payload,
-            retry_for=self._options.retry_for,
+            retry_for=self.options.retry_for,
             tasks=self._tasks,
         )
 
-    async def send_with_reply(
+    async def _send_with_reply(
         self,
         change_set: ChangeSet,
         request_id: RequestId,
         headers: dict[str, str],
         payload: bytes,
     ) -> Reply:
-        """Send the request as `send` does; return the response to await: it comes once.
-
-        Awaiting it raises `OutcomeUnknown` if the request was handled so long ago that no
-        Rebaser remembers it.
-        """
         digest = request_digest(payload)
         answer = self._replies.expect(change_set, request_id, digest)
         try:
             inbox = self._replies.address(request_id, digest)
-            await self.send(change_set, {**headers, REPLY_INBOX: inbox}, payload)
+            await self._send(change_set, {**headers, REPLY_INBOX: inbox}, payload)
         except BaseException:
             answer.cancel()
             raise
         return self._await_reply(change_set, request_id, digest, answer)
-
-    async def send_command(self, request: ChangeSetRequestV1) -> EnqueueUpdatesResponseV2:
-        """Ask something of a change set as a whole; its final answer.
-
-        Raises:
-            NotInWorkspace: it is another workspace's; nothing was sent.
-        """
-        change_set = ChangeSet(request.workspace_id, request.change_set_id)
-        await self._workspace_check.check(change_set)
-        request = request.model_copy(update={"by": self._options.author})
-        headers, payload = ChangeSetRequest.encode(request, self._options.content_type)
-        return await (await self.send_with_reply(change_set, request.id, headers, payload))
 
     async def outcome(
         self, change_set: ChangeSet, request_id: RequestId, digest: str = ""
@@ -455,13 +529,13 @@ class RequestSender:
             workspace_id=change_set.workspace_id,
             change_set_id=change_set.change_set_id,
         )
-        headers, payload = OutcomeQuery.encode(query, self._options.content_type)
+        headers, payload = OutcomeQuery.encode(query, self.options.content_type)
         headers[REPLY_TIMEOUT] = str(OUTCOME_TIMEOUT)
         if digest:
             headers[REQUEST_DIGEST] = digest
         try:
-            answer = await self._streams.js.connection.request(
-                self._streams.outcomes(change_set),
+            answer = await self.streams.js.connection.request(
+                self.streams.outcomes(change_set),
                 payload,
                 headers=headers,
                 timeout=OUTCOME_TIMEOUT,
@@ -486,7 +560,7 @@ class RequestSender:
 
         None will come, either, if the request was sent before and is handled already.
         """
-        self._streams.js.connection.guard()
+        self.streams.js.connection.guard()
         unknown = 0
         try:
             for patience in chain(OUTCOME_POLLS, repeat(OUTCOME_POLL_INTERVAL)):
@@ -525,7 +599,7 @@ class RequestSender:
     async def _ask(
         self, change_set: ChangeSet, request_id: RequestId, digest: str
     ) -> OutcomeReplyV1 | None:
-        await ensure_task(self._streams, change_set)
+        await ensure_task(self.streams, change_set)
         with suppress(Unreachable):
             return await self.outcome(change_set, request_id, digest)
         return None

@@ -11,18 +11,16 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from functools import wraps
 from threading import Thread
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
-from rebaser_client.client import RebaserClient, Wait
+from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
+from rebaser_client.client import RebaserClient
 from rebaser_client.client import connect as connect_async
 from rebaser_client.errors import ClientClosed, ClientForked
-from rebaser_client.named import EditedDraft, NamedBranch, NamedChangeSet, NamedWorkspace
-from rebaser_client.plan import LoadPlan
-from rebaser_client.reader import ChangeSetReader
-from rebaser_client.workspaces import AddressBook, Operations, Workspaces
+from rebaser_client.workspaces import AddressBook, Workspaces
 from rebaser_core.ids import ChangeSetId, WorkspaceId
 
 T = TypeVar("T")
@@ -166,22 +164,36 @@ def iterating(
     return call
 
 
-class SyncReader(Blocking[ChangeSetReader]):
-    """As `ChangeSetReader`."""
+def entering(
+    method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[T]],
+) -> Callable[Concatenate[Blocking[Any], P], AbstractContextManager[T]]:
+    """The method of the same name and arguments whose result is for a plain `with`."""
 
-    values = blocking(ChangeSetReader.values)
-    functions = blocking(ChangeSetReader.functions)
-    why = blocking(ChangeSetReader.why)
-    difference = blocking(ChangeSetReader.difference)
-    plan_revert = blocking(ChangeSetReader.plan_revert)
-    log = blocking(ChangeSetReader.log)
+    @wraps(method)
+    @contextmanager
+    def call(self: Blocking[Any], /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
+        entered = method(self._wrapped, *args, **options)
+        self._loop.check()
+        result = self._loop.run(_enter(entered))
+        try:
+            yield result
+        except BaseException as error:
+            if not self._loop.run(_exit(entered, error)):
+                raise
+        else:
+            self._loop.run(_exit(entered, None))
+
+    return call
 
 
-class SyncOperations(Blocking[Operations]):
-    """As `Operations`."""
+async def _enter(entered: AbstractAsyncContextManager[T]) -> T:
+    return await entered.__aenter__()
 
-    checkpoint = blocking(Operations.checkpoint)
-    recompute = blocking(Operations.recompute)
+
+async def _exit(
+    entered: AbstractAsyncContextManager[Any], error: BaseException | None
+) -> bool | None:
+    return await entered.__aexit__(type(error) if error else None, error, None)
 
 
 class SyncWorkspaces(Blocking[Workspaces]):
@@ -190,15 +202,7 @@ class SyncWorkspaces(Blocking[Workspaces]):
     create = blocking(Workspaces.create)
     all = blocking(Workspaces.all)
     change_sets = blocking(Workspaces.change_sets)
-    describe = blocking(Workspaces.describe)
     fork = blocking(Workspaces.fork)
-    rename = blocking(Workspaces.rename)
-    comment = blocking(Workspaces.comment)
-    comments = blocking(Workspaces.comments)
-    refresh = blocking(Workspaces.refresh)
-    apply = blocking(Workspaces.apply)
-    abandon = blocking(Workspaces.abandon)
-    delete = blocking(Workspaces.delete)
     delete_workspace = blocking(Workspaces.delete_workspace)
 
 
@@ -214,97 +218,82 @@ class SyncAddressBook(Blocking[AddressBook]):
 
 
 class SyncChangeSet(Blocking[W]):
-    """As `NamedChangeSet`."""
+    """As `ChangeSetHandle`."""
 
-    ids = blocking(NamedChangeSet.ids)
-    values = blocking(NamedChangeSet.values)
-    why = blocking(NamedChangeSet.why)
-    plan_revert = blocking(NamedChangeSet.plan_revert)
-    comment = blocking(NamedChangeSet.comment)
-    comments = blocking(NamedChangeSet.comments)
-    settled = blocking(NamedChangeSet.settled)
-    progress = iterating(NamedChangeSet.progress)
-    plan = blocking(NamedChangeSet.plan)
-    load = blocking(NamedChangeSet.load)
-    finish = blocking(NamedChangeSet.finish)
-
-    @documented(NamedChangeSet.edit)
-    @contextmanager
-    def edit(
-        self,
-        *,
-        prune: bool = False,
-        wait: Wait = "computed",
-        confirm: Callable[[LoadPlan], bool] = lambda _: True,
-    ) -> Iterator[EditedDraft]:
-        """As `NamedChangeSet.edit`."""
-        edited = EditedDraft()
-        yield edited
-        self.finish(edited, prune=prune, wait=wait, confirm=confirm)
-
-
-class SyncBranch(SyncChangeSet[NamedBranch]):
-    """As `NamedBranch`."""
-
-    difference = blocking(NamedBranch.difference)
-    differences = blocking(NamedBranch.differences)
-    apply = blocking(NamedBranch.apply)
-    abandon = blocking(NamedBranch.abandon)
-
-    @documented(NamedBranch.fork)
-    def fork(self, *, exist_ok: bool = False) -> Self:
-        """As `NamedBranch.fork`."""
-        self._loop.run(self._wrapped.fork(exist_ok=exist_ok))
-        return self
+    ids = blocking(ChangeSetHandle.ids)
+    enqueue = blocking(ChangeSetHandle.enqueue)
+    enqueue_table = blocking(ChangeSetHandle.enqueue_table)
+    outcome = blocking(ChangeSetHandle.outcome)
+    settled = blocking(ChangeSetHandle.settled)
+    progress = iterating(ChangeSetHandle.progress)
+    values = blocking(ChangeSetHandle.values)
+    functions = blocking(ChangeSetHandle.functions)
+    log = blocking(ChangeSetHandle.log)
+    why = blocking(ChangeSetHandle.why)
+    difference = blocking(ChangeSetHandle.difference)
+    differences = blocking(ChangeSetHandle.differences)
+    plan_revert = blocking(ChangeSetHandle.plan_revert)
+    plan = blocking(ChangeSetHandle.plan)
+    load = blocking(ChangeSetHandle.load)
+    edit = entering(ChangeSetHandle.edit)
+    describe = blocking(ChangeSetHandle.describe)
+    rename = blocking(ChangeSetHandle.rename)
+    comment = blocking(ChangeSetHandle.comment)
+    comments = blocking(ChangeSetHandle.comments)
+    checkpoint = blocking(ChangeSetHandle.checkpoint)
+    recompute = blocking(ChangeSetHandle.recompute)
+    refresh = blocking(ChangeSetHandle.refresh)
+    apply = blocking(ChangeSetHandle.apply)
+    abandon = blocking(ChangeSetHandle.abandon)
+    delete = blocking(ChangeSetHandle.delete)
 
 
-class SyncWorkspace(SyncChangeSet[NamedWorkspace]):
-    """As `NamedWorkspace`."""
+class SyncWorkspace(SyncChangeSet[WorkspaceHandle]):
+    """As `WorkspaceHandle`."""
 
-    @documented(NamedWorkspace.create)
+    @documented(WorkspaceHandle.create)
     def create(self, *, exist_ok: bool = False) -> Self:
-        """As `NamedWorkspace.create`."""
+        """As `WorkspaceHandle.create`."""
         self._loop.run(self._wrapped.create(exist_ok=exist_ok))
         return self
 
-    @documented(NamedWorkspace.branch)
-    def branch(self, name: str) -> SyncBranch:
-        """As `NamedWorkspace.branch`."""
-        return SyncBranch(self._wrapped.branch(name), self._loop)
+    @documented(WorkspaceHandle.change_set)
+    def change_set(self, name: str) -> SyncChangeSet[ChangeSetHandle]:
+        """As `WorkspaceHandle.change_set`."""
+        return SyncChangeSet(self._wrapped.change_set(name), self._loop)
+
+    @documented(WorkspaceHandle.fork)
+    def fork(self, name: str, *, exist_ok: bool = False) -> SyncChangeSet[ChangeSetHandle]:
+        """As `WorkspaceHandle.fork`."""
+        branch = self._loop.run(self._wrapped.fork(name, exist_ok=exist_ok))
+        return SyncChangeSet(branch, self._loop)
 
 
 class SyncClient(Blocking[RebaserClient]):
     """As `RebaserClient`; a context manager that closes the connection."""
 
-    find = blocking(RebaserClient.find)
-    enqueue = blocking(RebaserClient.enqueue)
-    enqueue_table = blocking(RebaserClient.enqueue_table)
     enqueue_updates = blocking(RebaserClient.enqueue_updates)
     enqueue_updates_from_change_set = blocking(RebaserClient.enqueue_updates_from_change_set)
-    settled = blocking(RebaserClient.settled)
-    progress = iterating(RebaserClient.progress)
     corrections = blocking(RebaserClient.corrections)
-    outcome = blocking(RebaserClient.outcome)
 
     def __init__(self, wrapped: RebaserClient, loop: LoopThread, close: Callable[[], None]) -> None:
         super().__init__(wrapped, loop)
         self.workspaces = SyncWorkspaces(wrapped.workspaces, loop)
         self.addresses = SyncAddressBook(wrapped.addresses, loop)
-        self.operations = SyncOperations(wrapped.operations, loop)
         self.close: Final = close
         """Close the connection, and end the thread; again, or in a forked process, do nothing."""
+
+    @documented(RebaserClient.change_set)
+    def change_set(
+        self, address: WorkspaceId | str, change_set_id: ChangeSetId | str | None = None
+    ) -> SyncChangeSet[ChangeSetHandle]:
+        """As `RebaserClient.change_set`."""
+        return SyncChangeSet(self._wrapped.change_set(address, change_set_id), self._loop)
 
     @documented(RebaserClient.workspace)
     def workspace(self, name: str) -> SyncWorkspace:
         """As `RebaserClient.workspace`."""
         return SyncWorkspace(self._wrapped.workspace(name), self._loop)
-
-    @documented(RebaserClient.reader)
-    def reader(
-        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
-    ) -> SyncReader:
-        """As `RebaserClient.reader`."""
-        return SyncReader(self._wrapped.reader(workspace_id, change_set_id), self._loop)
 
     def __enter__(self) -> Self:
         return self

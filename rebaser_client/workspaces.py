@@ -1,64 +1,38 @@
-"""What is registered: workspaces and change sets created, forked, found, renamed.
+"""What is registered: workspaces and change sets created, forked, listed, found.
 
-Nothing here asks a Rebaser: records are an index that Rebasers keep up to date.
-
-Change sets as a whole: take head's changes over, apply, abandon, delete.
-
-`RebaserClient.workspaces` has one of these. Everything that needs an order is a request in
-the change set's own queue, so nothing here races with batches that others enqueue.
+Records are an index that Rebasers keep up to date.
 
 Addresses: how people name a change set, and which one in the registry that is.
 
 `shop` is the head of the workspace `shop`, and `shop/winter` its branch `winter`; `shop/head` is
 its head, too. An id stands for a name anywhere, and so does a part of an id that no other one has:
 its beginning, its end after `…`, or both. Names are compared first, then parts of ids.
-
-Operators' requests to a change set, queued with its batches: write a checkpoint, recompute.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-from pydantic import ValidationError
-
-from rebaser_client.errors import (
-    AmbiguousAddress,
-    NameTaken,
-    NoSuchChangeSet,
-    QuotaExceeded,
-    RequestRefused,
-)
-from rebaser_client.registry import Registry, Workspace, new_branch, new_workspace, validated_name
+from rebaser_client.errors import AmbiguousAddress, NameTaken, NoSuchChangeSet
+from rebaser_client.registry import Registry, Workspace, new_branch, new_workspace
+from rebaser_client.requests import RequestSender
 from rebaser_core.commits import ForkPoint
-from rebaser_core.errors import MalformedMessage, offer
+from rebaser_core.errors import offer
 from rebaser_core.ids import (
     CANONICAL,
     ChangeSet,
     ChangeSetId,
-    RequestId,
     WorkspaceId,
     has_part,
     is_part,
 )
-from rebaser_core.jetstream.deadlines import Backoff
-from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.records import (
     ChangeSetKind,
     ChangeSetRecordV1,
-    ChangeSetRequestV1,
     ChangeSetStatus,
-    CommentRecordV1,
     WorkspaceRecordV1,
-    now,
 )
-from rebaser_core.streams import Streams
-from rebaser_core.updates import BatchLimits
-from rebaser_core.versioning import first_error
-
-MAX_COMMENTS: Final = 1_000
-"""Comments on a change set."""
 
 CLOSED_STATUSES: Final = (
     ChangeSetStatus.APPLIED,
@@ -67,13 +41,12 @@ CLOSED_STATUSES: Final = (
 )
 
 
-class WorkspaceCatalog:
-    """Each coroutine may be cancelled, and asked again: see what it says of that."""
+class Workspaces:
+    """What is registered; coroutines may be cancelled, and asked again."""
 
-    def __init__(self, streams: Streams, limits: BatchLimits, author: str | None) -> None:
-        self._streams = streams
-        self._author = author
-        self._limits = limits
+    def __init__(self, sender: RequestSender) -> None:
+        self._sender = sender
+        streams = sender.streams
         self.registry = Registry(streams, by_key=streams.js.is_imported)
 
     async def create(
@@ -94,7 +67,7 @@ class WorkspaceCatalog:
             name,
             WorkspaceId() if workspace_id is None else WorkspaceId.of(workspace_id, "workspace_id"),
             ChangeSetId() if head is None else ChangeSetId.of(head, "head"),
-            self._author,
+            self._sender.options.author,
         )
         await self.registry.create_workspace(workspace.record)
         await self.registry.create_change_set(workspace.head)
@@ -119,16 +92,6 @@ class WorkspaceCatalog:
         return sorted(
             wanted, key=lambda record: (record.kind != ChangeSetKind.HEAD, record.created_at)
         )
-
-    async def describe(
-        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
-    ) -> ChangeSetRecordV1:
-        """What is registered of it.
-
-        Raises:
-            NoSuchChangeSet: nothing.
-        """
-        return await self.registry.change_set(ChangeSet.of(workspace_id, change_set_id))
 
     async def fork(
         self,
@@ -158,157 +121,27 @@ class WorkspaceCatalog:
         )
         base = None if base is None else ChangeSetId.of(base, "base")
         workspace = await self.registry.workspace(workspace_id)
-        await self.registry.check_quota(workspace_id, self._limits.change_sets)
-        parent = await self.describe(workspace_id, base or workspace.head)
+        await self.registry.check_quota(workspace_id, self._sender.options.limits.change_sets)
+        parent = await self.registry.change_set(ChangeSet(workspace_id, base or workspace.head))
         record = new_branch(
             name,
             workspace,
             branch,
             await self._base(parent, commit),
-            self._author,
+            self._sender.options.author,
         )
         await self.registry.create_change_set(record)
         return record
 
     async def _base(self, parent: ChangeSetRecordV1, commit: int | None) -> ForkPoint:
         if commit is None:
-            subject = self._streams.commits(ChangeSet(parent.workspace_id, parent.change_set_id))
-            stream = self._streams.commits_stream
-            last = await self._streams.js.get_message(stream, last_by_subject=subject)
+            streams = self._sender.streams
+            subject = streams.commits(ChangeSet(parent.workspace_id, parent.change_set_id))
+            last = await streams.js.get_message(streams.commits_stream, last_by_subject=subject)
             if last is None and parent.base is not None:
                 return parent.base  # itself not more than a record yet
             commit = 0 if last is None else last.sequence
         return ForkPoint(change_set_id=parent.change_set_id, commit=commit)
-
-    async def rename(
-        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str, name: str
-    ) -> ChangeSetRecordV1:
-        """Rename the change set; return its record. Several may have the same name."""
-        change_set = ChangeSet.of(workspace_id, change_set_id)
-        return await self.registry.update(
-            change_set, lambda record: record.model_copy(update={"name": validated_name(name)})
-        )
-
-    async def comment(
-        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str, text: str
-    ) -> CommentRecordV1:
-        """Add a comment to a registered change set, open or closed. It stays as it is.
-
-        Raises:
-            NoSuchChangeSet: it is not registered.
-            MalformedMessage: the text is empty, or longer than 2,000 characters.
-            QuotaExceeded: it has `MAX_COMMENTS` already.
-        """
-        record = await self.describe(workspace_id, change_set_id)
-        if len(await self.comments(workspace_id, change_set_id)) >= MAX_COMMENTS:
-            raise QuotaExceeded(f"{record.name} has {MAX_COMMENTS:,} comments already")
-        try:
-            comment = CommentRecordV1(
-                id=RequestId(),
-                **ChangeSet.of(workspace_id, change_set_id)._asdict(),
-                text=text,
-                created_at=now(),
-                by=self._author,
-            )
-        except ValidationError as error:
-            raise MalformedMessage(f"comment: {first_error(error)}") from None
-        await self.registry.create_comment(comment)
-        return comment
-
-    async def comments(
-        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
-    ) -> list[CommentRecordV1]:
-        """All comments on the change set, the oldest first."""
-        return await self.registry.comments(ChangeSet.of(workspace_id, change_set_id))
-
-
-SendCommand = Callable[[ChangeSetRequestV1], Awaitable[EnqueueUpdatesResponseV2]]
-"""Sends the request; its final answer."""
-
-Action = Literal["refresh", "apply", "abandon", "delete"]
-
-_POLL_BACKOFF: Final = Backoff(0.02, 1.0)
-"""Between two reads of a record."""
-
-
-class Workspaces(WorkspaceCatalog):
-    """What is registered, and what is asked of it; coroutines may be cancelled, and asked again."""
-
-    def __init__(
-        self,
-        streams: Streams,
-        limits: BatchLimits,
-        author: str | None,
-        ask: SendCommand,
-    ) -> None:
-        super().__init__(streams, limits, author)
-        self._send = ask
-
-    async def refresh(
-        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
-    ) -> None:
-        """Materialise the branch and merge every change that head has by now.
-
-        Raises:
-            RequestRefused: its base is not kept any more, or it is closed.
-        """
-        await self._command(workspace_id, change_set_id, "refresh")
-
-    async def apply(
-        self,
-        workspace_id: WorkspaceId | str,
-        change_set_id: ChangeSetId | str,
-        *,
-        reviewed: str | None = None,
-    ) -> ChangeSetRecordV1:
-        """Have head take the branch's difference; its record, once head has.
-
-        With `reviewed`, the digest of a difference, no other difference is applied. The
-        branch takes no request from then on. Giving up waiting does not take it back.
-
-        Raises:
-            RequestRefused: it is no branch, closed, changed since it was reviewed, or head would
-                not have it; unless it was closed before, it is open as it was.
-        """
-        request = await self._command(workspace_id, change_set_id, "apply", reviewed=reviewed)
-        record = await self._await_record(
-            workspace_id,
-            change_set_id,
-            lambda r: (
-                r.application is not None
-                and r.application.request == request
-                and r.status != ChangeSetStatus.APPLYING
-            ),
-        )
-        if record.status == ChangeSetStatus.OPEN:
-            raise RequestRefused(record.problem or "head would not have it")
-        return record
-
-    async def abandon(
-        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
-    ) -> None:
-        """Have the branch closed without effect on head. Its data stays; it can be forked.
-
-        Raises:
-            RequestRefused: it is no branch, or closed.
-        """
-        await self._command(workspace_id, change_set_id, "abandon")
-        await self._await_record(workspace_id, change_set_id, lambda r: r.status in CLOSED_STATUSES)
-
-    async def delete(
-        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
-    ) -> None:
-        """Have the branch closed for good, and its data gone after the retention time.
-
-        A head goes with its whole workspace: see `delete_workspace`.
-
-        Raises:
-            NoSuchChangeSet: it is not registered.
-            RequestRefused: it is a head, is being applied to head, or is deleted already.
-        """
-        if (await self.describe(workspace_id, change_set_id)).kind == ChangeSetKind.HEAD:
-            raise RequestRefused("a head is deleted with its workspace only")
-        await self._delete(workspace_id, change_set_id)
 
     async def delete_workspace(self, workspace_id: WorkspaceId | str) -> None:
         """Have all its change sets deleted, head last, and its record gone with head's data.
@@ -321,53 +154,23 @@ class Workspaces(WorkspaceCatalog):
             RequestRefused: a branch is on its way to head.
         """
         workspace_id = WorkspaceId.of(workspace_id, "workspace_id")
-        head = (await self.registry.workspace(workspace_id)).head
+        head = ChangeSet(workspace_id, (await self.registry.workspace(workspace_id)).head)
         for record in reversed(await self.change_sets(workspace_id, closed=True)):
-            if record.status != ChangeSetStatus.DELETED and record.change_set_id != head:
-                await self._delete(workspace_id, record.change_set_id)
-        if (await self.describe(workspace_id, head)).status != ChangeSetStatus.DELETED:
-            await self._delete(workspace_id, head)
+            change_set = ChangeSet(workspace_id, record.change_set_id)
+            if change_set != head and not _is_deleted(record):
+                await delete(self._sender, self.registry, change_set)
+        if not _is_deleted(await self.registry.change_set(head)):
+            await delete(self._sender, self.registry, head)
 
-    async def _delete(
-        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
-    ) -> None:
-        await self._command(workspace_id, change_set_id, "delete")
-        await self._await_record(
-            workspace_id, change_set_id, lambda r: r.status == ChangeSetStatus.DELETED
-        )
 
-    async def _await_record(
-        self,
-        workspace_id: WorkspaceId | str,
-        change_set_id: ChangeSetId | str,
-        until: Callable[[ChangeSetRecordV1], bool],
-    ) -> ChangeSetRecordV1:
-        """Return the record once `until` accepts it: it follows the log of the change set."""
-        for delay in _POLL_BACKOFF:
-            record = await self.describe(workspace_id, change_set_id)
-            if until(record):
-                return record
-            await self._streams.js.connection.sleep(delay)
-        raise AssertionError("delays have no end")
+async def delete(sender: RequestSender, registry: Registry, change_set: ChangeSet) -> None:
+    """Have a change set deleted, a head, too; return once its record says so."""
+    await sender.command(change_set, "delete")
+    await registry.change_set_once(change_set, _is_deleted)
 
-    async def _command(
-        self,
-        workspace_id: WorkspaceId | str,
-        change_set_id: ChangeSetId | str,
-        action: Action,
-        *,
-        reviewed: str | None = None,
-    ) -> RequestId:
-        request = ChangeSetRequestV1(
-            id=RequestId(),
-            **ChangeSet.of(workspace_id, change_set_id)._asdict(),
-            action=action,
-            reviewed=reviewed,
-        )
-        response = await self._send(request)
-        if isinstance(response.status, ErrorStatus):
-            raise RequestRefused(response.status.error.message.removeprefix("refused: "))
-        return request.id
+
+def _is_deleted(record: ChangeSetRecordV1) -> bool:
+    return record.status == ChangeSetStatus.DELETED
 
 
 HEAD: Final = "head"
@@ -414,9 +217,9 @@ class AddressBook:
     workspace's change sets, which takes the permissions of an operator.
     """
 
-    def __init__(self, catalog: WorkspaceCatalog) -> None:
-        self._catalog = catalog
-        self._registry = catalog.registry
+    def __init__(self, workspaces: Workspaces) -> None:
+        self._workspaces = workspaces
+        self._registry = workspaces.registry
 
     async def find(self, address: str, *, closed: bool = False) -> AddressedChangeSet:
         """The change set of that address. A closed one has no name, unless `closed`; it has its id.
@@ -428,7 +231,7 @@ class AddressBook:
         found = await self._of_ids(address)
         if found is not None:
             return found
-        workspaces = await self._catalog.all()
+        workspaces = await self._workspaces.all()
         candidates, problem = await self._of_names(address, workspaces)
         if not candidates and "/" not in address:
             candidates = await self._of_parts(address, workspaces)
@@ -447,7 +250,7 @@ class AddressBook:
             NoSuchChangeSet: there is none. The message offers similar names.
             AmbiguousAddress: there are several; the message lists them.
         """
-        workspaces = await self._catalog.all()
+        workspaces = await self._workspaces.all()
         found = [await self._head(each) for each in _workspaces(workspaces, name_or_id)]
         if not found:
             raise NoSuchChangeSet(_no_workspace(name_or_id, workspaces))
@@ -455,7 +258,7 @@ class AddressBook:
 
     async def all(self) -> list[AddressedChangeSet]:
         """All open change sets."""
-        workspaces = {each.workspace_id: each for each in await self._catalog.all()}
+        workspaces = {each.workspace_id: each for each in await self._workspaces.all()}
         records = {r.change_set_id: r async for r in self._registry.change_sets(None)}
         return [
             AddressedChangeSet(workspaces[record.workspace_id], record)
@@ -493,11 +296,11 @@ class AddressBook:
             raise NameTaken(f"{name!r} means something else in addresses: choose another name")
         if workspace is not None:
             workspace = WorkspaceId.of(workspace, "workspace")
-            taken = [r for r in await self._catalog.change_sets(workspace) if r.name == name]
+            taken = [r for r in await self._workspaces.change_sets(workspace) if r.name == name]
             if taken:
                 raise NameTaken(f"an open change set is called {name!r}: {taken[0].change_set_id}")
             return
-        for each in await self._catalog.all():
+        for each in await self._workspaces.all():
             if each.name == name and (await self._head(each)).ended is None:
                 raise NameTaken(f"a workspace is called {name!r}: {each.workspace_id}")
 
@@ -532,7 +335,7 @@ class AddressBook:
         found = [await self._head(each) for each in workspaces if each.name == address]
         for left, right in _readings(address):
             for workspace in _workspaces(workspaces, left):
-                records = await self._catalog.change_sets(workspace.workspace_id, closed=True)
+                records = await self._workspaces.change_sets(workspace.workspace_id, closed=True)
                 named = _change_sets(records, right)
                 found += [AddressedChangeSet(workspace, record) for record in named]
                 problem = f"workspace {workspace.name!r} has no change set {right!r}" + offer(
@@ -588,56 +391,3 @@ def _only(address: str, candidates: list[AddressedChangeSet]) -> AddressedChange
 def _no_workspace(address: str, workspaces: list[WorkspaceRecordV1]) -> str:
     name = address.partition("/")[0]
     return f"there is no workspace {name!r}" + offer(name, (each.name for each in workspaces))
-
-
-class Operations:
-    """Each call waits until its request is handled; a cancellation does not take it back."""
-
-    def __init__(self, ask: SendCommand) -> None:
-        self._send = ask
-
-    async def checkpoint(
-        self, workspace_id: WorkspaceId | str, change_set_id: ChangeSetId | str
-    ) -> int:
-        """Request a checkpoint of the change set; return the commit that it will include.
-
-        Its owner writes the checkpoint a moment later, beside the requests: a checkpoint of
-        that commit or a later one in the store shows that it is written.
-
-        Raises:
-            RequestRefused: the change set is closed.
-        """
-        request = ChangeSetRequestV1(
-            id=RequestId(),
-            **ChangeSet.of(workspace_id, change_set_id)._asdict(),
-            action="checkpoint",
-        )
-        return _commit(await self._send(request))
-
-    async def recompute(
-        self,
-        workspace_id: WorkspaceId | str,
-        change_set_id: ChangeSetId | str,
-        values: Sequence[str] | None = None,
-    ) -> int:
-        """Recompute the values of these names or ids, or all failed ones; return the commit.
-
-        The update follows the commit at once, even if an earlier one failed or was cancelled.
-
-        Raises:
-            RequestRefused: one of them does not exist or has no function, or the change set is
-                closed.
-        """
-        request = ChangeSetRequestV1(
-            id=RequestId(),
-            **ChangeSet.of(workspace_id, change_set_id)._asdict(),
-            action="recompute",
-            values=None if values is None else list(values),
-        )
-        return _commit(await self._send(request))
-
-
-def _commit(response: EnqueueUpdatesResponseV2) -> int:
-    if isinstance(response.status, ErrorStatus):
-        raise RequestRefused(response.status.error.message.removeprefix("refused: "))
-    return response.status.success.commit or 0

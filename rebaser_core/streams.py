@@ -1,6 +1,6 @@
 """The streams of a deployment: where they are, and how the server must keep them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from types import NoneType
 from typing import Final
@@ -8,7 +8,6 @@ from typing import Final
 from rebaser_core.jetstream import (
     ConsumerConfig,
     Drift,
-    JetStream,
     KeyValue,
     ObjectStore,
     StreamConfig,
@@ -22,13 +21,6 @@ DUPLICATE_WINDOW: Final = timedelta(minutes=10)
 MAX_CONSUMERS: Final = 100_000
 """Consumers that a stream may have. Said because a server of 2.15 or newer allows 1,000 where
 nothing is said: each change set that is being worked on has one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Streams(Subjects):
-    """The streams of one deployment: their names and subjects, and the JetStream that has them."""
-
-    js: JetStream = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tests.helpers.machine_requirements import lacked
 BARE = Path(__file__).with_name("bare")
 TOGETHER = {"tests/docs/": "docs", "tests/spark/": "spark", "tests/chaos/": "chaos"}
 """What runs in one process of several (`-n`): it shares a deployment, or a JVM, or is heavy."""
-_SET_BY_OTHERS = re.compile("^(PYTEST_CURRENT_TEST|SPARK_.*)$|/userFiles-")
+_SET_BY_OTHERS = re.compile("^(PYTEST_CURRENT_TEST|SPARK_.*|_RJEM_MALLOC_CONF)$|/userFiles-")
 
 
 def pytest_configure() -> None:

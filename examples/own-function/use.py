@@ -26,10 +26,10 @@ async def main() -> None:
     too_much = [{"setValue": {"valueId": voucher, "value": 120.0}}]
 
     async with connect(URL) as client, asyncio.timeout(60):
-        reader = client.reader(workspace, change_set)
+        prices = client.change_set(workspace, change_set)
         for updates in (batch, too_much):
-            await client.enqueue(workspace, change_set, updates, wait="computed")
-            found = (await reader.values("pays"))["pays"]
+            await prices.enqueue(updates, wait="computed")
+            found = (await prices.values("pays"))["pays"]
             print(found.status, found.value, found.message or "")
 
 

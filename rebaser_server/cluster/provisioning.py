@@ -23,14 +23,13 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.streams import (
     StreamOptions,
-    Streams,
     bucket_configs,
     diff_stream,
     excess_of_consumer,
     stream_configs,
     tasks_consumer_config,
 )
-from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_core.subjects import TASKS_CONSUMER, Streams
 from rebaser_server.cluster.configuration_faults import MISSING, judge, remedy_of_missing
 from rebaser_server.errors import DeploymentInconsistent
 

@@ -127,14 +127,14 @@ async def _fork(deployment: "Deployment", arguments: argparse.Namespace) -> None
     if word is None and "/" in name:
         word, _, name = name.partition("/")
     workspace = (await workspace_of(deployment, word)).workspace_id
-    workspaces, addresses = deployment.client.workspaces, deployment.client.addresses
+    client, addresses = deployment.client, deployment.client.addresses
     await addresses.check_free(name, workspace)
     base = None
     if arguments.base is not None:
         found = await addresses.find(f"{workspace}/{arguments.base}", closed=True)
         base = found.record.change_set_id
-    record = await workspaces.fork(workspace, name, base=base, commit=arguments.commit)
-    await workspaces.refresh(record.workspace_id, record.change_set_id)
+    record = await client.workspaces.fork(workspace, name, base=base, commit=arguments.commit)
+    await client.change_set(record.workspace_id, record.change_set_id).refresh()
     await _show(deployment, arguments, record)
 
 
@@ -148,8 +148,8 @@ async def _rename(deployment: "Deployment", arguments: argparse.Namespace) -> No
     record = await _find(deployment, arguments)
     if arguments.name != record.name:
         await deployment.client.addresses.check_free(arguments.name, record.workspace_id)
-    renamed = await deployment.client.workspaces.rename(
-        record.workspace_id, record.change_set_id, arguments.name
+    renamed = await deployment.client.change_set(record.workspace_id, record.change_set_id).rename(
+        arguments.name
     )
     await _show(deployment, arguments, renamed)
 
@@ -157,15 +157,14 @@ async def _rename(deployment: "Deployment", arguments: argparse.Namespace) -> No
 @with_deployment
 async def _act(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     """Refresh, abandon or delete: the client's method of the command's name."""
-    workspaces = deployment.client.workspaces
     record = await _find(deployment, arguments, closed=arguments.action == "delete")
-    change_set = record.workspace_id, record.change_set_id
+    change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
     asks = arguments.action in ("abandon", "delete")
     if asks and await refused_at_terminal(_question(arguments.action, record), arguments):
         complain("nothing was changed")
         return Exit.FAILED
-    await getattr(workspaces, arguments.action)(*change_set)
-    await _show(deployment, arguments, await workspaces.describe(*change_set))
+    await getattr(change_set, arguments.action)()
+    await _show(deployment, arguments, await change_set.describe())
     return Exit.OK
 
 
@@ -178,13 +177,10 @@ async def _comments(deployment: "Deployment", arguments: argparse.Namespace) -> 
     from rebaser_server.commands.render.history import show_comments
 
     record = await _find(deployment, arguments, closed=True)
-    change_set, workspaces = (
-        (record.workspace_id, record.change_set_id),
-        deployment.client.workspaces,
-    )
+    change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
     if arguments.add is not None:
-        await workspaces.comment(*change_set, arguments.add)
-    show_comments(await workspaces.comments(*change_set), as_json=arguments.json)
+        await change_set.comment(arguments.add)
+    show_comments(await change_set.comments(), as_json=arguments.json)
 
 
 @with_deployment
@@ -218,7 +214,7 @@ async def _is_brought_up(
     with suppress(TimeoutError, ClientError):
         async with deadlines.within(_BRING_UP_WITHIN):
             if comparison.behind != 0:
-                await deployment.client.workspaces.refresh(*branch)
+                await deployment.client.change_set(*branch).refresh()
             await until_computed(deployment, branch, None)
             await until_computed(deployment, ChangeSet(record.workspace_id, record.head), None)
         return True
@@ -238,8 +234,8 @@ async def _apply(deployment: "Deployment", arguments: argparse.Namespace) -> int
             complain("not applied")
             return Exit.FAILED
         reviewed = comparison.digest
-    record = await deployment.client.workspaces.apply(
-        record.workspace_id, record.change_set_id, reviewed=reviewed
+    record = await deployment.client.change_set(record.workspace_id, record.change_set_id).apply(
+        reviewed=reviewed
     )
     await _show(deployment, arguments, record)
     if arguments.wait and record.application is not None and record.application.commit is not None:

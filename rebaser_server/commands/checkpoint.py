@@ -65,7 +65,7 @@ async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -
     commit, stored = None, None
     try:
         async with deadlines.within(arguments.within):
-            commit = await deployment.client.operations.checkpoint(*change_set)
+            commit = await deployment.client.change_set(*change_set).checkpoint()
             stored = await until_stored(checkpoints, change_set, commit)
     except TimeoutError:
         complain(
@@ -95,7 +95,7 @@ async def _request(
     commit = None
     with suppress(TimeoutError):
         async with deadlines.within(arguments.within):
-            commit = await deployment.client.operations.checkpoint(*change_set)
+            commit = await deployment.client.change_set(*change_set).checkpoint()
     if arguments.json:
         say_json({"commit": commit, "stored": None, "uri": None})
     elif commit is None:

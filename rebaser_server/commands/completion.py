@@ -78,5 +78,5 @@ async def _values(deployment: "Deployment", given: list[str]) -> list[str]:
         return []
     words = argparse.Namespace(address=given[0] if given else None, name=given[1:])
     change_set, _ = await change_set_and_names(deployment, words, closed=True)
-    values = await deployment.client.reader(*change_set).values()
+    values = await deployment.client.change_set(*change_set).values()
     return [value.name for value in values.values() if value.name is not None]

@@ -152,7 +152,8 @@ async def _computed_values(
     from rebaser_core.errors import offer
     from rebaser_server.commands.support.value_source import read_values
 
-    missing = names and (await deployment.client.reader(*change_set).values(*names)).missing
+    handle = deployment.client.change_set(*change_set)
+    missing = names and (await handle.values(*names, missing_ok=True)).missing
     if not missing:
         return names
     read = await read_values(deployment, change_set)
@@ -185,8 +186,8 @@ async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     names = await _computed_values(
         deployment, change_set, await whole_ids(deployment, change_set, names)
     )
-    commit = await deployment.client.operations.recompute(
-        *change_set, None if arguments.failed else names
+    commit = await deployment.client.change_set(*change_set).recompute(
+        None if arguments.failed else names
     )
     if not arguments.wait:
         if arguments.json:

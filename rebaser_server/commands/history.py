@@ -101,7 +101,7 @@ async def _why(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         complain(f"rebaser: name one value: rebaser why ADDRESS {' or '.join(names) or 'NAME'}")
         return Exit.BAD_SETTINGS
     [name] = await whole_ids(deployment, change_set, names)
-    provenance = await deployment.client.reader(*change_set).why(name, at=arguments.at)
+    provenance = await deployment.client.change_set(*change_set).why(name, at=arguments.at)
     if provenance.waits is not None and arguments.at is None:
         await warn_if_paused(deployment, change_set, "the update")
     await show_provenance(

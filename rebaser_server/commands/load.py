@@ -19,8 +19,8 @@ from rebaser_server.commands.support.arguments import (
 from rebaser_server.terminal.lines import complain
 
 if TYPE_CHECKING:
+    from rebaser_client.change_set import ChangeSetHandle
     from rebaser_client.draft import Draft
-    from rebaser_client.named import NamedChangeSet
     from rebaser_client.plan import LoadPlan
     from rebaser_server.commands.support.deployment import Deployment
 
@@ -126,12 +126,11 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
 
 async def _compare(
     deployment: "Deployment", arguments: argparse.Namespace
-) -> "tuple[NamedChangeSet, LoadPlan]":
-    from rebaser_client.named import NamedChangeSet
+) -> "tuple[ChangeSetHandle, LoadPlan]":
     from rebaser_server.commands.support.addresses import find_registered
     from rebaser_server.terminal.tables import progress_bar
 
-    client, found = deployment.client, await find_registered(deployment, arguments)
-    change_set = NamedChangeSet(client, client.workspaces, "/".join(map(str, found.change_set)))
+    found = await find_registered(deployment, arguments)
+    change_set = deployment.client.change_set(*found.change_set)
     with progress_bar("compare with the change set"):
         return change_set, await change_set.plan(arguments.input, prune=arguments.prune)

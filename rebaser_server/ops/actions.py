@@ -30,7 +30,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, ValueId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, deadlines
 from rebaser_core.messages import total_count
 from rebaser_core.records import ChangeSetKind, PauseScope
-from rebaser_core.streams import Streams
+from rebaser_core.subjects import Streams
 from rebaser_core.updates import AnyUpdate, SetValue
 from rebaser_core.versioning import WireModel, first_error
 from rebaser_server.cluster.pauses import PauseStore
@@ -162,7 +162,7 @@ async def take_theirs(context: ActionContext, body: OfDefinition) -> str:
     The branch merges head's changes first, so that what head's definition needs is there.
     """
     head = await _head_of_branch(context, body.target)
-    await context.client.workspaces.refresh(*body.target)
+    await context.client.change_set(*body.target).refresh()
 
     def definition_at_head(state: State) -> DefinitionView:
         view = DefinitionView.of(graph_of(state))
@@ -181,7 +181,7 @@ async def take_theirs(context: ActionContext, body: OfDefinition) -> str:
 
 async def apply(context: ActionContext, body: OfDifference) -> str:
     """As `rebaser change-sets apply --reviewed`."""
-    record = await context.client.workspaces.apply(*body.target, reviewed=body.digest)
+    record = await context.client.change_set(*body.target).apply(reviewed=body.digest)
     commit = None if record.application is None else record.application.commit
     return "applied; head had it all" if commit is None else f"applied as commit {commit} of head"
 
@@ -201,7 +201,7 @@ async def revert(context: ActionContext, body: OfCommit) -> str:
 async def comment(context: ActionContext, body: OfComment) -> str:
     """As `rebaser change-sets comments --add`."""
     try:
-        await context.client.workspaces.comment(*body.target, body.text)
+        await context.client.change_set(*body.target).comment(body.text)
     except MalformedMessage as error:
         raise ActionInvalid(str(error)) from None
     return "the comment is stored"
@@ -215,7 +215,7 @@ async def _head_of_branch(context: ActionContext, change_set: ChangeSet) -> Chan
 
 
 async def _send(context: ActionContext, change_set: ChangeSet, updates: list[AnyUpdate]) -> str:
-    outcome = await context.client.enqueue(*change_set, updates)
+    outcome = await context.client.change_set(*change_set).enqueue(updates)
     corrected = total_count(outcome.corrections)
     more = f"; {corrected} of its updates were changed or left out to fit" if corrected else ""
     return f"done by commit {outcome.commit}{more}"
@@ -296,13 +296,13 @@ async def cancel(context: ActionContext, body: OfChangeSet) -> str:
 
 async def checkpoint(context: ActionContext, body: OfChangeSet) -> str:
     """As `rebaser checkpoint`, without waiting for the store."""
-    commit = await context.client.operations.checkpoint(*body.target)
+    commit = await context.client.change_set(*body.target).checkpoint()
     return f"the checkpoint of commit {commit} is being written"
 
 
 async def recompute(context: ActionContext, body: OfChangeSet) -> str:
     """As `rebaser dvu run --failed`."""
-    commit = await context.client.operations.recompute(*body.target)
+    commit = await context.client.change_set(*body.target).recompute()
     return f"commit {commit}; the update follows"
 
 

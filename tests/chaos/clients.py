@@ -24,8 +24,7 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
 )
-from rebaser_core.streams import Streams
-from rebaser_core.subjects import Subjects
+from rebaser_core.subjects import Streams, Subjects
 from rebaser_core.versioning import MESSAGE_ID
 from tests.chaos.history import History, Kind
 from tests.chaos.poison_requests import poison
@@ -162,7 +161,7 @@ class ChaosClient:
             async with asyncio.timeout(ANSWER_WITHIN):
                 while known is None:
                     with contextlib.suppress(NoAnswer):
-                        known = await self.client.outcome(*change_set, request)
+                        known = await self.client.change_set(*change_set).outcome(request)
         if known is None or known.response is None:
             self.history.add(Kind.NO_REPLY, request=str(request), change_set=str(change_set))
         else:

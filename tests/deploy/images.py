@@ -54,7 +54,7 @@ async def computed(net: Network) -> float:
             inbox_prefix="_INBOX.client",
         ) as client,
     ):
-        reader = client.reader(*where)
+        reader = client.change_set(*where)
         for updates, value in ((batch, 40), ([set_to(source, 21)], 42)):
             _, reply = await client.enqueue_updates_with_reply(*where, updates)
             await reply

@@ -10,7 +10,7 @@ from typing import Final
 from playwright.async_api import Browser, Page, expect
 
 from rebaser_client import cel
-from rebaser_client.named import NamedWorkspace
+from rebaser_client.change_set import WorkspaceHandle
 from rebaser_core.ids import ChangeSet
 from tests.docs.conftest import ROOT
 from tests.helpers.browser import browsing
@@ -26,7 +26,7 @@ LOW: Final = (1100, 700)
 PHONE: Final = (390, 844)
 
 
-async def shop_of(deployment: Deployment) -> NamedWorkspace:
+async def shop_of(deployment: Deployment) -> WorkspaceHandle:
     shop = await deployment.client.workspace("shop").create()
     async with shop.edit() as g:
         rate = g.source("eur/usd", 1.08)
@@ -40,8 +40,8 @@ async def shop_of(deployment: Deployment) -> NamedWorkspace:
     return shop
 
 
-async def branch_of(shop: NamedWorkspace) -> ChangeSet:
-    branch = await shop.branch("euro in July").fork()
+async def branch_of(shop: WorkspaceHandle) -> ChangeSet:
+    branch = await shop.fork("euro in July")
     async with branch.edit() as g:
         g.source("eur/usd", 1.12)
         g.source("coffee/net", 6.9)

@@ -121,7 +121,7 @@ def test_another_application_counts_beside_a_rebaser(up: Up, tmp_path: Path) -> 
         await eventually((tmp_path / "counters").exists, within=30)
         updates = [{"putValue": {"valueId": new_id(), "value": 1}}]
         async with connect(up.nats.url, prefix="counters") as client, asyncio.timeout(60):
-            return await client.enqueue(WorkspaceId(), ChangeSetId(), updates)
+            return await client.change_set(WorkspaceId(), ChangeSetId()).enqueue(updates)
 
     with subprocess.Popen(command, cwd=ROOT) as counter:
         try:

@@ -104,7 +104,7 @@ async def test_a_page_of_another_site_can_have_nothing_done(deployment: Deployme
 async def test_operators_act_as_by_commands(deployment: Deployment) -> None:
     [change_set], values = new_change_sets(1), ExampleGraph()
     daemon = await started(deployment, OPS__LOCAL_ROLE="operator", AUTHOR="ada")
-    await deployment.client.enqueue(*change_set, values.define(), wait="computed")
+    await deployment.client.change_set(*change_set).enqueue(values.define(), wait="computed")
     dead = {REASON: "why", DIED_AT: "2026-11-22T00:00:00+00:00"}
     await deployment.js.publish(deployment.streams.dead_letters(change_set), b"", headers=dead)
 

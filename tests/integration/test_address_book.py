@@ -75,7 +75,7 @@ UNKNOWN = {
 
 async def test_an_address_names_one_change_set(client: RebaserClient) -> None:
     """A name, a whole id, and a part of an id that no other one has."""
-    found = {address: (await client.find(address)).change_set_id for address in NAMED}
+    found = {address: (await client.change_set(address).ids()).change_set_id for address in NAMED}
 
     assert found == NAMED
 
@@ -84,13 +84,13 @@ async def test_an_unknown_address_is_an_error_with_similar_names(client: Rebaser
     """The error names what there is instead, if anything is similar."""
     for address, why in UNKNOWN.items():
         with pytest.raises(NoSuchChangeSet, match=re.escape(why)):
-            await client.find(address)
+            await client.change_set(address).ids()
 
 
 async def test_a_part_of_several_ids_lists_them(client: RebaserClient) -> None:
     """Each candidate comes with its address and its ids."""
     with pytest.raises(AmbiguousAddress) as several:
-        await client.find("01M7ZDR9CS7")
+        await client.change_set("01M7ZDR9CS7").ids()
 
     assert f"'shop/winter sale' ({SHOP}/{WINTER})" in str(several.value)
     assert f"'shop/summer' ({SHOP}/{SUMMER})" in str(several.value)
@@ -102,9 +102,9 @@ async def test_a_name_that_two_have_lists_both(client: RebaserClient) -> None:
     await client.workspaces.fork(SHOP, "summer")
 
     with pytest.raises(AmbiguousAddress, match=str(again.workspace_id)):
-        await client.find("shop")
+        await client.change_set("shop").ids()
     with pytest.raises(AmbiguousAddress, match=r"'shop/summer' .*'shop/summer'"):
-        await client.find(f"{SHOP}/summer")
+        await client.change_set(f"{SHOP}/summer").ids()
     with pytest.raises(AmbiguousAddress, match=str(again.workspace_id)):
         await client.addresses.workspace("shop")
 
@@ -115,14 +115,14 @@ async def test_a_closed_branch_says_how_it_ended_and_keeps_its_id(client: Rebase
     await close(client, SUMMER)
 
     with pytest.raises(NoSuchChangeSet, match=r"^'shop/winter sale' was applied as commit 40 of"):
-        await client.find("shop/winter sale")
+        await client.change_set("shop/winter sale").ids()
     with pytest.raises(NoSuchChangeSet, match=r"^'shop/summer' was abandoned, 2026-11-22T10:00"):
-        await client.find("shop/summer")
-    assert (await client.find(str(WINTER))).change_set_id == WINTER
+        await client.change_set("shop/summer").ids()
+    assert (await client.change_set(str(WINTER)).ids()).change_set_id == WINTER
     reading = await client.addresses.find("shop/summer", closed=True)
     assert reading.change_set == ChangeSet(SHOP, SUMMER)
     new = await client.workspaces.fork(SHOP, "summer")
-    assert (await client.find("shop/summer")).change_set_id == new.change_set_id
+    assert (await client.change_set("shop/summer").ids()).change_set_id == new.change_set_id
     reading = await client.addresses.find("shop/summer", closed=True)
     assert reading.record.change_set_id == new.change_set_id
 

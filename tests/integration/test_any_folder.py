@@ -110,7 +110,7 @@ async def test_values_are_computed_and_kept_in_any_folder(
         stored = json.loads(await run(*command, folder=folder, environment=here))
     async with upped(folder, inherited) as nats, connect(nats) as client:
         shop = await client.addresses.find("shop")
-        values = await client.reader(*shop.change_set).values()
+        values = await client.change_set(*shop.change_set).values()
         kept = await asyncio.to_thread(_values_of_checkpoint, folder, shop.change_set)
         (folder / "program.py").write_text(example.replace("nats://127.0.0.1:4222", nats))
         again = await run("program.py", folder=folder, environment=inherited)

@@ -26,10 +26,14 @@ async def test_one_call_returns_what_the_batch_left_without_a_result(
     inputs = {"values": [values.gross]}
     top = {"putValue": {"valueId": due, "funcId": values.add, "inputs": inputs}}
 
-    stored = await client.enqueue(*change_set, values.define(), wait="stored")
-    good = await client.enqueue(*change_set, [*other.define(), top], wait="computed")
-    bad = await client.enqueue(*change_set, [set_to(values.net, "text")], wait="computed")
-    unrelated = await client.enqueue(*change_set, [set_to(other.net, 5)], wait="computed")
+    stored = await client.change_set(*change_set).enqueue(values.define(), wait="stored")
+    good = await client.change_set(*change_set).enqueue([*other.define(), top], wait="computed")
+    bad = await client.change_set(*change_set).enqueue(
+        [set_to(values.net, "text")], wait="computed"
+    )
+    unrelated = await client.change_set(*change_set).enqueue(
+        [set_to(other.net, 5)], wait="computed"
+    )
 
     assert (stored.commit, stored.settlement) == (None, None)
     assert (good.failed, good.blocked) == ((), ())
@@ -38,7 +42,7 @@ async def test_one_call_returns_what_the_batch_left_without_a_result(
     assert [value.id for value in bad.blocked] == [due]
     assert unrelated.failed == ()
     assert [value.id for value in unrelated.settlement.failed_before] == [values.gross]
-    assert (await client.settled(*change_set)).failed == bad.failed
+    assert (await client.change_set(*change_set).settled()).failed == bad.failed
 
 
 async def test_settled_waits_for_the_commit_and_progress_ends_with_it(
@@ -51,9 +55,9 @@ async def test_settled_waits_for_the_commit_and_progress_ends_with_it(
     client = deployment.client
     gate.close()
 
-    outcome = await client.enqueue(*change_set, gate.define(1))
-    settled = asyncio.create_task(client.settled(*change_set, outcome.commit))
-    async with aclosing(client.progress(*change_set, outcome.commit)) as steps:
+    outcome = await client.change_set(*change_set).enqueue(gate.define(1))
+    settled = asyncio.create_task(client.change_set(*change_set).settled(outcome.commit))
+    async with aclosing(client.change_set(*change_set).progress(outcome.commit)) as steps:
         first = await anext(steps)
         await eventually(gate.seen, within=60)
         ended_early = settled.done()
@@ -65,9 +69,9 @@ async def test_settled_waits_for_the_commit_and_progress_ends_with_it(
     assert all(step.total in (None, 1) for step in following)
     settlement = await settled
     assert settlement.commit > outcome.commit
-    values = await client.reader(*change_set).values("gated")
+    values = await client.change_set(*change_set).values("gated")
     assert (values["gated"].value, values.may_be_stale) == (1, False)
-    assert (await client.settled(*change_set)).failed == ()
+    assert (await client.change_set(*change_set).settled()).failed == ()
 
 
 async def test_a_change_set_without_a_log_has_nothing_to_wait_for(deployment: Deployment) -> None:
@@ -75,7 +79,7 @@ async def test_a_change_set_without_a_log_has_nothing_to_wait_for(deployment: De
     [change_set] = new_change_sets(1)
     await deployment.start()
 
-    steps = [step async for step in deployment.client.progress(*change_set)]
+    steps = [step async for step in deployment.client.change_set(*change_set).progress()]
 
     assert [(step.done, step.total) for step in steps] == [(0, None)]
 
@@ -85,9 +89,9 @@ async def test_a_batch_that_is_not_applied_raises(deployment: Deployment) -> Non
     await deployment.start()
     team = await Team(deployment).begin()
     branch = await team.fork()
-    await team.workspaces.abandon(*branch)
+    await team.client.change_set(*branch).abandon()
 
     with pytest.raises(RequestRefused, match="abandoned"):
-        await deployment.client.enqueue(*branch, [set_to(team.sum.net, 1)])
+        await deployment.client.change_set(*branch).enqueue([set_to(team.sum.net, 1)])
     with pytest.raises(MalformedMessage, match="putValeu"):
-        await deployment.client.enqueue(*branch, [{"putValeu": {}}])
+        await deployment.client.change_set(*branch).enqueue([{"putValeu": {}}])

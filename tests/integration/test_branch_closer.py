@@ -20,7 +20,7 @@ async def test_head_that_comes_with_the_end_of_a_branch_has_nothing_computed_the
     branch = await team.fork()
     await team.send(team.head, [set_to(team.sum.tax, 60)])
 
-    await team.workspaces.apply(*branch)
+    await team.client.change_set(*branch).apply()
     await deployment.at_rest()
 
     heads = await heads_of(deployment, branch)
@@ -56,7 +56,7 @@ async def test_a_fork_of_a_closed_branch_has_computed_what_that_had_not(
 
     fork = await team.fork("again", base=closed.change_set_id)
     await deployment.start()
-    await team.workspaces.refresh(*fork)
+    await team.client.change_set(*fork).refresh()
 
     await team.becomes(fork, team.sum.gross, 42)
     await deployment.at_rest()

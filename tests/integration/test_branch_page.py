@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, expect
 
-from rebaser_client.named import NamedWorkspace
+from rebaser_client.change_set import WorkspaceHandle
 from rebaser_core.ids import ChangeSet
 from tests.helpers.browser import Watched, browsing
 from tests.helpers.deployment import Deployment
@@ -29,10 +29,10 @@ async def browser() -> AsyncIterator[Browser]:
         yield browser
 
 
-async def sale_of(deployment: Deployment) -> tuple[NamedWorkspace, ChangeSet]:
+async def sale_of(deployment: Deployment) -> tuple[WorkspaceHandle, ChangeSet]:
     """A workspace, and a branch where both it and head changed `net` and `rate`."""
     shop = await shop_of(deployment)
-    branch = await shop.branch("sale").fork()
+    branch = await shop.fork("sale")
     async with branch.edit() as g:
         g.source("net", 80)
         g.source("rate", 0.5)
@@ -83,7 +83,7 @@ async def test_a_branch_is_edited_resolved_applied_and_reverted_by_role(
     assert (await act(daemon, "revert", undo, "e1"))[0] == 403
     assert (await act(daemon, "revert", undo, "a1"))[0] == 200
     assert (await values(deployment, head))["net"] == 90
-    log = await deployment.client.reader(*head).log()
+    log = await deployment.client.change_set(*head).log()
     assert [entry.author for entry in log if not entry.computed][-2:] == ["al", "al"]
 
 

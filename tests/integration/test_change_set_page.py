@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from rebaser_client import builtin, cel
-from rebaser_client.named import NamedWorkspace
+from rebaser_client.change_set import WorkspaceHandle
 from tests.helpers.browser import CONTRASTS, Watched, browsing
 from tests.helpers.deployment import Deployment
 from tests.integration.test_ops_endpoint import get, started, url_of
@@ -24,7 +24,7 @@ async def browser() -> AsyncIterator[Browser]:
         yield browser
 
 
-async def shop_of(deployment: Deployment) -> NamedWorkspace:
+async def shop_of(deployment: Deployment) -> WorkspaceHandle:
     shop = await deployment.client.workspace("shop").create()
     async with shop.edit() as g:
         net, rate = g.source("net", 100), g.source("rate", 0.25)
@@ -78,8 +78,8 @@ async def test_values_why_and_commits_are_found_by_keyboard_and_a_branch_shows_i
     assert not watched.complaints
 
 
-async def show_branch(deployment: Deployment, shop: NamedWorkspace, page: Page, url: str) -> None:
-    branch = await shop.branch("sale").fork()
+async def show_branch(deployment: Deployment, shop: WorkspaceHandle, page: Page, url: str) -> None:
+    branch = await shop.fork("sale")
     async with branch.edit() as g:
         g.source("net", 80)
         g.source("rate", 0.5)

@@ -60,7 +60,7 @@ async def test_heads_changes_reach_an_idle_branch_at_its_next_run(team: Team) ->
     await team.deployment.at_rest()
     assert await team.value(branch, team.sum.tax) == 2
 
-    await team.workspaces.refresh(*branch)
+    await team.client.change_set(*branch).refresh()
 
     await team.becomes(branch, team.sum.gross, 44)
 
@@ -84,7 +84,7 @@ async def test_heads_changes_reach_a_branch_although_heads_log_was_purged(
     assert first is not None
     assert first.previous > cursor, "the premise: the log was purged behind the cursor"
 
-    await team.workspaces.refresh(*branch)
+    await team.client.change_set(*branch).refresh()
 
     await team.becomes(branch, team.sum.gross, 51)
     assert await team.value(branch, more) == 11
@@ -95,19 +95,19 @@ async def test_applied_head_is_what_the_branch_was(team: Team) -> None:
     await team.send(branch, [set_to(team.sum.net, 40), put(added, "new")])
     await team.send(team.head, [set_to(team.sum.tax, 60)])
 
-    record = await team.workspaces.apply(*branch)
+    record = await team.client.change_set(*branch).apply()
 
     assert record.status == "applied"
     assert record.application is not None
     assert record.application.commit > 0
     await team.becomes(team.head, team.sum.gross, 100)
     assert await team.value(team.head, added) == "new"
-    outcome = await team.client.outcome(*team.head, record.application.at_head)
+    outcome = await team.client.change_set(*team.head).outcome(record.application.at_head)
     assert outcome.state == "settled"
 
 
 async def authors(client: RebaserClient, change_set: ChangeSet) -> list[tuple[int, str | None]]:
-    log = await client.reader(*change_set).log()
+    log = await client.change_set(*change_set).log()
     return [(entry.commit, entry.author) for entry in log if not entry.computed]
 
 
@@ -116,7 +116,7 @@ async def test_the_log_names_who_asked(team: Team) -> None:
     async with RebaserClient.on(deployment.nc, deployment.js, author="Žofie Nováková") as client:
         _, reply = await client.enqueue_updates_with_reply(*branch, [set_to(team.sum.net, 7)])
         await reply
-        record = await client.workspaces.apply(*branch)
+        record = await client.change_set(*branch).apply()
         fork = await client.workspaces.fork(team.id, "another")
     await team.send(team.head, [set_to(team.sum.net, 8)])
 
@@ -130,7 +130,7 @@ async def test_the_log_names_who_asked(team: Team) -> None:
 async def test_where_there_is_nothing_to_apply_it_is_applied_without_a_commit(team: Team) -> None:
     branch = await team.fork()
 
-    record = await team.workspaces.apply(*branch)
+    record = await team.client.change_set(*branch).apply()
 
     assert (record.status, record.application.commit) == ("applied", None)
 
@@ -144,14 +144,14 @@ async def test_a_closed_branch_refuses_what_comes_after_and_says_why(
     branch = await team.fork()
     await team.send(branch, [set_to(team.sum.net, 40)])
 
-    await getattr(team.workspaces, how)(*branch)
+    await getattr(team.client.change_set(*branch), how)()
     status = await team.send(branch, [set_to(team.sum.net, 50)])
 
     assert status.error.message == f"refused: change set is {what}"
     assert await team.deployment.dead_letters(branch) == []
 
     async def registered() -> bool:
-        return (await team.workspaces.describe(*branch)).status == what
+        return (await team.client.change_set(*branch).describe()).status == what
 
     await eventually(registered)
     await team.deployment.at_rest()
@@ -166,7 +166,7 @@ async def test_requests_stored_before_it_was_applied_are_in_and_those_after_are_
     before = [
         await team.client.enqueue_updates(*branch, [set_to(team.sum.net, n)]) for n in range(5)
     ]
-    applying = asyncio.create_task(team.workspaces.apply(*branch))
+    applying = asyncio.create_task(team.client.change_set(*branch).apply())
 
     async def waiting() -> bool:
         return applying.done()
@@ -178,7 +178,7 @@ async def test_requests_stored_before_it_was_applied_are_in_and_those_after_are_
     assert "refused" in after.error.message
     assert await team.value(team.head, team.sum.net) == 4
     for request in before:
-        known = await team.client.outcome(*branch, request)
+        known = await team.client.change_set(*branch).outcome(request)
         assert known.response.status.success.commit > 0
 
 
@@ -187,11 +187,11 @@ async def test_another_difference_than_the_reviewed_one_is_not_applied(team: Tea
     await team.send(branch, [set_to(team.sum.net, 40)])
 
     with pytest.raises(RequestRefused, match="not the one that was reviewed"):
-        await team.workspaces.apply(*branch, reviewed="0" * 64)
+        await team.client.change_set(*branch).apply(reviewed="0" * 64)
 
     status = await team.send(branch, [set_to(team.sum.net, 41)])
     assert status.success.commit > 0
-    await team.workspaces.apply(*branch)
+    await team.client.change_set(*branch).apply()
     assert await team.value(team.head, team.sum.net) == 41
 
 
@@ -202,10 +202,10 @@ async def test_a_branch_of_a_branch_begins_with_its_edits(team: Team) -> None:
     await team.send(two, [set_to(team.sum.tax, 60)])
 
     await team.becomes(two, team.sum.gross, 100)
-    await team.workspaces.apply(*two)
+    await team.client.change_set(*two).apply()
 
     assert await team.value(team.head, team.sum.net) == 40
-    await team.workspaces.refresh(*one)  # it may be asleep by now
+    await team.client.change_set(*one).refresh()  # it may be asleep by now
     await team.becomes(one, team.sum.tax, 60)
 
 
@@ -213,7 +213,7 @@ async def test_a_branch_can_begin_at_an_earlier_commit(team: Team) -> None:
     status = await team.send(team.head, [set_to(team.sum.net, 10)])
     await team.send(team.head, [set_to(team.sum.net, 20)])
     branch = await team.fork(commit=status.success.commit)
-    await team.workspaces.refresh(*branch)
+    await team.client.change_set(*branch).refresh()
 
     restored = await team.deployment.archive(branch).load(at=None)
 
@@ -227,22 +227,22 @@ async def test_a_commit_that_is_not_kept_cannot_be_forked_and_the_branch_says_so
     branch = await team.fork(commit=10**9)
 
     with pytest.raises(RequestRefused, match=r"base cannot be had any more.*the log ends at"):
-        await team.workspaces.refresh(*branch)
+        await team.client.change_set(*branch).refresh()
 
-    assert (await team.workspaces.describe(*branch)).status in ("open", "abandoned")
+    assert (await team.client.change_set(*branch).describe()).status in ("open", "abandoned")
 
 
 async def test_head_cannot_be_closed_and_strangers_are_not_registered(team: Team) -> None:
     with pytest.raises(RequestRefused, match="only a branch can be told to abandon"):
-        await team.workspaces.abandon(*team.head)
+        await team.client.change_set(*team.head).abandon()
     with pytest.raises(NoSuchChangeSet):
-        await team.workspaces.describe(team.id, ChangeSetId())
+        await team.client.change_set(team.id, ChangeSetId()).describe()
 
 
 async def test_they_are_listed_found_by_name_and_renamed(team: Team) -> None:
     one, two = await team.fork("one"), await team.fork("two")
-    await team.workspaces.abandon(*two)
-    await team.workspaces.rename(*one, "uno")
+    await team.client.change_set(*two).abandon()
+    await team.client.change_set(*one).rename("uno")
 
     async def listed() -> bool:
         records = await team.workspaces.change_sets(team.id)
@@ -250,11 +250,11 @@ async def test_they_are_listed_found_by_name_and_renamed(team: Team) -> None:
 
     await eventually(listed)
     client = team.deployment.client
-    assert (await client.find("prices/uno")).change_set_id == one.change_set_id
+    assert (await client.change_set("prices/uno").ids()).change_set_id == one.change_set_id
     assert len(await team.workspaces.change_sets(team.id, closed=True)) == 3
     assert [record.name for record in await team.workspaces.all()] == ["prices"]
     with pytest.raises(NoSuchChangeSet, match="has no change set 'one'"):
-        await client.find("prices/one")
+        await client.change_set("prices/one").ids()
 
 
 async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
@@ -268,11 +268,11 @@ async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
     directory = Path(checkpoints_of(deployment.archive(branch)).uri(branch))
     assert await asyncio.to_thread(directory.exists)
 
-    await team.workspaces.delete(*branch)
+    await team.client.change_set(*branch).delete()
 
     async def gone() -> bool:
         try:
-            await team.workspaces.describe(*branch)
+            await team.client.change_set(*branch).describe()
         except NoSuchChangeSet:
             return not await asyncio.to_thread(directory.exists)
         return False
@@ -329,7 +329,7 @@ async def test_branches_work_behind_a_prefix(nats_server: NatsServer, tmp_path: 
         team = await Team(deployment).begin()
         branch = await team.fork()
         await team.send(branch, [set_to(team.sum.net, 40)])
-        await team.workspaces.apply(*branch)
+        await team.client.change_set(*branch).apply()
 
         assert await team.value(team.head, team.sum.net) == 40
         assert "KV_P_REBASER_CHANGE_SETS" in await deployment.js.stream_names()
@@ -348,7 +348,7 @@ async def test_the_difference_shows_both_sides_where_both_changed(team: Team) ->
     [change] = found.changes
     assert (change.base, change.head, change.branch, change.both) == (1, 7, 40, True)
     assert [(c.head, c.branch) for c in found.computed] == [(9, 42)]
-    record = await team.workspaces.apply(*branch, reviewed=found.digest)
+    record = await team.client.change_set(*branch).apply(reviewed=found.digest)
     assert record.status == "applied"
     assert (await diff(team.deployment.archive(branch))).updates == []
 
@@ -362,7 +362,7 @@ async def test_with_a_single_slot_a_branch_gives_way_to_the_head_it_waits_for(
     branch = await team.fork()
     await team.send(branch, [set_to(team.sum.net, 40)])
 
-    record = await team.workspaces.apply(*branch)
+    record = await team.client.change_set(*branch).apply()
 
     assert record.status == "applied"
     assert await team.value(team.head, team.sum.net) == 40
@@ -400,11 +400,11 @@ async def test_a_branch_that_head_refuses_stays_open_with_the_reason(
         await team.send(branch, [put(value, 1) for value in some])
 
     with pytest.raises(RequestRefused, match="a batch of 6 updates; at most 4 are allowed"):
-        await team.workspaces.apply(*branch)
+        await team.client.change_set(*branch).apply()
 
     for value in added[:3]:
         status = await team.send(branch, [{"removeValue": {"valueId": value}}])
         assert status.success.commit > 0
-    record = await team.workspaces.apply(*branch)
+    record = await team.client.change_set(*branch).apply()
     assert (record.status, record.problem) == ("applied", None)
     assert await team.value(team.head, added[5]) == 1

@@ -16,6 +16,7 @@ from rebaser_client import (
     ClientClosed,
     ClientError,
     ClientForked,
+    Draft,
     MalformedId,
     RebaserClient,
     Unreachable,
@@ -41,6 +42,8 @@ OTHERS = {
     "table": "nowhere.parquet",
     "name": "name",
     "text": "text",
+    "commit": 1,
+    "draft": Draft(),
     "address": "/".join(["01JZ3Y7Q8M4T2V9K6X5B0N1CDE"] * 2),
     "name_or_id": "name",
     "workspace": str(RequestId()),
@@ -48,24 +51,26 @@ OTHERS = {
     "corrections": [],
 }
 """What the other arguments may be."""
+OTHERS["draft"].source("net", 1)
 
 TOO_MANY = abbreviate([Correction(index=0, code="unused", detail="")] * 101, "0" * 64)
 
-OFFLINE = {"enqueue_table", "corrections", "workspace", "reader", "progress"}
+OFFLINE = {"enqueue_table", "corrections", "workspace", "ids", "edit"}
 """They read a file first, or ask nothing by themselves."""
 
 
 def methods_of(client: Any) -> Iterator[tuple[str, Callable[..., Any], dict[str, Any]]]:
     """Each public method with arguments that it takes, ids as text."""
-    for part in (client, client.workspaces, client.operations, client.addresses):
+    handle = client.change_set(str(RequestId()), str(RequestId()))
+    for part in (client, handle, client.workspaces, client.addresses):
         for name, method in inspect.getmembers(part, inspect.ismethod):
-            if name.startswith("_") or name in ("on", "close"):
+            if name.startswith("_") or name in ("on", "close", "change_set"):
                 continue
             wanted = inspect.signature(method).parameters
             given = {
                 each: str(RequestId()) if each in IDS else OTHERS[each]
                 for each, parameter in wanted.items()
-                if each in IDS or parameter.default is parameter.empty
+                if each in IDS or (parameter.default is parameter.empty and each != "names")
             }
             yield f"{type(part).__name__}.{name}", method, given
 
@@ -98,6 +103,10 @@ async def test_every_method_takes_ids_as_text_and_refuses_a_malformed_one_by_its
             with pytest.raises(ClientClosed):
                 await called(method, given)
 
+    with pytest.raises(MalformedId, match="workspace_id is"):
+        client.change_set("shop", str(RequestId()))
+    with pytest.raises(MalformedId, match="change_set_id is"):
+        client.change_set(str(RequestId()), "shop")
     assert seen == {*IDS, "workspace"}
 
 
@@ -106,10 +115,10 @@ async def test_ids_as_text_name_the_same_change_set_and_request(deployment: Depl
     where = tuple(map(str, change_set))
     await deployment.start()
 
-    outcome = await deployment.client.enqueue(
-        *where, values.define(1, 2), wait="computed", request_id=str(request)
+    outcome = await deployment.client.change_set(*where).enqueue(
+        values.define(1, 2), wait="computed", request_id=str(request)
     )
-    read = await deployment.client.reader(*where).values()
+    read = await deployment.client.change_set(*where).values()
 
     assert outcome.request_id == request
     assert read[values.gross].value == 3
@@ -118,15 +127,14 @@ async def test_ids_as_text_name_the_same_change_set_and_request(deployment: Depl
 async def test_a_closed_client_says_so_in_everything_that_it_made(deployment: Deployment) -> None:
     [change_set] = new_change_sets(1)
     async with connect(deployment.nats.url) as client:
-        reader, shop = client.reader(*change_set), client.workspace("shop")
-        branch = shop.branch("winter")
+        by_ids, shop = client.change_set(*change_set), client.workspace("shop")
         _, reply = await client.enqueue_updates_with_reply(*change_set, ExampleGraph().define(1, 2))
         waiting = asyncio.ensure_future(reply)
         await asyncio.sleep(0)
 
     for late in (
-        waiting, reader.values(), reader.log(), reader.why("a"), reader.difference(),
-        shop.values(), shop.create(), shop.settled(), branch.fork(), branch.apply(),
+        waiting, by_ids.values(), by_ids.log(), by_ids.why("a"), by_ids.difference(),
+        shop.values(), shop.create(), shop.settled(), shop.fork("winter"), shop.apply(),
     ):  # fmt: skip
         with pytest.raises(ClientClosed, match="this client is closed"):
             await late
@@ -158,14 +166,14 @@ async def test_what_waits_for_an_answer_ends_when_its_client_is_closed(
         await deployment.nc.subscribe(subject, cb=answer_nothing)
     await deployment.nc.subscribe(streams.reverts(change_set), cb=ask_later)
     async with connect(deployment.nats.url) as client:
-        reader, steps = client.reader(*change_set), client.progress(*change_set)
+        reader, steps = client.change_set(*change_set), client.change_set(*change_set).progress()
         await anext(steps)
         waiting = started(
             anext(steps),
-            client.settled(*change_set),
-            client.enqueue(*change_set, ExampleGraph().define(1, 2)),
-            client.operations.checkpoint(*change_set),
-            client.outcome(*change_set, RequestId()),
+            client.change_set(*change_set).settled(),
+            client.change_set(*change_set).enqueue(ExampleGraph().define(1, 2)),
+            client.change_set(*change_set).checkpoint(),
+            client.change_set(*change_set).outcome(RequestId()),
             reader.values(),
             reader.why("a"),
             reader.difference(),
@@ -182,14 +190,14 @@ async def test_what_waits_for_nats_ends_when_its_client_is_closed(deployment: De
     [change_set] = new_change_sets(1)
     async with connect(deployment.nats.url) as client:
         assert await client.workspaces.all() == []
-        reader = client.reader(*change_set)
+        reader = client.change_set(*change_set)
         deployment.nats.freeze()
         waiting = started(
-            client.enqueue(*change_set, []),
+            client.change_set(*change_set).enqueue([]),
             client.workspaces.all(),
             client.workspaces.create("shop"),
-            client.find("shop"),
-            client.settled(*change_set),
+            client.change_set("shop").ids(),
+            client.change_set(*change_set).settled(),
             client.workspace("shop").values(),
             client.corrections(TOO_MANY),
             reader.log(),
@@ -219,8 +227,8 @@ async def test_a_client_in_another_event_loop_says_so_and_goes_on_in_its_own(
 
     async def use() -> None:
         for late in (
-            deployment.client.enqueue(*change_set, ExampleGraph().define(1, 2)),
-            deployment.client.reader(*change_set).values(),
+            deployment.client.change_set(*change_set).enqueue(ExampleGraph().define(1, 2)),
+            deployment.client.change_set(*change_set).values(),
             deployment.client.workspaces.all(),
         ):
             try:
@@ -261,7 +269,7 @@ async def test_a_forked_process_is_told_to_connect_itself(deployment: Deployment
 
     def use(client: RebaserClient) -> None:
         asyncio.events._set_running_loop(None)  # as in a child that begins anew
-        asyncio.run(client.reader(*change_set).values())
+        asyncio.run(client.change_set(*change_set).values())
 
     said = in_child(lambda: use(deployment.client))
 
@@ -286,12 +294,11 @@ async def test_a_closed_sync_client_says_so_and_leaves_no_coroutine_behind(
 
     def script() -> None:
         with sync.connect(deployment.nats.url) as client:
-            shop, reader = client.workspace("shop"), client.reader(*change_set)
-            branch = shop.branch("winter")
+            shop, by_ids = client.workspace("shop"), client.change_set(*change_set)
         client.close()
         for late in (
-            client.workspaces.all, shop.values, reader.values, branch.fork, shop.create,
-            lambda: client.find("shop"), lambda: next(client.progress(*change_set)),
+            client.workspaces.all, shop.values, by_ids.values, shop.create, shop.edit().__enter__,
+            lambda: shop.fork("winter"), lambda: next(by_ids.progress()),
         ):  # fmt: skip
             with pytest.raises(ClientClosed):
                 late()
@@ -309,7 +316,7 @@ async def test_a_thread_that_waits_while_another_closes_the_client_is_woken(
 
     def wait_for_commit(client: sync.SyncClient) -> None:
         try:
-            client.enqueue(*change_set, ExampleGraph().define(1, 2))
+            client.change_set(*change_set).enqueue(ExampleGraph().define(1, 2))
         except ClientError as error:
             said.append(type(error))
 

@@ -29,37 +29,38 @@ async def test_comments_lie_beside_the_record_and_go_with_it(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No list of workspaces or change sets has them; they are never changed."""
-    monkeypatch.setattr("rebaser_client.workspaces.MAX_COMMENTS", 2)
+    monkeypatch.setattr("rebaser_client.change_set.MAX_COMMENTS", 2)
     workspaces = deployment.client.workspaces
     where = await sale_of(deployment)
+    sale = deployment.client.change_set(*where)
     registry = Registry(deployment.streams)
-    assert (await workspaces.comments(*where), await registry.last_comment(where)) == ([], 0)
+    assert (await sale.comments(), await registry.last_comment(where)) == ([], 0)
 
-    one = await workspaces.comment(*where, " why?\n")
+    one = await sale.comment(" why?\n")
     await registry.create_comment(one)  # repeated
-    two = await workspaces.comment(*where, "x" * 2_000)
+    two = await sale.comment("x" * 2_000)
 
-    assert await workspaces.comments(*where) == [one, two]
+    assert await sale.comments() == [one, two]
     assert one.text == "why?"
     assert await registry.last_comment(where) != 0
     assert [each.name for each in await workspaces.all()] == ["shop"]
     assert len(await workspaces.change_sets(where.workspace_id, closed=True)) == 2
     for text in ("", " ", "x" * 2_001):
         with pytest.raises((MalformedMessage, QuotaExceeded)):
-            await workspaces.comment(*where, text)
+            await sale.comment(text)
     with pytest.raises(QuotaExceeded, match="sale has 2 comments"):
-        await workspaces.comment(*where, "a third")
+        await sale.comment("a third")
     with pytest.raises(NoSuchChangeSet):
-        await workspaces.comment(where.workspace_id, ChangeSetId(), "to nobody")
+        await deployment.client.change_set(where.workspace_id, ChangeSetId()).comment("to nobody")
 
     await registry.delete(where)
 
-    assert await workspaces.comments(*where) == []
+    assert await sale.comments() == []
 
 
 async def test_a_command_shows_comments_and_adds_one(deployment: Deployment) -> None:
     sale, commands = await sale_of(deployment), Commands(deployment)
-    await deployment.client.workspaces.comment(*sale, "first\nof \x1b[1mtwo")
+    await deployment.client.change_set(*sale).comment("first\nof \x1b[1mtwo")
 
     [first, second] = await commands.read("change-sets", "comments", "shop/sale", "--add", "ok")
     shown = await commands.tell("change-sets", "comments", "shop/sale")

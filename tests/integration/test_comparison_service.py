@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebaser_client import ReadRefused, RequestRefused, builtin
-from rebaser_client.named import NamedChangeSet, NamedWorkspace
+from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
 from rebaser_client.reader import BranchDifference
 from rebaser_server.commands import change_sets
 from rebaser_server.queries.comparisons import diff, plan_revert
@@ -31,7 +31,7 @@ async def test_a_branchs_difference_is_the_same_as_from_the_store(team: Team) ->
     await team.send(team.head, [set_to(team.sum.net, 60)])
     await team.deployment.at_rest()
 
-    read = await team.client.reader(*branch).difference(computed=True)
+    read = await team.client.change_set(*branch).difference(computed=True)
 
     stored = await diff(team.deployment.archive(branch), computed=True)
     assert read == BranchDifference(
@@ -48,11 +48,11 @@ async def test_a_branchs_difference_is_the_same_as_from_the_store(team: Team) ->
         added: (None, {"a": [1.5, None]}, False),
     }
     assert [each.id for each in read.computed or ()] == [team.sum.gross]
-    await team.workspaces.apply(*branch, reviewed=read.digest)
+    await team.client.change_set(*branch).apply(reviewed=read.digest)
     await team.becomes(team.head, added, {"a": [1.5, None]})
 
 
-async def regions(deployment: Deployment) -> tuple[NamedWorkspace, NamedChangeSet]:
+async def regions(deployment: Deployment) -> tuple[WorkspaceHandle, ChangeSetHandle]:
     """A workspace with the branch `b`, where `uk` was set; head set `us` while it slept."""
     shop = await deployment.client.workspace("s").create()
     async with shop.edit() as g:
@@ -60,7 +60,7 @@ async def regions(deployment: Deployment) -> tuple[NamedWorkspace, NamedChangeSe
         g.value("pus", builtin("sum"), us)
         g.value("puk", builtin("sum"), uk)
         g.value("both", builtin("sum"), us, uk)
-    branch = await shop.branch("b").fork()
+    branch = await shop.fork("b")
     async with branch.edit() as g:
         g.source("uk", 11)
     await deployment.at_rest()
@@ -81,7 +81,7 @@ async def test_a_sleeping_branch_shows_no_effect_of_head_and_all_of_its_own_once
     _, branch = await regions(deployment)
 
     asleep = await branch.difference(computed=True)
-    await deployment.client.workspaces.refresh(*await branch.ids())
+    await branch.refresh()
     await deployment.at_rest()
     awake = await branch.difference(computed=True)
 
@@ -145,7 +145,7 @@ async def test_what_was_reviewed_is_refused_once_head_changed_what_it_replaces(t
     """Also if the branch's edit is the same: it would overwrite what was not seen."""
     branch = await team.fork()
     await team.send(branch, [set_to(team.sum.net, 40)])
-    reader = team.client.reader(*branch)
+    reader = team.client.change_set(*branch)
     reviewed = (await reader.difference()).digest
     await team.send(team.head, [set_to(team.sum.tax, 5)])
     assert (await reader.difference()).digest == reviewed
@@ -153,8 +153,8 @@ async def test_what_was_reviewed_is_refused_once_head_changed_what_it_replaces(t
     await team.send(team.head, [set_to(team.sum.net, 60)])
 
     with pytest.raises(RequestRefused, match="not the one that was reviewed"):
-        await team.workspaces.apply(*branch, reviewed=reviewed)
-    await team.workspaces.apply(*branch, reviewed=(await reader.difference()).digest)
+        await team.client.change_set(*branch).apply(reviewed=reviewed)
+    await team.client.change_set(*branch).apply(reviewed=(await reader.difference()).digest)
     await team.becomes(team.head, team.sum.net, 40)
 
 
@@ -165,7 +165,7 @@ async def test_a_commit_is_undone_by_the_batch_that_a_rebaser_plans(team: Team) 
     )
     commit = (await reply).status.success.commit
     await team.send(team.head, [set_to(values.tax, 8)])
-    reader = team.client.reader(*team.head)
+    reader = team.client.change_set(*team.head)
 
     careful, forced = await reader.plan_revert(commit), await reader.plan_revert(commit, force=True)
 
@@ -179,7 +179,7 @@ async def test_a_commit_is_undone_by_the_batch_that_a_rebaser_plans(team: Team) 
 
 
 async def test_what_cannot_be_compared_or_undone_is_refused_with_the_reason(team: Team) -> None:
-    reader = team.client.reader(*team.head)
+    reader = team.client.change_set(*team.head)
 
     with pytest.raises(ReadRefused, match="is no branch"):
         await reader.difference()
@@ -196,4 +196,4 @@ async def test_a_difference_that_is_too_large_for_an_answer_is_refused(
     await team.send(branch, [put(new_id(), "x" * 600_000) for _ in range(2)])
 
     with pytest.raises(ReadRefused, match="more than 1,048,576 octets"):
-        await team.client.reader(*branch).difference()
+        await team.client.change_set(*branch).difference()

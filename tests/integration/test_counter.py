@@ -104,4 +104,4 @@ async def test_an_action_that_the_application_does_not_know_is_refused(counting:
 
     async with counting.rebaser():
         with pytest.raises(RequestRefused, match="there is no action 'recompute'"):
-            await client.operations.recompute(workspace.workspace_id, workspace.head)
+            await client.change_set(workspace.workspace_id, workspace.head).recompute()

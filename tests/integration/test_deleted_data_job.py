@@ -32,7 +32,7 @@ async def test_a_workspace_is_deleted_with_its_branches_and_then_forgotten(
     team = await begun(deployment)
     open_one, applied = await team.fork("open"), await team.fork("applied")
     await team.send(open_one, [set_to(team.sum.net, 40)])
-    await team.workspaces.apply(*applied)
+    await team.client.change_set(*applied).apply()
 
     await team.workspaces.delete_workspace(team.id)
     await team.workspaces.delete_workspace(team.id)  # asked again it is as it was
@@ -52,7 +52,7 @@ async def test_a_clock_of_years_ago_makes_no_deleted_data_old(deployment: Deploy
     """The Rebaser that closed the branch went by it; NATS knows when that was."""
     team = await begun(deployment)
     branch = await team.fork()
-    await team.workspaces.delete(*branch)
+    await team.client.change_set(*branch).delete()
     registry = Registry(deployment.streams)
     long_ago = {"closed_at": "1972-02-22T21:35:54.900Z"}
     await registry.update(branch, lambda record: record.model_copy(update=long_ago))
@@ -68,7 +68,7 @@ async def test_a_head_is_not_deleted_by_itself(deployment: Deployment) -> None:
     team = await begun(deployment)
 
     with pytest.raises(RequestRefused, match="with its workspace only"):
-        await team.workspaces.delete(*team.head)
+        await team.client.change_set(*team.head).delete()
 
     assert await team.value(team.head, team.sum.net) == 1
 
@@ -79,17 +79,17 @@ async def test_a_branch_of_a_deleted_head_goes_on_by_itself_and_can_be_deleted(
     """As one that was forked while its workspace was being deleted."""
     team = await begun(deployment)
     branch = await team.fork()
-    await team.workspaces.refresh(*branch)
+    await team.client.change_set(*branch).refresh()
     await team.send(team.head, [set_to(team.sum.net, 7)])
     await team.workspaces._command(*team.head, "delete")
     await deployment.at_rest()
     await forget(deployment)
 
     await team.send(branch, [set_to(team.sum.tax, 30)])
-    await team.workspaces.refresh(*branch)
+    await team.client.change_set(*branch).refresh()
     with pytest.raises(RequestRefused, match="deleted"):
-        await team.workspaces.apply(*branch)
+        await team.client.change_set(*branch).apply()
     await team.becomes(branch, team.sum.gross, await team.value(branch, team.sum.net) + 30)
 
-    await team.workspaces.delete(*branch)
-    assert (await team.workspaces.describe(*branch)).status == "deleted"
+    await team.client.change_set(*branch).delete()
+    assert (await team.client.change_set(*branch).describe()).status == "deleted"

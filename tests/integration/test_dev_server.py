@@ -60,10 +60,10 @@ async def test_a_nats_that_died_is_started_again_with_a_line_that_says_so(tmp_pa
     """Clients find it at the same address."""
     [change_set], value = new_change_sets(1), new_id()
     async with upped(tmp_path) as client, asyncio.timeout(120):
-        await client.enqueue(*change_set, [put(value, 1)])
+        await client.change_set(*change_set).enqueue([put(value, 1)])
         [ports] = (tmp_path / "nats").glob("nats-server_*.ports")
         os.kill(int(ports.stem.rpartition("_")[2]), signal.SIGKILL)
-        await client.enqueue(*change_set, [set_to(value, 2)])
+        await client.change_set(*change_set).enqueue([set_to(value, 2)])
 
     said = (tmp_path / "up.log").read_text()
     assert "nats ended, starting it again" in said

@@ -117,7 +117,7 @@ async def test_a_branch_is_opened_again_if_heads_log_does_not_tell_whether_it_wa
 
     assert await scene.at_head() == (0, LAST)
     assert scene.branch.own.state.control.closing is None
-    record = await scene.team.workspaces.describe(*scene.branch.change_set)
+    record = await scene.team.client.change_set(*scene.branch.change_set).describe()
     assert record.status == "open"
     assert "apply it again" in record.problem
 

@@ -31,7 +31,7 @@ async def test_questions_about_a_long_chain_hold_no_event_loop(
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, updates)
     await reply
     await computed(deployment, change_set, last)
-    reader = deployment.client.reader(*change_set)
+    reader = deployment.client.change_set(*change_set)
     log = CommitLog(deployment.streams, change_set)
     end, _ = await log.last()
     entries = [sequence async for sequence, entry in log.entries(0, end) if entry.settled]
@@ -60,7 +60,7 @@ def chain() -> tuple[list[dict[str, Any]], str]:
 
 async def computed(deployment: Deployment, change_set: ChangeSet, value: str) -> None:
     async def is_computed() -> bool:
-        values = await deployment.client.reader(*change_set).values(value)
+        values = await deployment.client.change_set(*change_set).values(value)
         return not values.may_be_stale
 
     await eventually(is_computed, within=60)

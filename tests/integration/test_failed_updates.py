@@ -101,7 +101,7 @@ async def test_a_failed_update_waits_before_it_is_tried_again_unless_it_is_asked
         await eventually(lambda: len(recorder.settled(change_set)) == 2)
         assert len(claims()) == 1
 
-        await client.operations.recompute(*change_set)
+        await client.change_set(*change_set).recompute()
         await asyncio.wait_for(running, 60)
 
         await eventually(lambda: len(claims()) == 2)

@@ -204,7 +204,9 @@ async def test_an_unreadable_request_is_dead_lettered_once_however_often_it_is_s
     subject = deployment.streams.requests(change_set)
 
     async def outcomes() -> list[str]:
-        return [entry.outcome.value for entry in await deployment.client.reader(*change_set).log()]
+        return [
+            entry.outcome.value for entry in await deployment.client.change_set(*change_set).log()
+        ]
 
     async def queued() -> int:
         info = await deployment.js.stream_info(deployment.streams.requests_stream)

@@ -22,8 +22,7 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.jetstream.api import JetStreamRequests
-from rebaser_core.streams import Streams
-from rebaser_core.subjects import Subjects
+from rebaser_core.subjects import Streams, Subjects
 from rebaser_server.commit_log import log as group_commit
 from rebaser_server.commit_log.log import MAX_COMMITS, NEVER, CommitLog, GroupCommit
 from rebaser_server.errors import AppendRefused, Fenced

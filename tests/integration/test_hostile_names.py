@@ -80,7 +80,7 @@ async def test_no_command_takes_a_name_or_a_text_for_more_than_text(
     fork = await commands.give("change-sets", "fork", workspace.workspace_id, LABEL)
     said.append(is_text(fork))
     said.append(is_text(await commands.give("change-sets", "list", workspace.workspace_id)))
-    its = await deployment.client.find(f"{workspace.workspace_id}/{LABEL}")
+    its = await deployment.client.change_set(f"{workspace.workspace_id}/{LABEL}").ids()
     edit = [{"setValue": {"valueId": each, "value": REASON}} for each in ids.values()]
     file.write_text(json.dumps(edit))
     await commands.give("enqueue", *its, file, "--wait")

@@ -133,7 +133,7 @@ async def test_a_branch_is_what_it_was_forked_from_wherever_who_began_it_died(
         await team.becomes(branch, team.sum.gross, 10 * number + 2)
     await team.send(team.head, [set_to(team.sum.tax, 5)])
     for number, branch in enumerate(branches):
-        await team.workspaces.refresh(*branch)
+        await team.client.change_set(*branch).refresh()
         await team.becomes(branch, team.sum.gross, 10 * number + 5)
 
 
@@ -166,7 +166,7 @@ async def test_a_branch_is_applied_once_wherever_who_applied_it_died(
     await deployment.start()
 
     async def all_applied() -> bool:
-        records = [await team.workspaces.describe(*branch) for branch in branches]
+        records = [await team.client.change_set(*branch).describe() for branch in branches]
         return all(record.status == "applied" for record in records)
 
     await eventually(all_applied, within=90)

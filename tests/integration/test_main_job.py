@@ -212,8 +212,8 @@ async def test_a_caller_that_missed_the_reply_can_ask_for_the_outcome(
     daemon = await deployment.start()
     await deployment.at_rest()
 
-    settled = await deployment.client.outcome(*change_set, first)
-    unknown = await deployment.client.outcome(*change_set, RequestId())
+    settled = await deployment.client.change_set(*change_set).outcome(first)
+    unknown = await deployment.client.change_set(*change_set).outcome(RequestId())
 
     assert settled.state == "settled"
     assert settled.response.status.success.commit > 0
@@ -249,7 +249,7 @@ async def test_the_outcome_is_known_after_its_line_was_purged(deployment: Deploy
         await deployment.at_rest()
     assert await deployment.archive(change_set).earliest_commit() > 0, "its line was purged"
 
-    known = await deployment.client.outcome(*change_set, first)
+    known = await deployment.client.change_set(*change_set).outcome(first)
 
     assert known.state == "settled"
     assert known.response.status.success.commit > 0

@@ -5,15 +5,15 @@ import pytest
 
 from rebaser_client import (
     AlreadyRegistered,
+    ChangeSetHandle,
     Draft,
     InvalidDraft,
-    NamedChangeSet,
-    NamedWorkspace,
     NoSuchChangeSet,
     NoSuchValue,
+    WorkspaceHandle,
     builtin,
     cel,
-    named,
+    plan,
 )
 from tests.helpers.deployment import Deployment
 
@@ -25,12 +25,12 @@ def shop(g: Draft, net: object = 100) -> None:
     g.value("gross", ADD, bought, g.source("tax", 19))
 
 
-async def new_shop(deployment: Deployment) -> NamedWorkspace:
+async def new_shop(deployment: Deployment) -> WorkspaceHandle:
     await deployment.start()
     return await deployment.client.workspace("shop").create()
 
 
-async def plain(change_set: NamedChangeSet) -> dict[str, object]:
+async def plain(change_set: ChangeSetHandle) -> dict[str, object]:
     values = await change_set.values()
     return {values[value_id].name: values[value_id].value for value_id in values}
 
@@ -51,7 +51,7 @@ async def test_a_graph_is_edited_branched_and_applied_by_name(deployment: Deploy
     assert (first.plan.count("added"), first.failed) == (3, ())
     assert (bool(second.plan), second.outcome) == (False, None)
 
-    branch = await workspace.branch("winter").fork()
+    branch = await workspace.fork("winter")
     asked = []
     async with branch.edit(confirm=asked.append) as unconfirmed:
         shop(unconfirmed, 90)
@@ -61,7 +61,8 @@ async def test_a_graph_is_edited_branched_and_applied_by_name(deployment: Deploy
     assert (await branch.load(unconfirmed, wait="computed")).failed == ()
     assert (await plain(branch))["gross"] == 109
     assert (await plain(workspace))["gross"] == 119
-    assert (await branch.apply()).failed == ()
+    await branch.apply()
+    assert (await workspace.settled()).failed == ()
     assert await plain(workspace) == {"net": 90, "tax": 19, "gross": 109}
 
     async with workspace.edit(prune=True) as less:
@@ -96,7 +97,7 @@ async def test_many_names_are_read_in_several_questions(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a family from a table is loaded by one batch."""
-    monkeypatch.setattr(named, "NAMES_AT_ONCE", 7)
+    monkeypatch.setattr(plan, "NAMES_AT_ONCE", 7)
     workspace = await new_shop(deployment)
     rows = [{"sku": f"A{n}", "net": n} for n in range(30)]
 
@@ -140,7 +141,7 @@ async def test_what_a_notebook_shows_says_what_it_is(deployment: Deployment) -> 
 
     values = await workspace.values("net")
 
-    assert repr(workspace) == "<NamedWorkspace 'shop'>"
+    assert repr(workspace) == "<WorkspaceHandle 'shop'>"
     assert repr(deployment.client).startswith("<RebaserClient of 127.0.0.1:")
     assert repr(values) == f"<ValueSet of 1 value as of commit {values.commit}: net=100>"
     assert values.to_polars()["value"].to_list() == [100]

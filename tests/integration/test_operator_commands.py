@@ -180,10 +180,10 @@ async def test_a_branch_whose_values_are_computed_again_differs_from_head_no_mor
     _, reply = await client.enqueue_updates_with_reply(*where, gate.define(5))
     await asyncio.wait_for(reply, 30)
     branch = await client.workspaces.fork(workspace.workspace_id, "b")
-    await client.workspaces.refresh(workspace.workspace_id, branch.change_set_id)
+    await client.change_set(workspace.workspace_id, branch.change_set_id).refresh()
     gate.broken(broken=False)
 
-    await client.operations.recompute(workspace.workspace_id, branch.change_set_id)
+    await client.change_set(workspace.workspace_id, branch.change_set_id).recompute()
     await deployment.at_rest()
 
     change_set = ChangeSet(workspace.workspace_id, branch.change_set_id)

@@ -72,7 +72,7 @@ async def test_a_question_tells_of_no_change_set_but_that_of_its_subject(
     reply = OutcomeReply.decode(told.headers, told.data)
     assert (reply.state, reply.response) == (None, None)
     assert "its subject about" in reply.error
-    known = await deployment.client.outcome(*others, request)
+    known = await deployment.client.change_set(*others).outcome(request)
     assert known.state is RequestState.SETTLED
 
 
@@ -88,7 +88,7 @@ async def test_values_up_to_the_limit_are_read_back(deployment: Deployment) -> N
     computed = {"putValue": {"valueId": total, "funcId": func, "inputs": {"values": [*texts]}}}
     await committed(deployment, change_set, [counts, computed])
     await deployment.at_rest()
-    reader = deployment.client.reader(*change_set)
+    reader = deployment.client.change_set(*change_set)
 
     for content_type in sorted(codecs.CONTENT_TYPES):
         reader._content_type = content_type
@@ -112,7 +112,7 @@ async def test_a_query_with_too_large_an_answer_is_refused(deployment: Deploymen
     await deployment.start(QUERIES__MAX_REPLY_BYTES=str(MIB))
     ids = [new_id() for _ in range(3)]
     await committed(deployment, change_set, [put(i, "x" * 400_000) for i in ids])
-    reader = deployment.client.reader(*change_set)
+    reader = deployment.client.change_set(*change_set)
 
     with pytest.raises(ReadRefused, match="1,048,576 octets"):
         await reader.values()
@@ -176,7 +176,7 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
         intakes = [obj for obj in gc.get_objects() if type(obj).__name__ == "Intake"]
         assert any(intake._queue.bytes for intake in intakes)
         assert all(intake._queue.bytes <= bounds.waiting_bytes for intake in intakes)
-        reading = asyncio.create_task(deployment.client.reader(*change_set).values(value))
+        reading = asyncio.create_task(deployment.client.change_set(*change_set).values(value))
         gate.set()
         found = await reading
 
@@ -211,7 +211,7 @@ async def test_questions_of_a_workspace_leave_room_and_an_answerer_to_others(
             subject = deployment.streams.values(busy)
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
         refused = await heard.next_msg(timeout=20)
-        found = await deployment.client.reader(*other).values(value)
+        found = await deployment.client.change_set(*other).values(value)
 
     assert RETRY_AFTER in refused.headers
     assert found[value].value == 2
@@ -238,7 +238,7 @@ async def test_a_question_at_a_time_without_a_leader_is_answered_later(
 
     served.values._open_loader = with_elections
     async with served.serve(deployment.nc):
-        found = await deployment.client.reader(*change_set).values(value)
+        found = await deployment.client.change_set(*change_set).values(value)
 
     assert (found[value].value, elections) == (1, -1)
 
@@ -302,7 +302,7 @@ async def test_any_question_gets_an_answer_or_none_and_the_next_one_too(
         await deployment.nc.publish(
             poison.subject, poison.payload, reply=deployment.nc.new_inbox(), headers=poison.headers
         )
-    found = await deployment.client.reader(*change_set).values(value)
+    found = await deployment.client.change_set(*change_set).values(value)
 
     assert found[value].value == 1
     assert daemon.process.poll() is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_client import Draft, NamedChangeSet, NamedWorkspace, python
+from rebaser_client import ChangeSetHandle, Draft, WorkspaceHandle, python
 from tests.helpers.deployment import Daemon, Deployment
 from tests.helpers.graph_builder import install
 
@@ -58,7 +58,7 @@ def noting(g: Draft, value: int, code: str = "noted") -> None:
         g.value(f"noted/{n}", python(code), value=source, place=g.source(f"place/{n}", n))
 
 
-async def edit(change_set: NamedChangeSet, value: int) -> None:
+async def edit(change_set: ChangeSetHandle, value: int) -> None:
     async with change_set.edit() as g:
         noting(g, value)
     assert g.failed == ()
@@ -78,29 +78,29 @@ async def test_an_afternoon_makes_only_the_calls_that_are_needed(
     await edit(shop, 1)
     assert calls() == 0
 
-    branch = await shop.branch("july").fork()
+    branch = await shop.fork("july")
     await edit(branch, 7)
     assert calls() == COUNT
-    assert (await branch.apply()).failed == ()
+    await branch.apply()
+    assert (await shop.settled()).failed == ()
     assert (await shop.values())["noted/7"].value == [7, 7]
-    reader = deployment.client.reader(*await shop.ids())
-    applied = [entry.commit for entry in await reader.log() if not entry.computed][-1]
+    applied = [entry.commit for entry in await shop.log() if not entry.computed][-1]
     undo = await shop.plan_revert(applied)
-    await deployment.client.enqueue(*await shop.ids(), undo.updates, wait="computed")
+    await shop.enqueue(undo.updates, wait="computed")
     assert (await shop.values())["noted/7"].value == [1, 7]
     assert calls() == 0
 
     await say_again(deployment, shop)
     assert calls() == 0
     for name in ("one", "two", "three"):
-        await edit(await shop.branch(name).fork(), 1_000)
+        await edit(await shop.fork(name), 1_000)
     assert calls() == COUNT
     await deployment.client.workspace("other").create()
     await edit(deployment.client.workspace("other"), 1_000)
     assert calls() == COUNT
 
 
-async def say_again(deployment: Deployment, change_set: NamedWorkspace) -> None:
+async def say_again(deployment: Deployment, change_set: WorkspaceHandle) -> None:
     """Send a function and inputs as they are."""
     ids = await change_set.ids()
     graph = await deployment.graph(ids)
@@ -111,5 +111,5 @@ async def say_again(deployment: Deployment, change_set: NamedWorkspace) -> None:
         {"putFunc": {"funcId": func.id, **names}},
         {"setInputs": {"valueId": value.id, "inputs": value.inputs}},
     ]
-    outcome = await deployment.client.enqueue(*ids, again, wait="computed")
+    outcome = await change_set.enqueue(again, wait="computed")
     assert outcome.failed == ()

@@ -23,9 +23,9 @@ async def test_the_same_batch_again_computes_nothing(deployment: Deployment) -> 
 
     for change_set, count in ((small, 3), (large, 260)):
         function, puts = priced(count)
-        await client.enqueue(*change_set, [*function, *puts], wait="computed")
-        await client.enqueue(*change_set, puts, wait="computed")
-        log = await client.reader(*change_set).log()
+        await client.change_set(*change_set).enqueue([*function, *puts], wait="computed")
+        await client.change_set(*change_set).enqueue(puts, wait="computed")
+        log = await client.change_set(*change_set).log()
         assert [(entry.computed, entry.recomputes) for entry in log] == [
             (False, True),
             (True, False),
@@ -35,7 +35,7 @@ async def test_the_same_batch_again_computes_nothing(deployment: Deployment) -> 
     daemon.kill()
     await deployment.start()
     for change_set, count in ((small, 3), (large, 260)):
-        await client.enqueue(*change_set, [], wait="computed")
-        values = await client.reader(*change_set).values()
+        await client.change_set(*change_set).enqueue([], wait="computed")
+        values = await client.change_set(*change_set).values()
         assert {value.status for value in values.values()} == {"ok"}
         assert sum(value.value for value in values.values()) == count * (count - 1)

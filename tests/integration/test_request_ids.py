@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_client import RequestIdUsed, RequestRefused
-from rebaser_client.client import committed
+from rebaser_client.outcomes import committed
 from rebaser_client.requests import INLINE_UPDATES, ensure_task, request_digest
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import RequestId
@@ -46,7 +46,7 @@ async def test_requests_of_one_id_to_two_change_sets_are_both_applied(
 
     for change_set in change_sets:
         assert (await deployment.graph(change_set)).values[values.gross].value == 3
-        outcome = await deployment.client.outcome(*change_set, request)
+        outcome = await deployment.client.change_set(*change_set).outcome(request)
         assert outcome.state is RequestState.SETTLED
 
 
@@ -144,21 +144,21 @@ async def test_another_batch_under_an_id_is_refused_and_the_same_one_answered(
     values = [new_id() for _ in range(count)]
     first = [put(value, 1) for value in values]
     daemon = await deployment.start()
-    applied = await client.enqueue(*change_set, first, request_id=request)
+    applied = await client.change_set(*change_set).enqueue(first, request_id=request)
 
     async def look() -> None:
         with pytest.raises(RequestIdUsed, match=f"commit {applied.commit} .*id of its own") as used:
-            await client.enqueue(*change_set, [put(values[0], 2)], request_id=request)
+            await client.change_set(*change_set).enqueue([put(values[0], 2)], request_id=request)
         assert isinstance(used.value, RequestRefused)
-        again = await client.enqueue(*change_set, first, request_id=request)
+        again = await client.change_set(*change_set).enqueue(first, request_id=request)
         assert again.commit == applied.commit
-        outcome = await client.outcome(*change_set, request)
+        outcome = await client.change_set(*change_set).outcome(request)
         assert isinstance(outcome.response.status, SuccessStatusV2)
         assert outcome.response.status.success.commit == applied.commit
 
     await look()
     daemon.kill()
-    await client.enqueue(*change_set, [set_to(values[0], 3)], wait="stored")
+    await client.change_set(*change_set).enqueue([set_to(values[0], 3)], wait="stored")
     second = await deployment.start("second", CHECKPOINT_EVERY="1")
     await look()
     await deployment.at_rest()
@@ -199,7 +199,7 @@ async def test_a_command_shows_that_its_request_id_was_another_batchs(
     [change_set], request, value = new_change_sets(1), RequestId(), new_id()
     await deployment.start()
     commands = Commands(deployment)
-    await deployment.client.enqueue(*change_set, [put(value, 1)], request_id=request)
+    await deployment.client.change_set(*change_set).enqueue([put(value, 1)], request_id=request)
     files = [tmp_path / "same.json", tmp_path / "other.json"]
     for number, file in enumerate(files, 1):
         file.write_text(json.dumps([put(value, number)]))
@@ -219,7 +219,7 @@ async def test_who_missed_the_reply_to_another_batch_of_an_id_is_told_that_it_wa
     [change_set], request, value = new_change_sets(1), RequestId(), new_id()
     client, archive = deployment.client, deployment.archive(change_set)
     daemon = await deployment.start()
-    await client.enqueue(*change_set, [put(value, 1)], request_id=request)
+    await client.change_set(*change_set).enqueue([put(value, 1)], request_id=request)
     await deployment.at_rest()
     daemon.kill()
     await client.enqueue_updates(*change_set, [put(value, 2)], request_id=request)

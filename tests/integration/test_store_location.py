@@ -127,7 +127,7 @@ async def test_a_branch_is_compared_by_a_rebaser_where_its_store_is_not_seen(
     team = await Team(deployment).begin()
     branch = await team.fork()
     await team.send(branch, [set_to(team.sum.net, 40)])
-    [define] = [entry.commit for entry in await deployment.client.reader(*team.head).log()][:1]
+    [define] = [entry.commit for entry in await deployment.client.change_set(*team.head).log()][:1]
 
     diff = await give(deployment, "diff", "prices/branch", "--computed", "--json")
     revert = await give(deployment, "revert", "prices", define, "--dry-run")

@@ -6,33 +6,23 @@ from typing import Any
 
 import pytest
 
-from rebaser_client import (
-    NamedBranch,
-    NamedChangeSet,
-    NamedWorkspace,
-    RebaserClient,
-    Unreachable,
-    sync,
-)
+from rebaser_client import ChangeSetHandle, RebaserClient, Unreachable, WorkspaceHandle, sync
 from rebaser_client.draft import builtin
-from rebaser_client.reader import ChangeSetReader
-from rebaser_client.workspaces import AddressBook, Operations, Workspaces
+from rebaser_client.workspaces import AddressBook, Workspaces
 from tests.helpers.deployment import Deployment
 
 PAIRS = [
     (RebaserClient, sync.SyncClient),
     (Workspaces, sync.SyncWorkspaces),
     (AddressBook, sync.SyncAddressBook),
-    (Operations, sync.SyncOperations),
-    (ChangeSetReader, sync.SyncReader),
-    (NamedChangeSet, sync.SyncChangeSet),
-    (NamedWorkspace, sync.SyncWorkspace),
-    (NamedBranch, sync.SyncBranch),
+    (ChangeSetHandle, sync.SyncChangeSet),
+    (WorkspaceHandle, sync.SyncWorkspace),
 ]
 
 LEFT_OUT = {
-    "enqueue_updates_with_reply": "what it returns can be awaited alone",
-    "enqueue_updates_from_change_set_with_reply": "what it returns can be awaited alone",
+    "enqueue_with_reply": "what it returns can be awaited alone",
+    "enqueue_updates_with_reply": "as enqueue_with_reply",
+    "enqueue_updates_from_change_set_with_reply": "as enqueue_with_reply",
     "on": "makes a client",
 }
 
@@ -60,16 +50,17 @@ def use(url: str) -> dict[str, Any]:
         shop = client.workspace("shop").create()
         with shop.edit() as g:
             g.value("gross", builtin("sum"), g.source("net", 1), g.source("tax", 2))
-        branch = shop.branch("winter").fork()
+        branch = shop.fork("winter")
         with branch.edit() as cheaper:
             cheaper.source("net", 0)
         found = {
             "failed": g.outcome.failed,
             "steps": len(list(shop.progress())),
             "differences": [(row.name, row.head, row.branch) for row in branch.differences()],
-            "applied": branch.apply().failed,
+            "applied": branch.apply().status.value,
+            "settled": shop.settled().failed,
             "values": {value.name: value.value for value in shop.values().values()},
-            "log": len(client.reader(*shop.ids()).log()) > 0,
+            "log": len(client.change_set("shop/head").log()) > 0,
             "workspaces": [record.name for record in client.workspaces.all()],
         }
         with pytest.raises(ZeroDivisionError), shop.edit() as bad:
@@ -88,7 +79,8 @@ async def test_a_script_uses_it_from_a_thread_of_its_own(deployment: Deployment)
         "failed": (),
         "steps": 1,
         "differences": [("gross", 3, 2), ("net", 1, 0)],
-        "applied": (),
+        "applied": "applied",
+        "settled": (),
         "values": {"net": 0, "tax": 2, "gross": 2},
         "log": True,
         "workspaces": ["other", "shop"],

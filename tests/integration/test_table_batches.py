@@ -56,8 +56,8 @@ async def test_a_table_takes_effect_once_and_survives_a_crash(deployment: Deploy
     request_id = RequestId()
 
     async def send() -> None:
-        outcome = await client.enqueue_table(
-            *change_set, ladder.table(), functions=ladder.define, request_id=request_id
+        outcome = await client.change_set(*change_set).enqueue_table(
+            ladder.table(), functions=ladder.define, request_id=request_id
         )
         assert outcome.corrections == ()
 
@@ -70,8 +70,8 @@ async def test_a_table_takes_effect_once_and_survives_a_crash(deployment: Deploy
 
     assert await last_of(deployment, change_set, ladder) == 2 * COUNT
     with pytest.raises(RequestIdUsed):
-        await client.enqueue_table(
-            *change_set, ladder.table(3), functions=ladder.define, request_id=request_id
+        await client.change_set(*change_set).enqueue_table(
+            ladder.table(3), functions=ladder.define, request_id=request_id
         )
 
 
@@ -79,7 +79,7 @@ async def test_a_table_takes_effect_once_and_survives_a_crash(deployment: Deploy
 async def test_a_batch_of_a_newer_release_in_the_log_is_left_to_it(deployment: Deployment) -> None:
     [change_set], ladder = new_change_sets(1), Ladder()
     daemon = await deployment.start()
-    await deployment.client.enqueue_table(*change_set, ladder.table())
+    await deployment.client.change_set(*change_set).enqueue_table(ladder.table())
     daemon.kill()
     loader = deployment.archive(change_set)
     [line] = [
@@ -102,8 +102,8 @@ async def test_an_odd_row_is_corrected_and_the_batch_kept_as_performed(
     [change_set], ladder, client = new_change_sets(1), Ladder(), deployment.client
     daemon = await deployment.start()
 
-    outcome = await client.enqueue_table(
-        *change_set, ladder.table(odd=True), functions=ladder.define, wait="computed"
+    outcome = await client.change_set(*change_set).enqueue_table(
+        ladder.table(odd=True), functions=ladder.define, wait="computed"
     )
 
     [correction] = outcome.corrections
@@ -135,4 +135,4 @@ async def test_a_table_that_is_none_is_buried_and_the_next_request_applied(
     assert (await deployment.graph(change_set)).values[values.gross].value == 7
     long = pa.table({"id": [new_id() for _ in range(COUNT)], "value": ["x" * 9] * COUNT})
     with pytest.raises(RequestRefused, match="update 0: a value of more than 10 bytes"):
-        await deployment.client.enqueue_table(*change_set, long)
+        await deployment.client.change_set(*change_set).enqueue_table(long)

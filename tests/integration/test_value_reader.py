@@ -33,7 +33,7 @@ def plain(values: ValueSet) -> dict[str, object]:
 async def test_a_read_after_the_reply_sees_the_requests_values(deployment: Deployment) -> None:
     [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.start()
-    reader = deployment.client.reader(*change_set)
+    reader = deployment.client.change_set(*change_set)
 
     for number in range(5):
         batch = values.define() if not number else [set_to(values.net, number)]
@@ -52,7 +52,7 @@ async def test_a_reader_learns_whether_computed_values_are_up_to_date(
     [change_set], gate = new_change_sets(1), Gate(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(gate.path), prepend=os.pathsep)
     await deployment.start()
-    reader, operator = deployment.client.reader(*change_set), Commands(deployment)
+    reader, operator = deployment.client.change_set(*change_set), Commands(deployment)
     await commit_of(deployment, change_set, gate.define(1))
     await deployment.at_rest()
     first = await reader.values("gated")
@@ -97,11 +97,11 @@ async def test_a_subtree_comes_by_levels_and_by_name(deployment: Deployment) -> 
     sums = {"putFunc": {"funcId": func, "name": "sum", "runtime": "builtin", "code": "sum"}}
     await commit_of(deployment, change_set, [sums, put(ids[0], 7), *chain])
     await deployment.at_rest()
-    reader = deployment.client.reader(*change_set)
+    reader = deployment.client.change_set(*change_set)
 
     below = await reader.values("level 2", inputs=1)
     above = await reader.values("level 2", dependents=9)
-    both = await reader.values("level 2", "nobody", inputs=9, dependents=1)
+    both = await reader.values("level 2", "nobody", inputs=9, dependents=1, missing_ok=True)
 
     assert plain(below) == dict.fromkeys([ids[2], ids[1]], 7)
     assert list(above) == [ids[2], ids[3], ids[4]]
@@ -120,7 +120,7 @@ async def test_the_past_is_read_and_listed(deployment: Deployment) -> None:
         )
         for n in range(3)
     ]
-    reader = deployment.client.reader(*change_set)
+    reader = deployment.client.change_set(*change_set)
 
     for number, commit in enumerate(commits):
         assert (await reader.values(value, at=commit))[value].value == number
@@ -140,7 +140,7 @@ async def test_an_answer_larger_than_a_message_comes_whole(deployment: Deploymen
     ids = [new_id() for _ in range(400)]
     await commit_of(deployment, change_set, [put(i, str(n) * 5_000) for n, i in enumerate(ids)])
 
-    found = await deployment.client.reader(*change_set).values()
+    found = await deployment.client.change_set(*change_set).values()
 
     assert plain(found) == {i: str(n) * 5_000 for n, i in enumerate(ids)}
 
@@ -157,7 +157,7 @@ async def test_too_much_is_refused_and_says_where_to_read_it(
             daemon.kill()
 
         with pytest.raises(ReadRefused, match="read the change set's table"):
-            await deployment.client.reader(*change_set).values()
+            await deployment.client.change_set(*change_set).values()
 
 
 async def test_change_sets_asked_for_long_ago_are_forgotten(
@@ -174,7 +174,7 @@ async def test_change_sets_asked_for_long_ago_are_forgotten(
     cache = StateCache(60_000)
     served = deployment.answering(cache=cache)
     async with served.serve(deployment.nc):
-        readers = [deployment.client.reader(*change_set) for change_set in change_sets]
+        readers = [deployment.client.change_set(*change_set) for change_set in change_sets]
         for _ in range(2):
             answers = await asyncio.gather(*(reader.values() for reader in readers))
             assert [len(answer) for answer in answers] == [8] * 4
@@ -190,7 +190,7 @@ async def test_functions_are_read_by_name_or_id_with_how_many_values_each_comput
     await deployment.start()
     unused = {"putFunc": {"funcId": idle, "name": "idle", "runtime": "cel", "code": "x * 2"}}
     await commit_of(deployment, change_set, [*graph.define(), unused])
-    reader = deployment.client.reader(*change_set)
+    reader = deployment.client.change_set(*change_set)
 
     every = await reader.functions()
     some = await reader.functions("idle", every[0].id, "nobody")
@@ -218,7 +218,7 @@ async def test_a_question_that_went_to_one_who_died_is_asked_again(deployment: D
 
     death = asyncio.create_task(die())
     while not died.is_set():
-        assert plain(await deployment.client.reader(*change_set).values()) == {value: 1}
+        assert plain(await deployment.client.change_set(*change_set).values()) == {value: 1}
     await death
 
 
@@ -226,7 +226,7 @@ async def test_without_a_rebaser_the_reader_fails_at_once(deployment: Deployment
     [change_set] = new_change_sets(1)
 
     with pytest.raises(Unreachable):
-        await deployment.client.reader(*change_set).values()
+        await deployment.client.change_set(*change_set).values()
 
 
 async def test_reading_works_with_a_prefix_and_in_json(deployment: Deployment) -> None:
@@ -237,6 +237,6 @@ async def test_reading_works_with_a_prefix_and_in_json(deployment: Deployment) -
     async with RebaserClient.on(
         deployment.nc, deployment.js, content_type="application/json"
     ) as client:
-        found = await client.reader(*change_set).values(value)
+        found = await client.change_set(*change_set).values(value)
 
     assert found[value].value == {"ä": [1.0, None]}

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from rebaser_client import NoSuchValue, builtin, cel
-from rebaser_client.named import NamedWorkspace
+from rebaser_client.change_set import WorkspaceHandle
 from rebaser_server.commands.support.arguments import Exit
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 
 
-async def shop_of(deployment: Deployment) -> NamedWorkspace:
+async def shop_of(deployment: Deployment) -> WorkspaceHandle:
     """`gross` of `net` and `rate`, each from an edit of its own."""
     shop = await deployment.client.workspace("shop").create()
     async with shop.edit() as g:
@@ -57,14 +57,14 @@ async def test_edits_are_named_with_what_they_did_and_the_way_to_the_value(
     await require_older_edits_to_be_counted(deployment, shop)
 
 
-async def require_known_edits_of_a_branch(deployment: Deployment, shop: NamedWorkspace) -> None:
+async def require_known_edits_of_a_branch(deployment: Deployment, shop: WorkspaceHandle) -> None:
     """Its own, those before the fork, and head's that reached it since, each in its own log."""
-    branch = await shop.branch("sale").fork()
+    branch = await shop.fork("sale")
     async with shop.edit() as g:
         g.source("rate", 0.16)
     async with branch.edit() as g:
         g.source("net", 80)
-    await deployment.client.workspaces.refresh(*await branch.ids())
+    await branch.refresh()
     head, own = (await shop.ids()).change_set_id, (await branch.ids()).change_set_id
     newest = (await shop_log(deployment, shop))[-1]
 
@@ -77,10 +77,10 @@ async def require_known_edits_of_a_branch(deployment: Deployment, shop: NamedWor
     assert why.older == 0
 
 
-async def require_older_edits_to_be_counted(deployment: Deployment, shop: NamedWorkspace) -> None:
+async def require_older_edits_to_be_counted(deployment: Deployment, shop: WorkspaceHandle) -> None:
     ids, saved = await shop.ids(), []
     for _ in range(2):
-        await deployment.client.operations.checkpoint(*ids)
+        await deployment.client.change_set(*ids).checkpoint()
         async with shop.edit() as g:
             g.source("net", len(saved))
         saved.append((await shop.why("net")).edits[0].commit)
@@ -95,8 +95,8 @@ async def require_older_edits_to_be_counted(deployment: Deployment, shop: NamedW
     assert why.older == 4
 
 
-async def shop_log(deployment: Deployment, shop: NamedWorkspace) -> list[Any]:
-    log = await deployment.client.reader(*await shop.ids()).log()
+async def shop_log(deployment: Deployment, shop: WorkspaceHandle) -> list[Any]:
+    log = await shop.log()
     return [entry for entry in log if not entry.computed]
 
 

@@ -55,7 +55,7 @@ async def test_the_client_refuses_pairs_that_are_known_not_to_belong_together(
         with pytest.raises(NotInWorkspace, match=why):
             await client.enqueue_updates_with_reply(*pair, [])
         with pytest.raises(NotInWorkspace, match=why):
-            await client.operations.checkpoint(*pair)
+            await client.change_set(*pair).checkpoint()
 
     assert await stored(deployment) == 0
 
@@ -117,7 +117,7 @@ async def test_a_request_of_a_client_that_does_not_look_is_refused_by_the_rebase
         assert not isinstance((await reply).status, ErrorStatus)
     await deployment.at_rest()
 
-    record = await deployment.client.workspaces.describe(*mine)
+    record = await deployment.client.change_set(*mine).describe()
     assert (record.status, daemon.process.poll()) == (ChangeSetStatus.OPEN, None)
 
 

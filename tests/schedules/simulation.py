@@ -14,8 +14,7 @@ from unittest import mock
 from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connect, connected
-from rebaser_core.streams import Streams
-from rebaser_core.subjects import Subjects
+from rebaser_core.subjects import Streams, Subjects
 from rebaser_server.commit_log import log as group_commit
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import NEVER, CommitLog

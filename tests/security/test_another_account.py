@@ -97,7 +97,7 @@ async def test_a_rebaser_works_on_streams_of_another_account(
             )
 
             async def computed() -> bool:
-                read = await client.reader(*change_set).values()
+                read = await client.change_set(*change_set).values()
                 return len(read) == 603 and read[values.gross].value == 9
 
             await eventually(computed, within=30)

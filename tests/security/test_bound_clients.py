@@ -36,8 +36,7 @@ from rebaser_core.queries import (
     ValuesQueryV1,
 )
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, PauseScope
-from rebaser_core.streams import Streams
-from rebaser_core.subjects import Subjects
+from rebaser_core.subjects import Streams, Subjects
 from rebaser_core.versioning import REPLY_INBOX
 from rebaser_server.cluster.pauses import PauseStore
 from tests.helpers.batches import ExampleGraph, new_id, put
@@ -101,9 +100,9 @@ class Workspace:
             definition = ExampleGraph().define()
             definition[-1]["putValue"]["name"] = f"{label}-total"
             definition.append(put(new_id(), f"{label}-value"))
-            done = await client.enqueue(*head, definition)
+            done = await client.change_set(*head).enqueue(definition)
             branch = await workspaces.fork(head.workspace_id, f"{label}-branch")
-            comment = await workspaces.comment(*head, f"{label}-comment")
+            comment = await client.change_set(*head).comment(f"{label}-comment")
         return cls(
             head, ChangeSet(head.workspace_id, branch.change_set_id), comment.id, done.request_id
         )
@@ -259,22 +258,24 @@ async def test_a_bound_client_does_all_its_work_without_a_violation(
         watching(client._streams, OWN) as activities,
     ):
         own = await Workspace.make(operator, OWN, "own")
-        assert (await client.enqueue(*OWN, [put(new_id(), n) for n in range(600)])).commit
+        assert (
+            await client.change_set(*OWN).enqueue([put(new_id(), n) for n in range(600)])
+        ).commit
         assert (await anext(activities)).change_set_id == OWN.change_set_id
-        values = await client.reader(*OWN).values()
-        edits = (await client.reader(*OWN).why("own-total")).edits
-        outcome = await client.outcome(*OWN, own.request)
+        values = await client.change_set(*OWN).values()
+        edits = (await client.change_set(*OWN).why("own-total")).edits
+        outcome = await client.change_set(*OWN).outcome(own.request)
         addressed = await client.addresses.find("/".join(map(str, own.branch)))
         comment = await client.workspaces.registry.last_comment(OWN)
-        on_branch = await client.enqueue(*own.branch, [put(new_id(), "of the branch")])
-        difference = await client.reader(*own.branch).difference(computed=True)
-        plan = await client.reader(*own.branch).plan_revert(on_branch.commit or 0)
-        await client.workspaces.refresh(*own.branch)
-        await client.operations.checkpoint(*own.branch)
-        await client.workspaces.apply(*own.branch)
-        await client.workspaces.delete(*own.branch)
+        on_branch = await client.change_set(*own.branch).enqueue([put(new_id(), "of the branch")])
+        difference = await client.change_set(*own.branch).difference(computed=True)
+        plan = await client.change_set(*own.branch).plan_revert(on_branch.commit or 0)
+        await client.change_set(*own.branch).refresh()
+        await client.change_set(*own.branch).checkpoint()
+        await client.change_set(*own.branch).apply()
+        await client.change_set(*own.branch).delete()
         with pytest.raises(NoSuchChangeSet):
-            await client.workspaces.describe(OWN.workspace_id, new_id())
+            await client.change_set(OWN.workspace_id, new_id()).describe()
 
     assert len(values) == 604
     assert [edit.request for edit in edits] == [own.request]

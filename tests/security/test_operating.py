@@ -10,8 +10,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore
 from rebaser_core.messages import StoreRef
 from rebaser_core.records import PauseScope
-from rebaser_core.streams import Streams
-from rebaser_core.subjects import Subjects
+from rebaser_core.subjects import Streams, Subjects
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commands.cli import main
 from rebaser_server.commands.support.arguments import Exit
@@ -119,8 +118,8 @@ async def test_a_client_has_its_values_computed_again_and_saved(
         _, reply = await client.enqueue_updates_with_reply(*change_set, values.define())
         first = (await reply).status.success.commit
 
-        assert await client.operations.recompute(*change_set, [values.gross]) > first
-        assert await client.operations.checkpoint(*change_set) > first
+        assert await client.change_set(*change_set).recompute([values.gross]) > first
+        assert await client.change_set(*change_set).checkpoint() > first
 
     assert violations(nats_server) == []
 
@@ -146,7 +145,7 @@ async def test_a_bucket_without_rollups_takes_large_batches_and_cannot_be_wiped(
         batch = [put(new_id(), number) for number in range(600)]
         _, reply = await client.enqueue_updates_with_reply(*change_set, batch)
         address = (await reply).status.success.updates_performed
-        assert len(await client.reader(*change_set).values()) == 600
+        assert len(await client.change_set(*change_set).values()) == 600
         assert await others.get("another's") == b"batch"
         await others.delete("another's")
         with pytest.raises(ObjectNotFound):

@@ -22,8 +22,7 @@ from rebaser_core.messages import (
     RequestState,
     SuccessStatusV2,
 )
-from rebaser_core.streams import Streams
-from rebaser_core.subjects import Subjects
+from rebaser_core.subjects import Streams, Subjects
 from rebaser_core.versioning import announced_id
 from rebaser_server.commands.cli import main
 from rebaser_server.processor.request_queue import RequestQueue
@@ -79,9 +78,9 @@ async def test_a_client_and_a_rebaser_work_without_a_single_violation(
         _, reply = await client.enqueue_updates_with_reply(*change_set, many(2_000))
         assert isinstance((await reply).status, SuccessStatusV2), "too large for a message"
 
-        assert (await client.outcome(*change_set, request)).state is RequestState.SETTLED
-        assert len(await client.reader(*change_set).values()) == 2_003
-        [edit] = (await client.reader(*change_set).why(values.gross)).edits
+        assert (await client.change_set(*change_set).outcome(request)).state is RequestState.SETTLED
+        assert len(await client.change_set(*change_set).values()) == 2_003
+        [edit] = (await client.change_set(*change_set).why(values.gross)).edits
         assert edit.request == request
         assert (await anext(activities)).kind is ActivityKind.TAKEN
 
@@ -105,7 +104,7 @@ async def test_background_work_of_rebasers_is_allowed(
         on_branch = ChangeSet(workspace.workspace_id, branch.change_set_id)
         _, reply = await client.enqueue_updates_with_reply(*on_branch, ExampleGraph().define())
         await reply
-        await client.workspaces.apply(*on_branch)
+        await client.change_set(*on_branch).apply()
         await client._streams.js.publish(SUBJECTS.requests(head), b"\xff")  # will be a dead letter
         one.kill()
         _, reply = await client.enqueue_updates_with_reply(*head, many(3))

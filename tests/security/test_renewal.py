@@ -240,5 +240,5 @@ async def _update_until_reconnected(client: RebaserClient, nc: Client, times: in
         assert isinstance(status, SuccessStatusV2)
         commits.append(status.success.commit)
     assert commits == sorted(set(commits))
-    read = await client.reader(*change_set).values()
+    read = await client.change_set(*change_set).values()
     assert read[value].value == len(commits) - 1

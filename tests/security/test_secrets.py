@@ -214,7 +214,7 @@ async def test_no_secret_shows_while_a_daemon_works(tmp_path: Path) -> None:
             [change_set] = new_change_sets(1)
             async with connect(nats.url, user="me", password=hush("nats-password")) as client:
                 for width in (1, 20):  # in a child process, and on Spark
-                    await client.enqueue(*change_set, wide(width), wait="computed")
+                    await client.change_set(*change_set).enqueue(wide(width), wait="computed")
             places = processes(daemon.process.pid)
             [started] = daemon.said("ops endpoint started")
             places |= await pages(started["url"], change_set) | await spark_pages(port)
@@ -262,7 +262,7 @@ async def test_no_secret_shows_where_nothing_answers(tmp_path: Path) -> None:
             [change_set] = new_change_sets(1)
             async with connect(nats.url, token=hush("nats-token")) as client:
                 with pytest.raises(ReadRefused) as refused:
-                    await client.reader(*change_set).values()
+                    await client.change_set(*change_set).values()
             places["answer"] = str(refused.value).encode()
             [started] = daemon.said("ops endpoint started")
             places |= await pages(started["url"], change_set)

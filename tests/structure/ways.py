@@ -73,7 +73,8 @@ async def _visit(url: str, ways: Ways, shutdown: Shutdown, loop: asyncio.Abstrac
             async def are_gone(stream: str) -> bool:
                 return not (await js.stream_info(stream)).state.messages
 
-            await client.enqueue(*warm, graph.define(), wait="computed")  # and starts Spark
+            # It starts Spark, too.
+            await client.change_set(*warm).enqueue(graph.define(), wait="computed")
             await eventually(lambda: are_gone(Subjects().tasks_stream), within=60)
             ways.expect(REQUEST)
             ways.is_client_on = True
@@ -84,7 +85,7 @@ async def _visit(url: str, ways: Ways, shutdown: Shutdown, loop: asyncio.Abstrac
             ways.expect(None)
             await eventually(lambda: are_gone(Subjects().tasks_stream), within=60)
             ways.expect(UPDATE)
-            await client.enqueue(*second, graph.define(), wait="computed")
+            await client.change_set(*second).enqueue(graph.define(), wait="computed")
             ways.expect(None)
     finally:
         loop.call_soon_threadsafe(shutdown.set)

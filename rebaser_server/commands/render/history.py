@@ -147,7 +147,8 @@ async def _names(
     if not ids:
         return {}
     with suppress(ClientError):
-        found = await deployment.client.reader(*change_set).values(*ids)
+        handle = deployment.client.change_set(*change_set)
+        found = await handle.values(*ids, missing_ok=True)
         return {each.id: each.name for each in found.values() if each.name is not None}
     return {}
 

@@ -159,9 +159,9 @@ async def failures(
     Raises:
         FailuresUnknown: no Rebaser answered; the request is committed and computed.
     """
-    reader = deployment.client.reader(*change_set)
+    handle = deployment.client.change_set(*change_set)
     try:
-        missing = await read_missing_results(reader, None if everything else commit, changed)
+        missing = await read_missing_results(handle, None if everything else commit, changed)
     except ClientError as error:
         raise FailuresUnknown(
             f"commit {commit} is computed, but it is unknown whether values failed: {error}; "
@@ -334,7 +334,7 @@ async def standing(
 
     The exit code tells whether a value that is `named` failed or is blocked.
     """
-    settled = await deployment.client.settled(*change_set)
+    settled = await deployment.client.change_set(*change_set).settled()
     failed = await failures(deployment, change_set, settled.commit + 1, (), named=named)
     if not as_json:
         say(*failed.lines())
@@ -352,7 +352,7 @@ async def _until_computed(
 ) -> None:
     bar.describe("dependent values update")
     text = WaitText(deployment, change_set, bar)
-    async for progress in deployment.client.progress(*change_set, commit):
+    async for progress in deployment.client.change_set(*change_set).progress(commit):
         await text.show(progress)
 
 

@@ -213,11 +213,11 @@ async def whole_ids(
     """
     if not any(is_part(name) for name in names):
         return [*names]
-    reader = deployment.client.reader(*change_set)
-    parts = (await reader.values(*names)).missing
+    handle = deployment.client.change_set(*change_set)
+    parts = (await handle.values(*names, missing_ok=True)).missing
     if not any(map(is_part, parts)):
         return [*names]
-    ids = [*await reader.values()]
+    ids = [*await handle.values()]
     return [one_id(ids, name) if name in parts else name for name in names]
 
 

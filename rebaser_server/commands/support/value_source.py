@@ -12,12 +12,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from rebaser_client.errors import ReadRefused, Unreachable
-from rebaser_client.reader import ChangeSetReader, ValueSet
+from rebaser_client.reader import ValueSet
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.errors import StoreNotKnown
 
 if TYPE_CHECKING:
+    from rebaser_client.change_set import ChangeSetHandle
     from rebaser_client.reader import BranchDifference, RevertPlan
     from rebaser_core.queries import ValueSnapshot
     from rebaser_server.commit_log.state_loader import StateLoader
@@ -82,11 +83,11 @@ async def read_values(
     async def from_store(loader: "StateLoader") -> ReadValues:
         return await _load_values(loader, commit)
 
-    async def from_rebaser(reader: ChangeSetReader) -> ReadValues:
-        answer = await reader.values(at=commit)
+    async def from_rebaser(handle: "ChangeSetHandle") -> ReadValues:
+        answer = await handle.values(at=commit)
         names: dict[str, str] = {}
-        with suppress(ReadRefused):  # too many for an answer
-            names = {each.id: each.name for each in await reader.functions()}
+        with suppress(ReadRefused):  # a Rebaser of an older release, or too many for an answer
+            names = {each.id: each.name for each in await handle.functions()}
         return _answered(answer, names)
 
     return await _read(deployment, change_set, from_store, from_rebaser)
@@ -107,8 +108,8 @@ async def read_difference(
 
         return await diff(loader, computed=computed)
 
-    async def from_rebaser(reader: ChangeSetReader) -> "BranchDifference":
-        return await reader.difference(computed=computed)
+    async def from_rebaser(handle: "ChangeSetHandle") -> "BranchDifference":
+        return await handle.difference(computed=computed)
 
     return await _read(deployment, change_set, from_store, from_rebaser)
 
@@ -128,8 +129,8 @@ async def read_revert_plan(
 
         return await plan_revert(loader, commit, force=force)
 
-    async def from_rebaser(reader: ChangeSetReader) -> "RevertPlan":
-        return await reader.plan_revert(commit, force=force)
+    async def from_rebaser(handle: "ChangeSetHandle") -> "RevertPlan":
+        return await handle.plan_revert(commit, force=force)
 
     return await _read(deployment, change_set, from_store, from_rebaser)
 
@@ -138,16 +139,16 @@ async def _read(
     deployment: Deployment,
     change_set: ChangeSet,
     from_store: Callable[["StateLoader"], Awaitable[T]],
-    from_rebaser: Callable[[ChangeSetReader], Awaitable[T]],
+    from_rebaser: Callable[["ChangeSetHandle"], Awaitable[T]],
 ) -> T:
-    reader = deployment.client.reader(*change_set)
+    handle = deployment.client.change_set(*change_set)
     if not reads_store():
-        return await from_rebaser(reader)
+        return await from_rebaser(handle)
     try:
         loader = await deployment.state_loader(change_set)
     except StoreNotKnown:
         with suppress(Unreachable):
-            return await from_rebaser(reader)
+            return await from_rebaser(handle)
         raise
     return await from_store(loader)
 

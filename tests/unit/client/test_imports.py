@@ -11,7 +11,7 @@ import rebaser_client
 HEAVY = ("pandas", "pyarrow", "ruamel", "numpy", "polars", "rebaser_server", "rich", "blockbuster")
 TO_CONNECT = ("nats", "ssl", "rebaser_core.jetstream")
 TO_READ = (
-    *("rebaser_client.draft", "rebaser_client.plan", "rebaser_client.named"),
+    *("rebaser_client.draft", "rebaser_client.plan", "rebaser_client.change_set"),
     *("rebaser_client.reader", "rebaser_client.outcomes"),
     *("rebaser_core.activities", "rebaser_core.queries"),
     *("rebaser_core.jetstream.configs", "rebaser_core.jetstream.handles"),

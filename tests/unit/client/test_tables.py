@@ -133,9 +133,9 @@ def test_without_pyarrow_the_extra_is_named():
     script = """\
 import asyncio, sys
 sys.modules["pyarrow"] = None
-from rebaser_client import MissingPackage, RebaserClient
+from rebaser_client import ChangeSetHandle, MissingPackage
 try:
-    asyncio.run(RebaserClient.enqueue_table(None, "0" * 26, "0" * 26, []))
+    asyncio.run(ChangeSetHandle.enqueue_table(None, []))
 except MissingPackage as error:
     print(error)
 """

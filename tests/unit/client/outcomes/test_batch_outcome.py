@@ -3,7 +3,7 @@
 import pytest
 
 from rebaser_client import RequestDead, RequestIdUsed, RequestRefused
-from rebaser_client.client import BatchOutcome, committed
+from rebaser_client.outcomes import BatchOutcome, committed
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
     ID_USED,

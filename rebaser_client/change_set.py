@@ -1,0 +1,597 @@
+"""`ChangeSetHandle`: everything about one change set, by its address or its ids.
+
+The calls are requests in the change set's own queue, queries to any Rebaser, and reads of the
+log and the registry. A `WorkspaceHandle` is the handle of a workspace's head, from which branches
+are forked.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from pydantic import ValidationError
+
+from rebaser_client.display import package
+from rebaser_client.errors import (
+    AlreadyRegistered,
+    NoSuchChangeSet,
+    NoSuchValue,
+    QuotaExceeded,
+    ReadRefused,
+    RequestRefused,
+)
+from rebaser_client.outcomes import (
+    BatchOutcome,
+    Progress,
+    Settlement,
+    SettlementWatch,
+    Wait,
+    committed,
+)
+from rebaser_client.reader import (
+    BranchDifference,
+    LogEntry,
+    Provenance,
+    QuerySender,
+    RevertPlan,
+    ValueDifferences,
+    ValueSet,
+    read_log,
+)
+from rebaser_client.registry import validated_name
+from rebaser_client.requests import Reply, RequestSender, Updates
+from rebaser_client.workspaces import CLOSED_STATUSES, AddressBook, Workspaces, delete
+from rebaser_core.errors import MalformedMessage, offer
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
+from rebaser_core.messages import OutcomeReplyV1
+from rebaser_core.queries import (
+    DifferenceQuery,
+    DifferenceReply,
+    FunctionSnapshot,
+    ProvenanceQuery,
+    ProvenanceReply,
+    RevertQuery,
+    RevertReply,
+    ValuesQuery,
+    ValuesReply,
+    ValuesReplyV1,
+)
+from rebaser_core.records import (
+    ChangeSetKind,
+    ChangeSetRecordV1,
+    ChangeSetStatus,
+    CommentRecordV1,
+    now,
+)
+from rebaser_core.versioning import MessageType, Versioned, first_error
+
+if TYPE_CHECKING:  # slow, and only for who writes values by name
+    from rebaser_client.draft import Draft
+    from rebaser_client.plan import EditedDraft, LoadPlan
+
+MAX_COMMENTS: Final = 1_000
+"""Comments on a change set."""
+
+QueryT = TypeVar("QueryT", bound=Versioned)
+ReplyT = TypeVar("ReplyT", bound=Versioned)
+
+
+class ChangeSetHandle:
+    """One change set. To make a handle costs no request.
+
+    An address is looked up once, at the first call that needs it, which then raises
+    `NoSuchChangeSet` or `AmbiguousAddress`, if it names none or several. Each coroutine may be
+    cancelled; that does not take a request back that was sent.
+    """
+
+    def __init__(
+        self, sender: RequestSender, workspaces: Workspaces, where: ChangeSet | str
+    ) -> None:
+        self._sender = sender
+        self._workspaces = workspaces
+        self.address: Final = where if isinstance(where, str) else "/".join(map(str, where))
+        """"shop" for the head of a workspace, "shop/winter" for a branch; or two ids."""
+        self._ids = None if isinstance(where, str) else where
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.address!r}>"
+
+    async def ids(self) -> ChangeSet:
+        """The ids of workspace and change set.
+
+        Raises:
+            NoSuchChangeSet: there is none of that address; the message offers similar names.
+            AmbiguousAddress: there is more than one.
+        """
+        if self._ids is None:
+            self._ids = (await AddressBook(self._workspaces).find(self.address)).change_set
+        return self._ids
+
+    async def enqueue(
+        self,
+        updates: Updates,
+        *,
+        wait: Wait = "committed",
+        request_id: RequestId | str | None = None,
+        from_change_set_id: ChangeSetId | str | None = None,
+    ) -> BatchOutcome:
+        """Enqueue a batch, wait, and return its outcome. A cancellation does not take it back.
+
+        Requests of a change set are applied in the order in which they were stored, each
+        once, whole or not at all. To try again after an error pass the same `request_id`.
+        A batch too large for a message is stored beside the stream first. With `wait="computed"`
+        the outcome has the values that failed: a failure of a value is no error of the batch.
+
+        Args:
+            updates: as classes of `rebaser_core.updates`, or as the wire has them.
+            wait: until the request is stored, committed, or its dependent values computed.
+            request_id: the id of a request that is sent again (default: a new one).
+            from_change_set_id: the change set that the batch was taken from, for readers of
+                requests.
+
+        Raises:
+            NotInWorkspace: the registry knows the change set in another workspace; nothing was
+                sent. Where it knows neither, a new change set begins with the request.
+            MalformedMessage: `updates` are no updates; nothing was sent.
+            TooLarge: they are beyond a limit; nothing was sent.
+            NotConfirmed: not confirmed in time; it may be stored all the same.
+            QueueFull: too much waits already; it is not stored. Ask again later.
+            RequestIdUsed: another batch was sent under the id before; nothing of this one was done.
+            RequestRefused, RequestDead: final; nothing was done.
+            OutcomeUnknown: the request was handled so long ago that no Rebaser remembers it.
+            Unreachable, ReadRefused: committed and computed, but no Rebaser said what failed.
+        """
+        ids = await self.ids()
+        if wait == "stored":
+            sent = await self._sender.enqueue(ids, updates, request_id, from_change_set_id)
+            return BatchOutcome(sent)
+        _, reply = await self._sender.enqueue_with_reply(
+            ids, updates, request_id, from_change_set_id
+        )
+        outcome = committed(await reply)
+        if wait == "committed":
+            return outcome
+        settlement = await (await self._watch()).settlement(self, outcome.commit, updates)
+        return BatchOutcome(outcome.request_id, outcome.commit, outcome.corrections, settlement)
+
+    async def enqueue_with_reply(
+        self,
+        updates: Updates,
+        *,
+        request_id: RequestId | str | None = None,
+        from_change_set_id: ChangeSetId | str | None = None,
+    ) -> tuple[RequestId, Reply]:
+        """As `enqueue` until it is stored, with the response to await: it comes once, and is final.
+
+        Bound the wait with `asyncio.timeout`; giving up does not take the request back.
+        Awaiting raises `OutcomeUnknown` if the request was handled so long ago that no Rebaser
+        remembers it.
+        """
+        return await self._sender.enqueue_with_reply(
+            await self.ids(), updates, request_id, from_change_set_id
+        )
+
+    async def enqueue_table(
+        self,
+        table: Any,
+        *,
+        functions: Updates = (),
+        wait: Wait = "committed",
+        request_id: RequestId | str | None = None,
+    ) -> BatchOutcome:
+        """As `enqueue`, of `functions` and, behind them, a put or a set for each row of a table.
+
+        Args:
+            table: of pyarrow, Polars, pandas or DuckDB, or the path or URI of a Parquet file, with
+                the columns in docs/clients.md: `id` and any of `name`, `value` or `json`,
+                `function`, `inputs` and `set`.
+            functions: updates before those of the rows. Of a table in parts, send them with the
+                first: a function that is defined again has all its values computed anew.
+            wait: as `enqueue`.
+            request_id: as `enqueue`.
+
+        Raises:
+            MissingPackage: a package of the extra `arrow` is not installed.
+            MalformedMessage: the rows are no updates; the message names the column.
+            OSError: the file cannot be read.
+            ClientError: as `enqueue`.
+        """
+        request_id = None if request_id is None else RequestId.of(request_id, "request_id")
+        tables = package("rebaser_client.tables", extra="arrow")
+        updates = await asyncio.to_thread(tables.read_updates, table, functions)
+        return await self.enqueue(updates, wait=wait, request_id=request_id)
+
+    async def outcome(self, request_id: RequestId | str) -> OutcomeReplyV1:
+        """The outcome of a recent request, for a caller that missed the reply.
+
+        Changes nothing and may be repeated at will.
+
+        Raises:
+            Unreachable: no Rebaser answered.
+        """
+        request_id = RequestId.of(request_id, "request_id")
+        return await self._sender.outcome(await self.ids(), request_id)
+
+    async def settled(self, commit: int | None = None) -> Settlement:
+        """Wait until all that `commit` left to be computed is; return what has no result.
+
+        Without a commit, the last one counts. Changes nothing, and may be cancelled and repeated.
+        Bound the wait with `asyncio.timeout`: while a change set is paused, it has no end.
+
+        Raises:
+            Unreachable: no Rebaser answered which values failed.
+            ReadRefused: the change set has too many values for one answer.
+        """
+        return await (await self._watch()).settlement(self, commit)
+
+    async def progress(self, commit: int | None = None) -> AsyncIterator[Progress]:
+        """How far the work on `commit` is, as it changes; ends when `settled` would return.
+
+        The first item comes at once; between two there are at most a few seconds.
+        """
+        async for step in (await self._watch()).progress(commit):
+            yield step
+
+    async def values(
+        self,
+        *names: str,
+        inputs: int = 0,
+        dependents: int = 0,
+        at: int | None = None,
+        missing_ok: bool = False,
+    ) -> ValueSet:
+        """The values of these names or ids, or all, and so many levels of what is around them.
+
+        All are as of one commit: `at`, or the last one when the query arrived, so that a client
+        that has the reply to a request reads the request's effect. With `missing_ok`, names that
+        are not there are in `ValueSet.missing`.
+
+        Raises:
+            NoSuchValue: there is none of such a name; the message offers similar ones.
+            Unreachable: no Rebaser answered in time, or all were too busy.
+            TooLarge: so many names do not fit into a query.
+            ReadRefused: one did, and said why not: the past is not kept so long, or it
+                is too much for an answer: fewer at a time, or from the store.
+        """
+        replies = await self._ask_values(
+            which=[*names], inputs=inputs, dependents=dependents, at=at
+        )
+        last = replies[-1]
+        if last.missing and not missing_ok:
+            known = []
+            with suppress(ReadRefused):  # too many for one answer: nothing is offered
+                every = await self.values(at=at)
+                known = [value.name for value in every.values() if value.name is not None]
+            name = last.missing[0]
+            raise NoSuchValue(f"there is no value {name!r} in {self.address}{offer(name, known)}")
+        values = [value for reply in replies for value in reply.values]
+        return ValueSet(last.commit, values, last.missing, may_be_stale=bool(last.due))
+
+    async def functions(self, *names: str) -> list[FunctionSnapshot]:
+        """The functions of these names or ids that there are, or all, as of the last commit.
+
+        Several may have one name.
+
+        Raises:
+            Unreachable, TooLarge: as `values`.
+            ReadRefused: the Rebaser is of an older release, or they are too much for an answer.
+        """
+        replies = await self._ask_values(which=[*names], functions=True)
+        return [function for reply in replies for function in reply.functions or ()]
+
+    async def log(self, *, after: int = 0, last: int | None = None) -> list[LogEntry]:
+        """The requests settled behind commit `after`, or the `last` so many, oldest first."""
+        return await read_log(self._sender.streams, await self.ids(), after=after, limit=last)
+
+    async def why(self, name: str, *, at: int | None = None) -> Provenance:
+        """The edits that made the value of this name or id what it is, as of `at` or now.
+
+        What made it before the commits that are kept is not known: see `Provenance.older`.
+
+        Raises:
+            NoSuchValue: there is none, nor was there one among the commits that are kept.
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: one did, and said why not: the past is not kept so long.
+        """
+        [reply] = await self._ask(
+            ProvenanceQuery,
+            ProvenanceReply,
+            self._sender.streams.provenance,
+            lambda reply: None if reply.is_missing else reply.error,
+            value=name,
+            at=at,
+        )
+        if reply.is_missing:
+            raise NoSuchValue(reply.error or f"there is no value {name!r}")
+        return Provenance.of(reply)
+
+    async def difference(self, *, computed: bool = False) -> BranchDifference:
+        """What applying the branch would change in head, as of its last commit and head's.
+
+        With `computed`, the results that differ as well, as far as they are computed.
+
+        Raises:
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: one did, and said why not: the change set is no branch, no Rebaser has
+                taken it up yet, or the difference is too large for an answer.
+        """
+        [reply] = await self._ask(
+            DifferenceQuery,
+            DifferenceReply,
+            self._sender.streams.differences,
+            lambda reply: reply.error,
+            computed=computed,
+        )
+        return BranchDifference.of(reply)
+
+    async def differences(self) -> ValueDifferences:
+        """The values that differ from head's, sources and computed ones, as both are."""
+        record = await self.describe()
+        ids = ChangeSet(record.workspace_id, record.head)
+        head = ChangeSetHandle(self._sender, self._workspaces, ids)
+        return ValueDifferences(await head.values(), await self.values())
+
+    async def plan_revert(self, commit: int, *, force: bool = False) -> RevertPlan:
+        """The batch that undoes `commit`; enqueue its `updates` to have it done.
+
+        What a later commit changed again stays, and is in `skipped`; with `force` it is undone.
+
+        Raises:
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: one did, and said why not: there is no such commit, it changed no
+                definition, or the past is not kept so long.
+        """
+        [reply] = await self._ask(
+            RevertQuery,
+            RevertReply,
+            self._sender.streams.reverts,
+            lambda reply: reply.error,
+            commit=commit,
+            force=force,
+        )
+        return RevertPlan(commit, reply.now, reply.updates, [*map(str, reply.skipped)])
+
+    async def plan(self, draft: "Draft", *, prune: bool = False) -> "LoadPlan":
+        """Compare the draft with the change set as it is; change nothing.
+
+        With `prune`, values that the draft does not name are removed. Without, none is but those
+        in `draft.removed`.
+
+        Raises:
+            InvalidDraft: an input is neither in the draft nor in the change set; nor is a
+                function, or there are several of its name; values would be computed from
+                themselves; CEL text is wrong, where its engine is installed.
+        """
+        from rebaser_client.plan import compare
+
+        return await compare(self, draft, prune=prune)
+
+    async def load(
+        self, draft: "Draft | LoadPlan", *, prune: bool = False, wait: Wait = "computed"
+    ) -> BatchOutcome | None:
+        """Make the change set as the draft says, by one batch; None if it is so already.
+
+        A plan is sent as it was made. What others changed since then, it does not see.
+
+        Raises:
+            InvalidDraft: as `plan`.
+            ClientError: as `enqueue`.
+        """
+        from rebaser_client.plan import LoadPlan
+
+        plan = draft if isinstance(draft, LoadPlan) else await self.plan(draft, prune=prune)
+        return await self.enqueue(plan.batch(), wait=wait) if plan else None
+
+    @asynccontextmanager
+    async def edit(
+        self,
+        *,
+        prune: bool = False,
+        wait: Wait = "computed",
+        confirm: "Callable[[LoadPlan], bool]" = lambda _: True,
+    ) -> "AsyncIterator[EditedDraft]":
+        """A draft that is loaded once the body ends, if anything differs and `confirm` agrees.
+
+        Nothing is sent if the body raises. Afterwards the draft's `plan` and `outcome` say what
+        was done.
+        """
+        from rebaser_client.plan import EditedDraft
+
+        edited = EditedDraft()
+        yield edited
+        plan = await self.plan(edited, prune=prune)
+        agreed = bool(plan) and confirm(plan)
+        edited.end(plan, await self.load(plan, wait=wait) if agreed else None)
+
+    async def describe(self) -> ChangeSetRecordV1:
+        """What is registered of it.
+
+        Raises:
+            NoSuchChangeSet: nothing.
+        """
+        return await self._workspaces.registry.change_set(await self.ids())
+
+    async def rename(self, name: str) -> ChangeSetRecordV1:
+        """Rename it; return its record. Several may have the same name."""
+        return await self._workspaces.registry.update(
+            await self.ids(),
+            lambda record: record.model_copy(update={"name": validated_name(name)}),
+        )
+
+    async def comment(self, text: str) -> CommentRecordV1:
+        """Add a comment, also to a closed change set; return it as it is kept. It stays as it is.
+
+        Raises:
+            NoSuchChangeSet: the change set is not registered.
+            MalformedMessage: the text is empty, or longer than 2,000 characters.
+            QuotaExceeded: it has `MAX_COMMENTS` already.
+        """
+        record = await self.describe()
+        if len(await self.comments()) >= MAX_COMMENTS:
+            raise QuotaExceeded(f"{record.name} has {MAX_COMMENTS:,} comments already")
+        try:
+            comment = CommentRecordV1(
+                id=RequestId(),
+                **(await self.ids())._asdict(),
+                text=text,
+                created_at=now(),
+                by=self._sender.options.author,
+            )
+        except ValidationError as error:
+            raise MalformedMessage(f"comment: {first_error(error)}") from None
+        await self._workspaces.registry.create_comment(comment)
+        return comment
+
+    async def comments(self) -> list[CommentRecordV1]:
+        """All comments, the oldest first."""
+        return await self._workspaces.registry.comments(await self.ids())
+
+    async def checkpoint(self) -> int:
+        """Request a checkpoint; return the commit that it will include.
+
+        Its owner writes the checkpoint a moment later, beside the requests: a checkpoint of
+        that commit or a later one in the store shows that it is written.
+
+        Raises:
+            RequestRefused: the change set is closed.
+        """
+        return (await self._sender.command(await self.ids(), "checkpoint"))[1]
+
+    async def recompute(self, values: Sequence[str] | None = None) -> int:
+        """Recompute the values of these names or ids, or all failed ones; return the commit.
+
+        The update follows the commit at once, even if an earlier one failed or was cancelled.
+
+        Raises:
+            RequestRefused: one of them does not exist or has no function, or the change set is
+                closed.
+        """
+        return (await self._sender.command(await self.ids(), "recompute", values=values))[1]
+
+    async def refresh(self) -> None:
+        """Materialise the branch and merge every change that head has by now.
+
+        Raises:
+            RequestRefused: its base is not kept any more, or it is closed.
+        """
+        await self._sender.command(await self.ids(), "refresh")
+
+    async def apply(self, *, reviewed: str | None = None) -> ChangeSetRecordV1:
+        """Have head take the branch's difference; its record, once head has.
+
+        With `reviewed`, the digest of a difference, no other difference is applied. The
+        branch takes no request from then on. Giving up waiting does not take it back. Head's
+        values may be computed later: see `settled` of head.
+
+        Raises:
+            RequestRefused: it is no branch, closed, changed since it was reviewed, or head would
+                not have it; unless it was closed before, it is open as it was.
+        """
+        ids = await self.ids()
+        request, _ = await self._sender.command(ids, "apply", reviewed=reviewed)
+        record = await self._workspaces.registry.change_set_once(
+            ids,
+            lambda r: (
+                r.application is not None
+                and r.application.request == request
+                and r.status != ChangeSetStatus.APPLYING
+            ),
+        )
+        if record.status == ChangeSetStatus.OPEN:
+            raise RequestRefused(record.problem or "head would not have it")
+        return record
+
+    async def abandon(self) -> None:
+        """Have the branch closed without effect on head. Its data stays; it can be forked.
+
+        Raises:
+            RequestRefused: it is no branch, or closed.
+        """
+        ids = await self.ids()
+        await self._sender.command(ids, "abandon")
+        await self._workspaces.registry.change_set_once(
+            ids, lambda record: record.status in CLOSED_STATUSES
+        )
+
+    async def delete(self) -> None:
+        """Have the branch closed for good, and its data gone after the retention time.
+
+        A head goes with its whole workspace: see `Workspaces.delete_workspace`.
+
+        Raises:
+            NoSuchChangeSet: it is not registered.
+            RequestRefused: it is a head, is being applied to head, or is deleted already.
+        """
+        if (await self.describe()).kind == ChangeSetKind.HEAD:
+            raise RequestRefused("a head is deleted with its workspace only")
+        await delete(self._sender, self._workspaces.registry, await self.ids())
+
+    async def _watch(self) -> SettlementWatch:
+        return SettlementWatch(self._sender.streams, await self.ids())
+
+    async def _ask_values(self, **asked: Any) -> list[ValuesReplyV1]:
+        return await self._ask(
+            ValuesQuery,
+            ValuesReply,
+            self._sender.streams.values,
+            lambda reply: reply.error,
+            lambda reply: reply.more,
+            **asked,
+        )
+
+    async def _ask(
+        self,
+        query: MessageType[QueryT],
+        reply: MessageType[ReplyT],
+        subject_of: Callable[[ChangeSet], str],
+        error_in: Callable[[ReplyT], str | None],
+        is_followed: Callable[[ReplyT], bool] = lambda _: False,
+        **asked: Any,
+    ) -> list[ReplyT]:
+        ids, content_type = await self.ids(), self._sender.options.content_type
+        asking = QuerySender(
+            self._sender.streams.js, query, reply, content_type, error_in, is_followed
+        )
+        message = query.current(id=RequestId(), **ids._asdict(), **asked)
+        return await asking.ask(subject_of(ids), message)
+
+
+class WorkspaceHandle(ChangeSetHandle):
+    """The head of a workspace, and the way to its other change sets."""
+
+    async def create(self, *, exist_ok: bool = False) -> Self:
+        """Register a workspace of that name, whose head is empty; return this one.
+
+        Raises:
+            AlreadyRegistered: there is one of that name, unless `exist_ok`.
+        """
+        if not await _exists(self, exist_ok=exist_ok):
+            await self._workspaces.create(self.address)
+        return self
+
+    def change_set(self, name: str) -> ChangeSetHandle:
+        """The open change set of that name or id. No request."""
+        return ChangeSetHandle(self._sender, self._workspaces, f"{self.address}/{name}")
+
+    async def fork(self, name: str, *, exist_ok: bool = False) -> ChangeSetHandle:
+        """Fork a branch of that name from head, as head is; return its handle.
+
+        Raises:
+            AlreadyRegistered: an open change set has that name, unless `exist_ok`.
+        """
+        branch = self.change_set(name)
+        if not await _exists(branch, exist_ok=exist_ok):
+            await self._workspaces.fork((await self.ids()).workspace_id, name)
+            await branch.refresh()
+        return branch
+
+
+async def _exists(change_set: ChangeSetHandle, *, exist_ok: bool) -> bool:
+    try:
+        await change_set.ids()
+    except NoSuchChangeSet:
+        return False
+    if exist_ok:
+        return True
+    raise AlreadyRegistered(f"{change_set.address!r} is there already; exist_ok=True uses it")
