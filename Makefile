@@ -9,11 +9,13 @@ RUN := $(BIN)/python -m
 demo: .venv/ready ## the main job, on real input
 	$(RUN) rebaser_server demo $(DEMO)
 
-# Processes that tests run in; 0 for this one alone.
-WORKERS ?= 2
+# Processes that tests run in, two for each of two cores, since most tests wait; 0 for this one alone.
+WORKERS ?= 4
+# Without bytecode each of these processes compiles all tests, which takes longer than collecting them.
+unexport PYTHONDONTWRITEBYTECODE
 IN_PARALLEL = -n $(WORKERS) --dist loadgroup
 
-test: check ## every check, and all tests but the long ones; on more cores: make test WORKERS=4
+test: .venv/ready ## all tests but the long ones; on more cores: make test WORKERS=8
 	EXAMPLES=$(or $(EXAMPLES),0.4) $(RUN) pytest -m "not long and not slow" $(IN_PARALLEL) $(PYTEST)
 
 test-long: .venv/ready ## the long tests; CI runs them, too
@@ -26,7 +28,7 @@ test-python: ## what tells Pythons apart: make test-python PYTHON=python3.13
 	EXAMPLES=$(or $(EXAMPLES),0.4) $(OTHER)/bin/python -m pytest -m "not long and not slow" -o asyncio_debug=true $(IN_PARALLEL) $(PYTEST) \
 	  tests/unit tests/wire tests/schedules tests/integration/test_crashing_functions.py
 
-check: .venv/ready
+check: .venv/ready ## formatter, linter, types and import contracts
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy

@@ -21,7 +21,7 @@ from rebaser_client.outcomes import watching
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.helpers.deployment import new_change_sets

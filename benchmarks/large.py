@@ -23,7 +23,7 @@ from benchmarks.tables import Table
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import SuccessStatusV2
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings

@@ -28,7 +28,7 @@ from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import SuccessStatusV2
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.table_updates import decode_batch, read_stream
 from rebaser_core.updates import AnyUpdate, BatchLimits, read_update
 from rebaser_server.commit_log.log import CommitLog

@@ -38,7 +38,7 @@ from rebaser_core.queries import (
     ValuesQueryV1,
 )
 from rebaser_core.query_protocol import ACCEPTS_PIECES, REPLY_TIMEOUT
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import MessageType
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.service.composition import prepare

@@ -18,7 +18,8 @@ from benchmarks.tables import Cell, Table, median
 from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings

@@ -14,7 +14,8 @@ from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, OrderedPushConsumer
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_server.compute.executors import Executor, OnProgress
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
 

@@ -38,7 +38,7 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.messages import Correction, Corrections, omitted
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
 
 if TYPE_CHECKING:

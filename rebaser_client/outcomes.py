@@ -29,7 +29,7 @@ from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.messages import ID_USED, Correction, EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.queries import ValueSnapshot
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.updates import LazyUpdates, PutFunc, RemoveFunc
 
 FAILED: Final = "failed"

@@ -55,7 +55,7 @@ from rebaser_core.queries import (
 from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
 from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
 from rebaser_core.records import utc_text
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate
 from rebaser_core.versioning import MessageType, Versioned
 

@@ -41,7 +41,7 @@ from rebaser_core.records import (
     WorkspaceRecordV1,
     now,
 )
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import MessageType, Versioned, first_error
 
 T = TypeVar("T", bound=Versioned)

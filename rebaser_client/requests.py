@@ -71,7 +71,7 @@ from rebaser_core.messages import (
 from rebaser_core.messages import InlineBatch as Shipped
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate, BatchLimits, LazyUpdates, UpdateSequence, size_violation
 from rebaser_core.versioning import (
     AUTHOR,

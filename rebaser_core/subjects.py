@@ -1,14 +1,11 @@
 """Where messages travel: streams and subjects, all of them behind one optional prefix."""
 
 import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-
-if TYPE_CHECKING:
-    from rebaser_core.jetstream import JetStream  # slow, and not needed for names
 
 TASKS_CONSUMER: Final = "rebaser-tasks"
 
@@ -128,10 +125,3 @@ class Subjects:
             )
         except ValueError as error:
             raise UnknownSubject(f"{subject[:200]!r} names no change set: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class Streams(Subjects):
-    """The streams of one deployment: their names and subjects, and the JetStream that has them."""
-
-    js: "JetStream" = field(kw_only=True)

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from rebaser_core.jetstream import Drift
-from rebaser_core.streams import is_more
+from rebaser_core.stream_configs import is_more
 
 MISSING: Final = Drift("", "existence", expected=True, actual=False)
 """Of a stream that is not there at all."""

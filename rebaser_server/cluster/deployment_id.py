@@ -18,7 +18,7 @@ from rebaser_core.jetstream import (
     StreamNotFound,
     WrongLastSequence,
 )
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.errors import DeploymentInconsistent
 from rebaser_server.files import CHANGE_SETS, DEPLOYMENT, SharedFiles
 

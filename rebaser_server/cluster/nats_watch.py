@@ -26,7 +26,8 @@ import aiohttp
 import structlog
 
 from rebaser_core.jetstream import ClusterInfo, StreamInfo, StreamNotFound
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.files import LOSSES, STREAM_ENDS, SharedFiles, loss_file
 from rebaser_server.runtime.containment import contained

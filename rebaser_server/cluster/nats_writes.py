@@ -16,7 +16,7 @@ from typing import Any, Final, Never
 import structlog
 
 from rebaser_core.jetstream import ApiError, Full, JetStream, JetStreamError, StreamNotFound
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge, worst
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.errors import AppendRefused, WorkStopped

@@ -37,7 +37,8 @@ from rebaser_core.records import (
     enclosing_scopes,
     now,
 )
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.containment import contained

@@ -21,7 +21,7 @@ from rebaser_core.jetstream import (
     Unavailable,
     ordered_reader,
 )
-from rebaser_core.streams import (
+from rebaser_core.stream_configs import (
     StreamOptions,
     bucket_configs,
     diff_stream,
@@ -29,7 +29,8 @@ from rebaser_core.streams import (
     stream_configs,
     tasks_consumer_config,
 )
-from rebaser_core.subjects import TASKS_CONSUMER, Streams
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.configuration_faults import MISSING, judge, remedy_of_missing
 from rebaser_server.errors import DeploymentInconsistent
 

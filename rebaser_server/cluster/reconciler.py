@@ -33,7 +33,8 @@ from rebaser_core.jetstream import (
     Unavailable,
     ordered_reader,
 )
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.log import UNFINISHED, UNSAVED
 from rebaser_server.commit_log.state_loader import StateCache

@@ -10,7 +10,8 @@ import structlog
 from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
-from rebaser_core.subjects import TASKS_CONSUMER, Streams
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import PRESUMED_DEAD, Membership
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion

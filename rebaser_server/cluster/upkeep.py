@@ -21,7 +21,8 @@ from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError, KeyValue
 from rebaser_core.records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
-from rebaser_core.subjects import TASKS_CONSUMER, Streams
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.cluster.tasks import LeaseTerms

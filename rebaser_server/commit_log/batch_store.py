@@ -31,7 +31,7 @@ from rebaser_core.messages import (
     UpdatesBatchV1,
     abbreviate,
 )
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.table_updates import decode_batch
 from rebaser_core.updates import AnyUpdate, BatchLimits
 from rebaser_server.commit_log.state import Batch, ResultFiles

@@ -24,7 +24,7 @@ from rebaser_core.jetstream import (
     ordered_reader,
 )
 from rebaser_core.messages import EnqueueUpdatesRequest, ObjectRef, StoreRef
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.files import OrphanFile, OrphanFiles
 from rebaser_server.runtime.containment import contained
 

@@ -33,7 +33,7 @@ from rebaser_core.jetstream import (
     WrongLastSequence,
     ordered_reader,
 )
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import MESSAGE_ID, REQUEST_DIGEST, announced_id
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 

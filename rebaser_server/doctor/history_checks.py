@@ -13,7 +13,7 @@ from functools import partial
 from rebaser_core.commits import ControlState
 from rebaser_core.errors import RebaserError, many
 from rebaser_core.jetstream import ordered_reader
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity

@@ -7,7 +7,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequestV1
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.commands import admit_difference, execute
 from rebaser_server.graph_application.dvu import DvuPlanner, DvuServices

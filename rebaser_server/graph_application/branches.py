@@ -47,7 +47,7 @@ from rebaser_core.records import (
     ChangeSetStatus,
     now,
 )
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import APPLY_REQUEST, AUTHOR
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.commands import head_request_id

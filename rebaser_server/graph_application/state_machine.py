@@ -18,7 +18,7 @@ import structlog
 from rebaser_core.commits import CommitV1
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.updates import PutValue
 from rebaser_server.commit_log.batch_store import open_batch_store
 from rebaser_server.commit_log.log import CommitLog

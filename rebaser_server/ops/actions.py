@@ -30,7 +30,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, ValueId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, deadlines
 from rebaser_core.messages import total_count
 from rebaser_core.records import ChangeSetKind, PauseScope
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate, SetValue
 from rebaser_core.versioning import WireModel, first_error
 from rebaser_server.cluster.pauses import PauseStore

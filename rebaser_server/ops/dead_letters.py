@@ -13,7 +13,8 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream.messages import StoredMessage
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.records import utc_text
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.errors import MissingBatch
 from rebaser_server.processor.dead_letters import (

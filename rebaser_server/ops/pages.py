@@ -39,7 +39,7 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.queries import ChangedDefinition, ComputedDifference, ProvenanceQueryV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import State

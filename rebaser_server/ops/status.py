@@ -37,7 +37,8 @@ from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, StreamState
 from rebaser_core.jetstream.connection import Connection, request_all, subscribed
-from rebaser_core.subjects import TASKS_CONSUMER, Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.files import TEMP_DIR, SharedFiles

@@ -6,7 +6,7 @@ Its own default is a directory below the one where it was started, which is rare
 from typing import Final
 
 from rebaser_core.jetstream import JetStream
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.errors import StoreNotKnown
 from rebaser_server.files import SharedFiles, local_path

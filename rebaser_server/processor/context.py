@@ -12,7 +12,7 @@ import structlog
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import StoredMessage
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog, GroupCommit

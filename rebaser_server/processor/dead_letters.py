@@ -15,7 +15,7 @@ from rebaser_core.commits import ClosedState, RequestOutcome, SettledRequest
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import ID_USED
 from rebaser_core.records import ChangeSetRequestV1, ChangeSetStatus
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
 from rebaser_core.versioning import MESSAGE_ID
 

@@ -37,7 +37,8 @@ from rebaser_core.messages import (
     SuccessStatusV2,
     SuccessV2,
 )
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REQUEST_DIGEST, announced_id
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import (

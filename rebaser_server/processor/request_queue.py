@@ -29,7 +29,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.inbox import Inbox, best_effort
 from rebaser_core.jetstream.ordered import OrderedReader
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import announced_id
 from rebaser_server.errors import HistoryInconsistent
 

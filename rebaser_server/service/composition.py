@@ -27,8 +27,9 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.connection import await_subscriptions
 from rebaser_core.jetstream.deadlines import Backoff
-from rebaser_core.streams import StreamOptions
-from rebaser_core.subjects import TASKS_CONSUMER, Streams, Subjects
+from rebaser_core.stream_configs import StreamOptions
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.membership import Membership, present
 from rebaser_server.cluster.nats_watch import DurabilityWatch, LossWatch, StreamEnds

@@ -15,7 +15,7 @@ import structlog
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream.deadlines import Backoff
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.commit_log.batch_store import BatchStore, open_shared_files
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import DvuError

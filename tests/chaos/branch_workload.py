@@ -9,7 +9,7 @@ from rebaser_client.requests import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.records import ChangeSetRequest
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from tests.chaos.history import History, Kind
 from tests.helpers.eventually import eventually
 from tests.schedules.example_batches import Sheet

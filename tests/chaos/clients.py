@@ -24,7 +24,8 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
 )
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID
 from tests.chaos.history import History, Kind
 from tests.chaos.poison_requests import poison

@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from rebaser_core.jetstream import JetStreamError
-from rebaser_core.subjects import TASKS_CONSUMER, Streams
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import TASKS_CONSUMER
 from tests.chaos.history import History, Kind
 from tests.chaos.processes import Seat, SparkElsewhere
 from tests.chaos.slow_files import NotPossible, slow_files

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from typing import Any, Final
 
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from tests.chaos.branches import status
 from tests.chaos.history import History, Kind
 from tests.chaos.recorder import named

@@ -22,7 +22,8 @@ from rebaser_core.jetstream import (
     OrderedPushConsumer,
     connected,
 )
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.compute.executors import ChildProcessExecutor

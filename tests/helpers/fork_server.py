@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import forkserver
 from pathlib import Path
 from subprocess import CompletedProcess, TimeoutExpired
@@ -24,30 +25,49 @@ _SERVER.set_forkserver_preload(
 )
 _AT_START: Final = dict(os.environ)
 """What an interpreter that is forked here has read."""
+_AT_SITE: Final = "sitecustomize.py"
+"""What only a start runs, of all that a directory in PYTHONPATH may have."""
 _LOOK: Final = 0.02
 """Seconds between looks at a process that is waited for."""
 
 
 def preload(**variables: str) -> None:
     """Fork from an interpreter that is started with these variables, before any other was."""
+    _AT_START.update(variables)
+    _start()
+    sys.path += filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))  # forks have ours
+
+
+@cache
+def _start() -> None:
+    """Start what forks, in the environment that ours started in and not in that of a test."""
     before = dict(os.environ)
-    os.environ.update(variables)
+    os.environ.clear()
+    os.environ.update(_AT_START)
     try:
         forkserver.ensure_running()
     finally:
         os.environ.clear()
         os.environ.update(before)
-    _AT_START.update(variables)
-    sys.path += filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))  # forks have ours
 
 
 def forkable(environment: Mapping[str, str]) -> bool:
     """Whether a fork is what a start would be: what an interpreter reads at its start is ours."""
-    return all(
+    same = all(
         environment.get(name) == _AT_START.get(name)
         for name in environment
-        if name.startswith(("PYTHON", "LC_", "LANG", "LD_"))
+        if name.startswith(("PYTHON", "LC_", "LANG", "LD_")) and name != "PYTHONPATH"
     )
+    added = _added_to_path(environment)
+    return same and added is not None and not any(Path(d, _AT_SITE).exists() for d in added)
+
+
+def _added_to_path(environment: Mapping[str, str]) -> list[str] | None:
+    """Return the directories that it has before ours in PYTHONPATH; None if it lacks ours."""
+    wanted, ours = (each.get("PYTHONPATH", "") for each in (environment, _AT_START))
+    if not wanted.endswith(ours):
+        return None
+    return [each for each in wanted.removesuffix(ours).split(os.pathsep) if each]
 
 
 class Fork:
@@ -56,8 +76,10 @@ class Fork:
     def __init__(
         self, *words: str, environment: Mapping[str, str], streams: "StandardStreams"
     ) -> None:
+        _start()
+        path = _added_to_path(environment) or []
         self._process = _SERVER.Process(
-            target=_become, args=(words, dict(environment), streams), daemon=True
+            target=_become, args=(words, dict(environment), path, streams), daemon=True
         )
         self._process.start()
         self._turn = threading.Lock()  # of two that look at once one would miss the exit code
@@ -123,7 +145,10 @@ class StandardStreams:
     standard_in: Path = Path(os.devnull)
 
 
-def _become(words: tuple[str, ...], environment: dict[str, str], streams: StandardStreams) -> None:
+def _become(
+    words: tuple[str, ...], environment: dict[str, str], path: list[str], streams: StandardStreams
+) -> None:
+    sys.path[:0] = path
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(streams.directory)

@@ -13,7 +13,6 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.slots import Fairness, SlotPool
 from rebaser_server.compute import plan
 from rebaser_server.processor import dvu
-from rebaser_server.processor.dvu import FIRST_DELAY, MAX_DELAY, retry_delay
 from rebaser_server.processor.run import process
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.values.columns import ValueStatus
@@ -60,11 +59,6 @@ async def test_a_dvu_whose_step_fails_is_given_up_after_its_attempts(
     assert status is ValueStatus.FAILED
     assert message == f"not computed, 2 updates failed: {reason}"
     assert not daemon.said("work failed")
-
-
-def test_the_delay_of_an_update_grows_with_its_failures() -> None:
-    """D6: to a minute, at most."""
-    assert retry_delay(1) <= FIRST_DELAY < retry_delay(20) <= MAX_DELAY
 
 
 @pytest.mark.parametrize(

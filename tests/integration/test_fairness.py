@@ -12,7 +12,7 @@ from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER
-from rebaser_server.cluster import slots as slot_pool
+from rebaser_server.cluster import slots as cluster_slots
 from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.slots import Fairness, SlotPool
@@ -62,7 +62,7 @@ async def test_a_task_that_would_be_too_many_of_its_workspace_is_given_back_for_
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """W1: it comes again where, or when, there is room, and leaves the others' slots free."""
-    monkeypatch.setattr(slot_pool, "MAX_WAIT", 0.1)
+    monkeypatch.setattr(cluster_slots, "MAX_WAIT", 0.1)
     [busy, another] = new_change_sets(2)
     js, streams = deployment.js, deployment.streams
     slots = SlotPool(js, streams.tasks_stream, 2, Fairness())

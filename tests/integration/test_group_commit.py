@@ -22,8 +22,9 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.jetstream.api import JetStreamRequests
-from rebaser_core.subjects import Streams, Subjects
-from rebaser_server.commit_log import log as group_commit
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log import log as commit_log
 from rebaser_server.commit_log.log import MAX_COMMITS, NEVER, CommitLog, GroupCommit
 from rebaser_server.errors import AppendRefused, Fenced
 from rebaser_server.processor.dead_letters import ATTEMPTS
@@ -42,7 +43,7 @@ SUBJECTS = Subjects()
 @pytest.fixture
 async def js(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[JetStream]:
     """Where two commits are worth a batch."""
-    monkeypatch.setattr(group_commit, "ON_ONE_SERVER", 2)
+    monkeypatch.setattr(commit_log, "ON_ONE_SERVER", 2)
     async with connected(ConnectOptions(servers=(nats_server.url,))) as nc:
         await prepare(JetStream(nc), Settings())
         yield JetStream(nc)
@@ -92,7 +93,7 @@ async def test_commits_of_a_group_are_read_back_one_behind_the_other(
 
     As one batch, or each sent ahead of the receipt of the one before it.
     """
-    monkeypatch.setattr(group_commit, "ON_ONE_SERVER", 2 if together else NEVER)
+    monkeypatch.setattr(commit_log, "ON_ONE_SERVER", 2 if together else NEVER)
     one, other = new_change_sets(2)
     log = CommitLog(Streams(js=js), one)
     first = await log.append(commits(3, behind=0))
@@ -111,7 +112,7 @@ async def test_nothing_of_a_group_is_stored_behind_another_owners_commit(
     js: JetStream, sent: Sent, monkeypatch: pytest.MonkeyPatch, together: bool
 ) -> None:
     """W7: nor what would follow in the sequence behind it."""
-    monkeypatch.setattr(group_commit, "ON_ONE_SERVER", 2 if together else NEVER)
+    monkeypatch.setattr(commit_log, "ON_ONE_SERVER", 2 if together else NEVER)
     [change_set] = new_change_sets(1)
     [taken] = await CommitLog(Streams(js=js), change_set).append(commits(1, behind=0))
     [theirs] = commits(1, behind=taken, epoch=2)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rebaser_server.commit_log import log as log_reader
+from rebaser_server.commit_log import log as commit_log
 from rebaser_server.errors import HistoryInconsistent
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
@@ -15,7 +15,7 @@ async def test_a_log_that_ends_before_the_commit_it_is_read_to_is_refused(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the servers have lost the end of the log since the last commit was asked for."""
-    monkeypatch.setattr(log_reader, "_MISSING_AFTER", 0.1)
+    monkeypatch.setattr(commit_log, "_MISSING_AFTER", 0.1)
     owner = await Owner.of(deployment, new_change_sets(1)[0])
     log, last = owner.archive.log, await owner.commit([put(new_id(), 1)])
     entries = log.entries(0, last + 100)

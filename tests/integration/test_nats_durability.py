@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.nats_watch import Durability, read_durability
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.service.composition import provisioner_of

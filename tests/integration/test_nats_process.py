@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.nats_watch import read_durability
 from rebaser_server.service.composition import prepare
 from rebaser_server.service.dev_server import ANY_PORT, NatsNotStarted, Sync, nats_server

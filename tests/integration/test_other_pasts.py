@@ -6,7 +6,7 @@ import pytest
 
 from rebaser_core.commits import CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.streams import stream_configs
+from rebaser_core.stream_configs import stream_configs
 from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.content import graph_of

@@ -18,7 +18,7 @@ from rebaser_core.jetstream import Delivery, JetStream, PullConsumer
 from rebaser_core.records import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX
-from rebaser_server.cluster import tasks as task_lease
+from rebaser_server.cluster import tasks as cluster_tasks
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.cluster.reconciler import Reconciler
 from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, ack_and_delete, lease
@@ -125,7 +125,7 @@ async def test_it_is_said_if_a_tasks_ack_or_its_delete_is_not_confirmed(
     lost: str,
 ) -> None:
     """W11: what is only sent may take effect after the look that follows."""
-    monkeypatch.setattr(task_lease, "SETTLE_TIMEOUT", 0.5)
+    monkeypatch.setattr(cluster_tasks, "SETTLE_TIMEOUT", 0.5)
     [change_set], js, nc = new_change_sets(1), deployment.js, deployment.nc
     await ensure_task(deployment.streams, change_set)
     stream = deployment.streams.tasks_stream if lost == "ack" else "GONE"

@@ -13,7 +13,8 @@ from ulid import ULID
 from rebaser_core.commits import CommitV1, ControlState, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import MAX_COMMITS, CommitLog
 from rebaser_server.errors import Fenced
 from rebaser_server.processor.request_queue import RequestQueue

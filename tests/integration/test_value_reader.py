@@ -13,7 +13,7 @@ from rebaser_client.reader import ValueSet
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.state_loader import StateCache
-from rebaser_server.queries import values as selection
+from rebaser_server.queries import values as queries_values
 from rebaser_server.queries.query_service import QUEUE
 from tests.helpers.batches import Batch, ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
@@ -149,7 +149,7 @@ async def test_too_much_is_refused_and_says_where_to_read_it(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [change_set] = new_change_sets(1)
-    monkeypatch.setattr(selection, "MAX_VALUES", 10)
+    monkeypatch.setattr(queries_values, "MAX_VALUES", 10)
     async with deployment.answering().serve(deployment.nc):
         await deployment.start()
         await commit_of(deployment, change_set, [put(new_id(), n) for n in range(11)])

@@ -15,9 +15,9 @@ from rebaser_core.jetstream import (
     OrderedReader,
     ReaderOptions,
     StreamNotFound,
+    ordered,
     ordered_reader,
 )
-from rebaser_core.jetstream import ordered as ordered_reader_module
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, restart
 from tests.jetstream.steps import STREAM, consumers, filled, numbers, publish_many, spied
@@ -178,7 +178,7 @@ async def test_a_message_that_a_living_consumer_does_not_deliver_is_missed(
     js: JetStream, monkeypatch: pytest.MonkeyPatch, kind: type[OrderedReader]
 ) -> None:
     """A paused consumer sends heartbeats alone, as one whose server has lost the message."""
-    monkeypatch.setattr(ordered_reader_module, "CONFIRM_EVERY", QUICK)
+    monkeypatch.setattr(ordered, "CONFIRM_EVERY", QUICK)
     await filled(js)
     async with kind(js, "S") as reader:
         asked = asyncio.ensure_future(reader.next())

@@ -12,7 +12,8 @@ from typing import Final
 
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError, StreamNotFound, connected
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_server.settings.settings import Settings
 from tests.chaos.access import WITNESS
 from tests.chaos.clients import ChaosClient

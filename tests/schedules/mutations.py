@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from typing import Any
 from unittest import mock
 
-from rebaser_client import requests as request_publisher
+from rebaser_client import requests as client_requests
 from rebaser_core.commits import DvuClaim, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import AckSubject, Delivery, JetStream
@@ -22,7 +22,7 @@ from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.errors import Fenced
 from rebaser_server.graph_application import application, branches, commands
 from rebaser_server.processor import context, run
-from rebaser_server.processor import requests as apply_request
+from rebaser_server.processor import requests as processor_requests
 from rebaser_server.processor.dvu import DvuCommitter
 from rebaser_server.processor.ownership import Ownership, acquire_ownership
 from rebaser_server.processor.request_queue import HandledRequests
@@ -266,7 +266,7 @@ def going_to_head_under_a_new_id() -> Iterator[None]:
 
 def without_an_end_of_branches() -> AbstractContextManager[Any]:
     """Batches behind the end of a branch take effect."""
-    return mock.patch.object(apply_request, "batch_rejection", return_value=None)
+    return mock.patch.object(processor_requests, "batch_rejection", return_value=None)
 
 
 def presuming_every_other_dead() -> AbstractContextManager[Any]:
@@ -281,7 +281,7 @@ def presuming_every_other_dead() -> AbstractContextManager[Any]:
 @contextmanager
 def without_tasks_from_clients() -> Iterator[None]:
     """C2: a request is stored, and nobody is told."""
-    with mock.patch.object(request_publisher, "ensure_task", _yes):
+    with mock.patch.object(client_requests, "ensure_task", _yes):
         yield
 
 

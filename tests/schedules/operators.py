@@ -8,7 +8,7 @@ from contextlib import suppress
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError
 from rebaser_core.records import PauseScope
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.cluster.pauses import PauseStore
 from tests.chaos.history import History
 from tests.schedules.broker import Broker

@@ -13,7 +13,7 @@ from rebaser_client.requests import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.evaluation import evaluate

@@ -19,7 +19,7 @@ from unittest import mock
 import structlog
 import ulid
 
-from rebaser_core import ids as new_ids
+from rebaser_core import ids as core_ids
 from rebaser_server.runtime import containment
 from tests.schedules.loop import Loop
 
@@ -50,7 +50,7 @@ def settled(seed: object, loop: Loop) -> Iterator[None]:
     try:
         with ExitStack() as stack:
             for module, name, replacement in (
-                (new_ids, "octets", lambda millis=None: ids.generate(millis).bytes),
+                (core_ids, "octets", lambda millis=None: ids.generate(millis).bytes),
                 (secrets, "token_hex", lambda octets: names.randbytes(octets).hex()),
                 (uuid, "uuid4", lambda: uuid.UUID(bytes=names.randbytes(16), version=4)),
                 (time, "monotonic", clock),

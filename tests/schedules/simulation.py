@@ -14,8 +14,9 @@ from unittest import mock
 from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connect, connected
-from rebaser_core.subjects import Streams, Subjects
-from rebaser_server.commit_log import log as group_commit
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log import log as commit_log
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import NEVER, CommitLog
 from rebaser_server.commit_log.state import State
@@ -113,7 +114,7 @@ class World:
             together = random.Random(f"together {self._seed}").choice((2, NEVER))
             ahead = 1 if together == 2 else at_once
             stack.enter_context(mock.patch.object(CommitLog, "pipeline_depth", ahead))
-            stack.enter_context(mock.patch.object(group_commit, "ON_ONE_SERVER", together))
+            stack.enter_context(mock.patch.object(commit_log, "ON_ONE_SERVER", together))
             # In a fourth of the schedules Rebasers check each other, in others they may not: it is
             # many steps.
             if random.Random(f"each other {self._seed}").random() >= CHECKED:

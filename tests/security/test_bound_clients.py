@@ -36,7 +36,8 @@ from rebaser_core.queries import (
     ValuesQueryV1,
 )
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, PauseScope
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REPLY_INBOX
 from rebaser_server.cluster.pauses import PauseStore
 from tests.helpers.batches import ExampleGraph, new_id, put

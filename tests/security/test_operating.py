@@ -10,7 +10,8 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore
 from rebaser_core.messages import StoreRef
 from rebaser_core.records import PauseScope
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commands.cli import main
 from rebaser_server.commands.support.arguments import Exit

@@ -22,7 +22,8 @@ from rebaser_core.messages import (
     RequestState,
     SuccessStatusV2,
 )
-from rebaser_core.subjects import Streams, Subjects
+from rebaser_core.streams import Streams
+from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id
 from rebaser_server.commands.cli import main
 from rebaser_server.processor.request_queue import RequestQueue

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from rebaser_core import codecs, query_protocol
 from rebaser_core.activities import ActivityKind
 from rebaser_core.messages import CUT, MORE, ObjectRef, RequestState, UpdatesAddress, UpdatesBatch
-from rebaser_core.streams import StreamOptions, stream_configs
+from rebaser_core.stream_configs import StreamOptions, stream_configs
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import _KINDS, UpdateList
 from rebaser_core.versioning import (

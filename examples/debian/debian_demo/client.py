@@ -12,7 +12,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
-from rebaser_core.subjects import Streams
+from rebaser_core.streams import Streams
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import open_state_loader

@@ -6,7 +6,7 @@ import pytest
 
 from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
-from rebaser_server.commit_log import state as recent_requests
+from rebaser_server.commit_log import state as commit_log_state
 from rebaser_server.commit_log.state import (
     MIN_REMEMBERED,
     REMEMBERED_FOR,
@@ -55,7 +55,7 @@ def test_the_oldest_are_forgotten_once_they_are_old_and_many_followed():
 
 
 def test_memory_is_given_back_for_forgotten_ids(monkeypatch):
-    monkeypatch.setattr(recent_requests, "MIN_REMEMBERED", 2)
+    monkeypatch.setattr(commit_log_state, "MIN_REMEMBERED", 2)
     requests = RecentRequests()
 
     for number, request_id in enumerate(IDS):
@@ -110,7 +110,7 @@ def test_a_checkpoint_keeps_the_digests_that_are_known():
 
 
 def test_digests_are_forgotten_with_their_ids(monkeypatch):
-    monkeypatch.setattr(recent_requests, "MIN_REMEMBERED", 2)
+    monkeypatch.setattr(commit_log_state, "MIN_REMEMBERED", 2)
     requests = RecentRequests()
 
     for number, request_id in enumerate(IDS):

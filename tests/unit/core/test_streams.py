@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from rebaser_core.jetstream import ConsumerConfig
-from rebaser_core.streams import (
+from rebaser_core.stream_configs import (
     DUPLICATE_WINDOW,
     StreamOptions,
     stream_configs,

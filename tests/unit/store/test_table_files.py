@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 
 from rebaser_core.updates import PutValue
 from rebaser_server.runtime.failures import StoreDamaged
-from rebaser_server.store import checkpoints as checkpoints_module
+from rebaser_server.store import checkpoints as store_checkpoints
 from rebaser_server.store import compaction, table_files
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.graph import Graph
@@ -97,7 +97,7 @@ def test_a_second_checkpoint_syncs_its_own_files_alone(
 def test_a_checkpoint_that_reads_back_otherwise_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    checkpoints, real = Checkpoints(str(tmp_path)), checkpoints_module.write_deltalake
+    checkpoints, real = Checkpoints(str(tmp_path)), store_checkpoints.write_deltalake
     save_on(checkpoints, graph_of(1), 1, 1)
     before = set(tmp_path.rglob("*.parquet"))
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_that_reads_back_otherwise_does_not_count(
             case _:
                 file.unlink()
 
-    monkeypatch.setattr(checkpoints_module, "write_deltalake", write)
+    monkeypatch.setattr(store_checkpoints, "write_deltalake", write)
 
     with pytest.raises(StoreDamaged):
         save_on(checkpoints, graph_of(1), 2, 2)

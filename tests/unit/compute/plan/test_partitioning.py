@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_server.compute import plan as sharing
+from rebaser_server.compute import plan as compute_plan
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.plan import UnitLimits, balance, components, plan
 from rebaser_server.compute.work_unit import CallLimits, WorkUnit
@@ -78,7 +78,7 @@ def test_sweeps_find_the_longest_path_to_each(drawn, narrow):
 def test_groups_cost_about_the_same(costs, count, dealt):
     """No group is ahead of another by more than the dearest part, or two where they are many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharing, "_BALANCED_ONE_BY_ONE", 100 if dealt else 0)
+        patch.setattr(compute_plan, "_BALANCED_ONE_BY_ONE", 100 if dealt else 0)
         groups = balance(np.array(costs, float), count)
 
     totals = np.bincount(groups, costs, count)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_core.updates import PutValue, RemoveValue, SetInputs
-from rebaser_server.compute import affected as closures
+from rebaser_server.compute import affected
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.store import graph_loader, table_schema
@@ -49,7 +49,7 @@ THRESHOLDS = [
     (adjacency, "_MIN_DELTA", 1),
     (adjacency, "_CHUNK", 1),
     (adjacency, "_NARROW", 0),
-    (closures, "_SCALAR_UP_TO", 0),
+    (affected, "_SCALAR_UP_TO", 0),
     (table_schema, "_CHUNK", 3),
     (table_schema, "_MAX_COLUMN_BYTES", 100),
 ]
