@@ -1,13 +1,13 @@
-"""The daemon: compose its parts, and take tasks, a bounded number at once, until a shutdown.
-
-What all runs of a process share, and what answers its queries, made from the settings.
-
-Take tasks from the shared consumer while a slot is free, until a stop is asked for.
-"""
+"""The daemon: compose its parts, and take tasks, a bounded number at once, until a shutdown."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from typing import Final, Never
 
 import structlog
@@ -106,11 +106,7 @@ def build_services(
 def query_service(services: Services, settings: Settings) -> QueryService:
     outcomes = OutcomeLookup(services.streams, services.application)
     queries = settings.queries
-    bounds = QueryBounds(
-        queries.max_waiting,
-        queries.max_waiting_bytes,
-        queries.max_reply_bytes,
-    )
+    bounds = QueryBounds(queries.max_waiting, queries.max_waiting_bytes, queries.max_reply_bytes)
     return QueryService(services.streams, services.loader, outcomes, bounds)
 
 
@@ -120,68 +116,6 @@ PULL_EXPIRES: Final = 2.5
 """Seconds in which the server may deliver tasks to a process that is frozen or cut off. Less than
 the silence after which it is presumed dead: these are among the tasks made anew then (F7)."""
 PULL_HEARTBEAT: Final = 1.0  # seconds
-
-
-async def take_tasks(runner: TaskRunner, provisioner: Provisioner, grace: float) -> None:
-    """Work on a change set in each slot; return once all are given back after a stop.
-
-    Raises:
-        GraceExceeded: that took longer than `grace` seconds; the work in hand is dropped.
-    """
-    shutdown = runner.shutdown
-    async with (
-        background(_enforce_grace(shutdown, grace)),
-        background(runner.slots.preempt()),
-        asyncio.TaskGroup() as group,
-    ):
-        with suppress(Interrupted):
-            while True:
-                async with shutdown.interrupts():
-                    await runner.writes.resumed.wait()
-                with suppress(WorkStopped):
-                    await _take_until_stopped(runner, provisioner, group)
-        log.info("stopping", change_sets=runner.slots.busy)
-
-
-async def _take_until_stopped(
-    runner: TaskRunner, provisioner: Provisioner, group: asyncio.TaskGroup
-) -> None:
-    """Take tasks; what was delivered and not taken is given back at the end."""
-    services = runner.services
-    async with PullConsumer(
-        services.streams.js,
-        services.streams.tasks_stream,
-        TASKS_CONSUMER,
-        expires=PULL_EXPIRES,
-        idle_heartbeat=PULL_HEARTBEAT,
-    ) as tasks:
-        while True:
-            task = await _next_task(tasks, provisioner, runner)
-            group.create_task(runner.dispatch(task))
-
-
-async def _next_task(tasks: PullConsumer, provisioner: Provisioner, runner: TaskRunner) -> Delivery:
-    task, slots = None, runner.slots
-    try:
-        async with runner.shutdown.interrupts(), runner.writes.stop.interrupts():
-            while task is None:
-                await slots.wait_until_free()
-                try:
-                    task = await tasks.take(slots.free)
-                except ConsumerGone as error:
-                    await provisioner.recreate_tasks(error)
-    except (Interrupted, WorkStopped):
-        if task is not None:  # both came at once
-            await task.nak()
-        raise
-    return task
-
-
-async def _enforce_grace(shutdown: Shutdown, grace: float) -> Never:
-    await shutdown.wait()
-    await asyncio.sleep(grace)
-    raise GraceExceeded(f"not finished {grace:g} s after a stop was asked for")
-
 
 _WAIT_FOR_NATS: Final = Backoff(0.5, 10.0)
 """Between two tries to connect at the start."""
@@ -221,12 +155,8 @@ async def serve(
                 # probes are answered until the endpoint is: no outage of NATS gets it restarted
                 await starting.enter_async_context(starting_endpoint(settings))
                 nc = await _connect_when_up(stack, connect_options(settings))
-        except Interrupted:
-            log.info("stopped")
-            return
-        instance = await stack.enter_async_context(present(nc, subjects, name))
-        provisioner = provisioner_of(open_jetstream(nc, settings.nats), settings)
-        try:
+            instance = await stack.enter_async_context(present(nc, subjects, name))
+            provisioner = provisioner_of(open_jetstream(nc, settings.nats), settings)
             async with shutdown.interrupts():
                 differences = await provisioner.ensure_when_up()
                 report(differences)
@@ -234,106 +164,183 @@ async def serve(
         except Interrupted:
             log.info("stopped")
             return
-        members = Membership(nc, subjects, instance, lambda: work.in_hand)
-        writes = WriteWatch(provisioner)
-        services = build_services(
-            nc, provisioner, settings, make_application, members, writes.why_stopped
-        )
-        period = settings.reconcile_interval.total_seconds()
-        pauses = PauseMonitor(services.streams, lambda: writes.stop.is_set)
-        writes.on_change = pauses.notify
-        with survived("pauses"):  # seen late is fine
-            await pauses.refresh()
-        services.notifier.stats.pauses = pauses.to_json
-        durability = await _nats_watches(services, writes, settings)
-        ends = StreamEnds(services.streams, open_shared_files(settings.store))
-        loss_watch = LossWatch(ends, members, durability, settings.nats.monitoring)
-        with survived("losses"):
-            await loss_watch.look()
-        reconciler = Reconciler(
-            services.streams,
-            period,
-            pauses.is_paused,
-            has_room=lambda: work.spare > 0,
-        )
-        lease_terms = LeaseTerms(
-            LeaseSettings(
-                settings.ack_wait.total_seconds(), settings.progress_interval.total_seconds()
-            )
-        )
-        lease_terms.heed(differences)
-        monitor = Monitor(provisioner, settings.alert_after, period, pauses.is_paused, lease_terms)
-        takeover = Takeover(services.streams, members, services.notifier.stats.held.__contains__)
-        deleted_data_job = DeletedDataJob(
-            services.streams,
-            open_shared_files(settings.store),
-            members,
-            keep=settings.change_sets.deleted_retention.total_seconds(),
-        )
-        work = SlotPool(
-            services.streams.js,
-            services.streams.tasks_stream,
-            settings.concurrency,
-            _fairness(settings.fairness),
-            members.busy_elsewhere,
-            members.in_handover,
-        )
-        queries = query_service(services, settings)
-        unsaved = UnsavedChangeSets(
-            services.streams,
-            services.states,
-            settings.quiet_period.total_seconds(),
-            lambda: work.spare,
-        )
+        rebaser = _Rebaser(settings, provisioner, instance, make_application, shutdown)
+        rebaser.lease_terms.heed(differences)
+        await rebaser.look()
         await starting.aclose()
-        async with (
-            ops_endpoint(services, settings, work, members, queries, shutdown) as page,
-            background(pauses.run(period)),
-            background(durability.run(period)),
-            background(writes.run(period)),
-            background(loss_watch.run(period)),
-            serve_cancellations(nc, services.streams, pauses),
-            background(reconciler.run()),
-            background(unsaved.run()),
-            background(StrayRequests(services.streams, members).run(period)),
-            background(deleted_data_job.run(FORGET_EVERY * period)),
-            background(monitor.run()),
-            background(members.heartbeat()),
-            background(members.check_presence()),
-            background(takeover.run()),
-            background(
-                CapacityCheck(
-                    services.streams.js,
-                    services.streams.tasks_stream,
-                    members,
-                    settings.concurrency,
-                ).run()
-            ),
-            background(services.application.run()),
-            background(GarbageJob.of(services.streams, members, settings.store).run()),
-            queries.serve(nc),
-        ):
+        async with rebaser.running() as page:
             await await_subscriptions(nc)
             log.info("ready", concurrency=settings.concurrency)
             ready(page)
-            runner = TaskRunner(services, lease_terms, shutdown, work, pauses, writes)
-            await take_tasks(runner, provisioner, settings.shutdown_grace.total_seconds())
+            await rebaser.take_tasks()
         log.info("stopped")
 
 
-async def _nats_watches(
-    services: Services, writes: WriteWatch, settings: Settings
-) -> DurabilityWatch:
-    """Watch NATS's disks and, with `writes`, what it keeps; the status shows what they find."""
-    stats = services.notifier.stats
-    durability = DurabilityWatch(services.streams, settings.nats.monitoring)
-    with survived("durability"):
-        await durability.refresh()
-    with survived("durability"):
-        await writes.look()
-    stats.durability = durability.to_json
-    stats.nats_problem, stats.is_stopped = writes.to_json, lambda: not writes.takes_work
-    return durability
+class _Rebaser:
+    """One Rebaser whose streams are there: its tasks, and the parts that run beside them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        provisioner: Provisioner,
+        instance: str,
+        make_application: MakeApplication,
+        shutdown: Shutdown,
+    ) -> None:
+        self._settings, self._provisioner, self._shutdown = settings, provisioner, shutdown
+        streams = self._streams = provisioner.streams
+        nc, monitoring = streams.js.nc, settings.nats.monitoring
+        self._members = Membership(nc, streams, instance, lambda: self._slots.in_hand)
+        self._slots = SlotPool(
+            streams.js,
+            streams.tasks_stream,
+            settings.concurrency,
+            _fairness(settings.fairness),
+            self._members.busy_elsewhere,
+            self._members.in_handover,
+        )
+        self._writes = WriteWatch(provisioner)
+        self._pauses = PauseMonitor(streams, lambda: self._writes.stop.is_set)
+        self._writes.on_change = self._pauses.notify
+        self._services = build_services(
+            nc, provisioner, settings, make_application, self._members, self._writes.why_stopped
+        )
+        self._queries = query_service(self._services, settings)
+        self._durability = DurabilityWatch(streams, monitoring)
+        ends = StreamEnds(streams, open_shared_files(settings.store))
+        self._losses = LossWatch(ends, self._members, self._durability, monitoring)
+        lease, progress = settings.ack_wait, settings.progress_interval
+        self.lease_terms = LeaseTerms(
+            LeaseSettings(lease.total_seconds(), progress.total_seconds())
+        )
+        stats = self._services.notifier.stats
+        stats.pauses, stats.durability = self._pauses.to_json, self._durability.to_json
+        stats.nats_problem = self._writes.to_json
+        stats.is_stopped = lambda: not self._writes.takes_work
+
+    async def look(self) -> None:
+        """Read once what the parts go by; each reads again as it runs, so late is fine."""
+        with survived("pauses"):
+            await self._pauses.refresh()
+        with survived("durability"):
+            await self._durability.refresh()
+        with survived("durability"):
+            await self._writes.look()
+        with survived("losses"):
+            await self._losses.look()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str | None]:
+        """Run all parts beside the body; yields the URL of the ops endpoint, or None.
+
+        An error of a part ends the body, and is raised in its place.
+        """
+        endpoint = ops_endpoint(
+            self._services,
+            self._settings,
+            self._slots,
+            self._members,
+            self._queries,
+            self._shutdown,
+        )
+        async with endpoint as page, AsyncExitStack() as stack:
+            for part in self._parts():
+                await stack.enter_async_context(part)
+            yield page
+
+    def _parts(self) -> Iterator[AbstractAsyncContextManager[None]]:
+        """Yield the parts in the order in which they start; they end in the opposite one."""
+        settings, streams, members = self._settings, self._streams, self._members
+        slots, is_paused, stats = self._slots, self._pauses.is_paused, self._services.notifier.stats
+        files, states = open_shared_files(settings.store), self._services.states
+        period = settings.reconcile_interval.total_seconds()
+        quiet = settings.quiet_period.total_seconds()
+        keep = settings.change_sets.deleted_retention.total_seconds()
+
+        yield background(self._pauses.run(period))
+        yield background(self._durability.run(period))
+        yield background(self._writes.run(period))
+        yield background(self._losses.run(period))
+        yield serve_cancellations(streams.js.nc, streams, self._pauses)
+        yield background(
+            Reconciler(streams, period, is_paused, has_room=lambda: slots.spare > 0).run()
+        )
+        yield background(UnsavedChangeSets(streams, states, quiet, lambda: slots.spare).run())
+        yield background(StrayRequests(streams, members).run(period))
+        deleted = DeletedDataJob(streams, files, members, keep=keep)
+        yield background(deleted.run(FORGET_EVERY * period))
+        alert_after, terms = settings.alert_after, self.lease_terms
+        yield background(Monitor(self._provisioner, alert_after, period, is_paused, terms).run())
+        yield background(members.heartbeat())
+        yield background(members.check_presence())
+        yield background(Takeover(streams, members, stats.held.__contains__).run())
+        yield background(
+            CapacityCheck(streams.js, streams.tasks_stream, members, settings.concurrency).run()
+        )
+        yield background(self._services.application.run())
+        yield background(GarbageJob.of(streams, members, settings.store).run())
+        yield self._queries.serve(streams.js.nc)
+
+    async def take_tasks(self) -> None:
+        """Work on a change set in each slot; return once all are given back after a stop.
+
+        Raises:
+            GraceExceeded: that took longer than the grace period; the work in hand is dropped.
+        """
+        runner = TaskRunner(
+            self._services,
+            self.lease_terms,
+            self._shutdown,
+            self._slots,
+            self._pauses,
+            self._writes,
+        )
+        async with (
+            background(self._enforce_grace()),
+            background(self._slots.preempt()),
+            asyncio.TaskGroup() as group,
+        ):
+            with suppress(Interrupted):
+                while True:
+                    async with self._shutdown.interrupts():
+                        await self._writes.resumed.wait()
+                    with suppress(WorkStopped):
+                        await self._take_until_stopped(runner, group)
+            log.info("stopping", change_sets=self._slots.busy)
+
+    async def _enforce_grace(self) -> Never:
+        grace = self._settings.shutdown_grace.total_seconds()
+        await self._shutdown.wait()
+        await asyncio.sleep(grace)
+        raise GraceExceeded(f"not finished {grace:g} s after a stop was asked for")
+
+    async def _take_until_stopped(self, runner: TaskRunner, group: asyncio.TaskGroup) -> None:
+        """Take tasks; what was delivered and not taken is given back at the end."""
+        async with PullConsumer(
+            self._streams.js,
+            self._streams.tasks_stream,
+            TASKS_CONSUMER,
+            expires=PULL_EXPIRES,
+            idle_heartbeat=PULL_HEARTBEAT,
+        ) as tasks:
+            while True:
+                group.create_task(runner.dispatch(await self._next_task(tasks)))
+
+    async def _next_task(self, tasks: PullConsumer) -> Delivery:
+        task = None
+        try:
+            async with self._shutdown.interrupts(), self._writes.stop.interrupts():
+                while task is None:
+                    await self._slots.wait_until_free()
+                    try:
+                        task = await tasks.take(self._slots.free)
+                    except ConsumerGone as error:
+                        await self._provisioner.recreate_tasks(error)
+        except (Interrupted, WorkStopped):
+            if task is not None:  # both came at once
+                await task.nak()
+            raise
+        return task
 
 
 async def _connect_when_up(stack: AsyncExitStack, options: ConnectOptions) -> Client:

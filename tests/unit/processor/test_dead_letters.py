@@ -6,7 +6,7 @@ import pytest
 
 from rebaser_core.commits import ClosedState, ControlState
 from rebaser_core.ids import RequestId
-from rebaser_core.records import ChangeSetRequestV2
+from rebaser_core.records import ChangeSetRequestV1
 from rebaser_server.commit_log.state import State
 from rebaser_server.graph_application.content import GraphContent
 from rebaser_server.processor.dead_letters import (
@@ -48,7 +48,7 @@ def test_an_unknown_digest_may_be_of_the_same_request(
 
 
 @pytest.mark.parametrize(
-    ("standing", "action", "rejected"),
+    ("status", "action", "rejected"),
     [
         (None, "checkpoint", None),
         (None, "apply", "only a branch can be told to apply"),
@@ -58,12 +58,12 @@ def test_an_unknown_digest_may_be_of_the_same_request(
     ],
 )
 def test_a_command_is_rejected_where_the_change_set_is_closed_or_no_branch(
-    standing: str | None, action: str, rejected: str | None
+    status: str | None, action: str, rejected: str | None
 ) -> None:
-    closing = standing and ClosedState(standing=standing, request=RequestId())
+    closing = status and ClosedState(status=status, request=RequestId())
     state = State(GraphContent(), control=ControlState(closing=closing or None))
     [(workspace, change_set)] = new_change_sets(1)
-    request = ChangeSetRequestV2(
+    request = ChangeSetRequestV1(
         id=RequestId(), workspace_id=workspace, change_set_id=change_set, action=action
     )
 

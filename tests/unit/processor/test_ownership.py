@@ -25,7 +25,7 @@ def test_staged_commits_are_written_in_order_and_told_one_by_one(tmp_path: Path)
         [change_set] = new_change_sets(1)
         own = await acquire_ownership(nats.loader(change_set), "first")
         seen = list[RequestId]()
-        own.on_commit = lambda entry: seen.append(entry.entry.handled.id)
+        own.on_commit = lambda entry: seen.append(entry.entry.settled.id)
         for number in (1, 2):
             own.stage(settles(number), last_sequence=number)
 
