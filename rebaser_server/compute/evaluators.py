@@ -1,5 +1,7 @@
 """Evaluators of a unit: value by value, or many values of one signature at once.
 
+All of it works on the state of one evaluation, which no other module may touch: hence its length.
+
 The state of a unit's evaluation, and the writer of results into it.
 
 Generated code that calls a function again and again with the cells of its arguments.
