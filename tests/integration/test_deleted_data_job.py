@@ -81,7 +81,7 @@ async def test_a_branch_of_a_deleted_head_goes_on_by_itself_and_can_be_deleted(
     branch = await team.fork()
     await team.client.change_set(*branch).refresh()
     await team.send(team.head, [set_to(team.sum.net, 7)])
-    await team.workspaces._command(*team.head, "delete")
+    await team.client._sender.command(team.head, "delete")
     await deployment.at_rest()
     await forget(deployment)
 
