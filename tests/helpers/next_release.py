@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rebaser_client.client import RebaserClient
+from rebaser_client.requests import RequestSender
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.versioning import MessageType, Versioned
@@ -50,13 +51,19 @@ _NEXT_REQUEST = _Next("EnqueueUpdatesRequest", EnqueueUpdatesRequestV1, current=
 _NEXT_LINE = _Next("Commit", CommitV1, current=LineOfNext)
 
 
-class NextClient(RebaserClient):
-    """A client of the next release."""
-
+class _NextSender(RequestSender):
     async def _encode(self, *args: Any) -> tuple[dict[str, str], bytes]:
         headers, payload = await super()._encode(*args)
         request = EnqueueUpdatesRequest.decode(headers, payload)
-        return _NEXT_REQUEST.encode(_request_of_next(request), self._options.content_type)
+        return _NEXT_REQUEST.encode(_request_of_next(request), self.options.content_type)
+
+
+class NextClient(RebaserClient):
+    """A client of the next release."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._sender.__class__ = _NextSender
 
 
 @contextmanager
