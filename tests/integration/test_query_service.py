@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
+from rebaser_client.client import RebaserClient
 from rebaser_client.errors import ReadRefused
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
@@ -88,13 +89,14 @@ async def test_values_up_to_the_limit_are_read_back(deployment: Deployment) -> N
     computed = {"putValue": {"valueId": total, "funcId": func, "inputs": {"values": [*texts]}}}
     await committed(deployment, change_set, [counts, computed])
     await deployment.at_rest()
-    reader = deployment.client.change_set(*change_set)
 
     for content_type in sorted(codecs.CONTENT_TYPES):
-        reader._content_type = content_type
-        for value_id, text in texts.items():
-            assert (await reader.values(value_id))[value_id].value == text
-        around = await reader.values(total, inputs=1)
+        options = {"content_type": content_type}
+        async with RebaserClient.on(deployment.nc, deployment.js, **options) as client:
+            asked_of = client.change_set(*change_set)
+            for value_id, text in texts.items():
+                assert (await asked_of.values(value_id))[value_id].value == text
+            around = await asked_of.values(total, inputs=1)
         assert {value_id: around[value_id].value for value_id in texts} == texts
         assert around[total].value == 3
 
