@@ -13,12 +13,14 @@ from benchmarks.trace import Timed, Trace, tracing
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.runtime.process import collect_rarely
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service import composition
-from rebaser_server.service.dev_server import settings_in_directory
+from rebaser_server.service.daemon import ValueGraph
+from rebaser_server.service.dev_server import NatsAddresses, settings_in_directory
 from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry import logs
 from rebaser_server.values.graph import Graph
@@ -65,10 +67,11 @@ async def running(directory: Path, url: str) -> AsyncIterator[Rebaser]:
     """What `daemon.run` runs, with a clock around its executor. Spark is cold at first."""
     logs.configure("benchmark", level="warning")
     collect_rarely()
-    settings = settings_in_directory(Settings(), directory, url)
+    settings = settings_in_directory(Settings(), directory, NatsAddresses(url, ""))
     options = SparkOptions(state_directory=settings.spark.state_directory)
     executor, trace = SparkExecutor(options), Trace()
-    serving = composition.serve(settings, Timed(executor, trace), Shutdown(), slots=options.slots)
+    application = ValueGraph(settings, Timed(executor, trace), options.slots, CostModel())
+    serving = composition.serve(settings, application, Shutdown())
     try:
         async with asyncio.TaskGroup() as group:
             daemon = group.create_task(serving)

@@ -98,7 +98,7 @@ def _loaded(checkpoints: Checkpoints, count: int) -> tuple[Graph, list[Cell]]:
     rows = scan(DeltaTable(checkpoints.uri(CHANGE_SET)), LOADED)
     read = time.perf_counter() - began
     began = time.process_time()
-    graph = graph_from_batches(*rows)
+    graph = graph_from_batches(rows.values, rows.others)
     made = time.process_time() - began
     most = memory(os.getpid()) - before
     del rows

@@ -67,7 +67,9 @@ def main(count: int = 10_000_000) -> None:
         checkpoints, change_set = Checkpoints(root), ChangeSet(WorkspaceId(), ChangeSetId())
         table = [table_of(count)]
         value_id = table[0]["id"][count // 2].as_py()
-        checkpoints.save(change_set, CheckpointChanges(_COMMIT, table.pop, count, whole=True))
+        checkpoints.save(
+            change_set, CheckpointChanges(_COMMIT, table.pop, b"{}", count, whole=True)
+        )
 
         def find(which: str, tables: OpenTables) -> None:
             found = find_values(tables, checkpoints, change_set, [which], min_rows=0)

@@ -101,13 +101,16 @@ class Timed:
 
     async def run(
         self,
-        blobs: Sequence[bytes],
+        units: Sequence[bytes | memoryview],
         *,
-        shelf: RunStore | None = None,
+        owner: str = "",
+        store: RunStore | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         self._trace.mark("run began")
-        outcomes = await self._executor.run(blobs, store=shelf, on_progress=on_progress)
+        outcomes = await self._executor.run(
+            units, owner=owner, store=store, on_progress=on_progress
+        )
         self._trace.mark("run ended")
         return outcomes
 
