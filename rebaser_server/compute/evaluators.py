@@ -486,11 +486,11 @@ class ScalarEvaluator:
         self.timed_calls = [0] * len(functions)
         self.timed_seconds = [0.0] * len(functions)
 
-    def take_known(self, positions: Positions, refs: Positions, call: int) -> NDArray[np.bool_]:
+    def take_known(
+        self, recall: Recall, positions: Positions, refs: Positions, call: int
+    ) -> NDArray[np.bool_]:
         """Write the results that are known of these values; return which are to be computed."""
-        recall, left = self.recall, np.ones(len(positions), np.bool_)
-        if recall is None or not recall.is_for(call):
-            return left
+        left = np.ones(len(positions), np.bool_)
         self._materialise(refs)
         complete = np.flatnonzero(~any_in_row(self._buffers.kinds[refs] == NONE))
         for row, position in zip(complete.tolist(), positions[complete].tolist(), strict=True):
@@ -885,8 +885,9 @@ class VectorEvaluator:
                 due = must_compute | any_in_row(self._changed[refs])
                 if not due.all():
                     where, refs = _to_positions(where)[due], refs[due]
-        left = self._scalar.take_known(_to_positions(where), refs, call)
-        if not left.all():
+        recall = self._scalar.recall
+        if recall is not None and recall.is_for(call):
+            left = self._scalar.take_known(recall, _to_positions(where), refs, call)
             where, refs = _to_positions(where)[left], refs[left]
         vector_function = self._vector_functions[self._unit.signatures[call][0]]
         if vector_function is not None and len(refs) >= VECTOR_THRESHOLD:

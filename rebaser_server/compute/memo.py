@@ -226,16 +226,20 @@ class WorkspaceMemo:
     memo: Memo
     workspace: str
 
-    def is_for(self, runtime: str | None, code: str, costs: CostModel) -> bool:
-        """Whether a function's results are worth remembering, by what its calls cost."""
+    def seconds(self, runtime: str | None, code: str, costs: CostModel) -> float:
+        """Seconds of a value of a function; 0 if its results are not worth remembering."""
         if runtime not in _REMEMBERED_RUNTIMES:
-            return False
+            return 0.0
         seconds = costs.of_function(runtime, code, unmeasured=UNMEASURED_SECONDS)
-        return seconds - ROW_SECONDS >= MIN_CALL_SECONDS
+        return seconds if seconds - ROW_SECONDS >= MIN_CALL_SECONDS else 0.0
+
+    def reads_store(self, seconds: float) -> bool:
+        """Whether `prepare` takes longer than a moment."""
+        return seconds >= MIN_FILE_SECONDS
 
     def prepare(self, seconds: float) -> None:
         """Have what is in the store at hand, if an update's calls would take that long. Blocks."""
-        if seconds >= MIN_FILE_SECONDS:
+        if self.reads_store(seconds):
             with contained("remembered result", workspace=self.workspace):
                 self.memo.read(self.workspace)
 
@@ -246,12 +250,11 @@ class WorkspaceMemo:
     def record(self, results: pa.Table, seconds: float) -> None:
         """Remember results, columns as `REMEMBERED` has them, whose calls took so long."""
         if results.num_rows:
-            is_dear = seconds >= MIN_FILE_SECONDS
             self.memo.add(self.workspace, results, time.time())
-            if is_dear:
+            if seconds >= MIN_FILE_SECONDS:
                 with contained("remembered result", workspace=self.workspace):
                     self.memo.put(self.workspace, results)
 
     def forget(self, value_ids: Iterable[str]) -> None:
-        """Have these values computed, whatever they were before."""
+        """Have these values computed anew."""
         self.memo.forget(self.workspace, value_ids)

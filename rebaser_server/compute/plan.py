@@ -484,18 +484,11 @@ class _UnitBuilder:
 
     def _find_remembered(self) -> frozenset[tuple[str | None, str]]:
         """The functions whose results are remembered; what is known of these is at hand then."""
-        memo, costs = self._memo, self._costs
+        memo = self._memo
         if memo is None:
             return frozenset()
         functions = [self._function(self._graph.func_ids[func]) for func, _ in self._signatures]
-        seconds = np.array(
-            [
-                costs.of_function(*each, unmeasured=UNMEASURED_SECONDS)
-                if memo.is_for(*each, costs)
-                else 0.0
-                for each in functions
-            ]
-        )
+        seconds = np.array([memo.seconds(*each, self._costs) for each in functions])
         memo.prepare(float(seconds[self._calls].sum()))
         return frozenset(f for f, each in zip(functions, seconds, strict=True) if each)
 
@@ -563,8 +556,8 @@ class UpdatePlanner:
         """Take from the graph what planning the update behind `clean_sequence` needs.
 
         Blocks; the caller holds the graph for as long as that takes, which is some milliseconds
-        for a million values. Returns the plan if it is small, else what makes it, which blocks
-        for longer and needs the graph no more.
+        for a million values. Returns the plan if it is small and needs no results from the store,
+        else what makes it, which blocks for longer and needs the graph no more.
 
         Args:
             graph: of the change set.
@@ -576,9 +569,23 @@ class UpdatePlanner:
             self._clean_sequence = clean_sequence
             self._estimates = CostModel(store.costs()) if is_repeated else self.costs.snapshot()
         affected = small_closure(graph, max(_FEW_EDGES, len(graph.columns) // _PART))
+        if affected is not None and self._reads_memo(graph, affected):
+            affected.release(graph)  # no store is waited for while the caller holds the graph
+            affected = None
         if affected is None:
             return partial(self._plan, GraphSnapshot(graph), store)
         return self._plan(graph, store, affected)
+
+    def _reads_memo(self, graph: Graph, affected: Closure) -> bool:
+        """Whether results are looked for in the store."""
+        if self._memo is None:
+            return False
+        seconds, used = 0.0, graph.columns.func.buffer[affected.indices]
+        for func, count in zip(*np.unique(used, return_counts=True), strict=True):
+            known = graph.funcs.get(graph.func_ids[func])
+            if known is not None:
+                seconds += count * self._memo.seconds(known.runtime, known.code, self._estimates)
+        return self._memo.reads_store(seconds)
 
     def _plan(self, graph: ReadableGraph, store: RunStore, affected: Closure | None = None) -> Plan:
         planned = plan(

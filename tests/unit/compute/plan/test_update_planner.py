@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from rebaser_server.compute.cost_model import CostModel
+from rebaser_server.compute.memo import Memo
 from rebaser_server.compute.plan import Plan, UnitLimits, UpdatePlanner
 from rebaser_server.compute.results import RunStore
 from rebaser_server.files import SharedFiles
+from tests.helpers.graph_builder import Builder
 from tests.unit.compute.plan.test_partitioning import spread
 
 DEAR = CostModel({("builtin", "max"): 0.1})
@@ -64,3 +66,21 @@ def test_an_update_leaves_the_costs_of_its_own_functions(store: RunStore) -> Non
     planned(planner(costs), spread(50).graph, 1, store, is_repeated=False)
 
     assert store.costs() == {("builtin", "max"): 0.1}
+
+
+@pytest.mark.parametrize(("code", "is_dear"), [("dear", True), ("cheap", False)])
+def test_no_results_are_read_from_the_store_while_the_graph_is_held(
+    store: RunStore, code: str, *, is_dear: bool
+) -> None:
+    """Requests wait for who holds it; what is worth a look into the store is planned behind."""
+    costs = CostModel({("python", "dear"): 1.0, ("python", "cheap"): 0.001})
+    memo = Memo(store.files, 1 << 20).of("workspace")
+    build = Builder()
+    build.source("one", 1)
+    build.dependent("it", code, {"value": "one"}, "python")
+
+    of_one = UpdatePlanner(2, UnitLimits(), costs, memo)
+    plan = of_one.prepare(build.graph, 1, store, is_repeated=False)
+
+    assert callable(plan) == is_dear
+    assert (plan() if callable(plan) else plan).affected == 1
