@@ -14,7 +14,7 @@ TARGET: Final = SOURCE.with_suffix(".svg")
 WIDTH: Final = 208
 HEIGHT: Final = 46
 STEP_X: Final = 292
-"""From one column to the next; rows are STEP_Y apart."""
+"""Distance of a column from the next; rows are STEP_Y apart."""
 STEP_Y: Final = 84
 LEFT: Final = 24
 TOP: Final = 40

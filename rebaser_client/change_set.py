@@ -162,7 +162,7 @@ class ChangeSetHandle:
         request_id: RequestId | str | None = None,
         from_change_set_id: ChangeSetId | str | None = None,
     ) -> tuple[RequestId, Reply]:
-        """As `enqueue` until it is stored, with the response to await: it comes once, and is final.
+        """Enqueue, until it is stored; the response to await comes once, and is final.
 
         Bound the wait with `asyncio.timeout`; giving up does not take the request back.
         Awaiting raises `OutcomeUnknown` if the request was handled so long ago that no Rebaser
@@ -180,7 +180,7 @@ class ChangeSetHandle:
         wait: Wait = "committed",
         request_id: RequestId | str | None = None,
     ) -> BatchOutcome:
-        """As `enqueue`, of `functions` and, behind them, a put or a set for each row of a table.
+        """Enqueue `functions` and, behind them, a put or a set for each row of a table.
 
         Args:
             table: of pyarrow, Polars, pandas or DuckDB, or the path or URI of a Parquet file, with
@@ -226,7 +226,7 @@ class ChangeSetHandle:
         return await (await self._watch()).settlement(self, commit)
 
     async def progress(self, commit: int | None = None) -> AsyncIterator[Progress]:
-        """How far the work on `commit` is, as it changes; ends when `settled` would return.
+        """Yield how far the work on `commit` is, as it changes; ends when `settled` would return.
 
         The first item comes at once; between two there are at most a few seconds.
         """
@@ -307,7 +307,7 @@ class ChangeSetHandle:
         return Provenance.of(reply)
 
     async def difference(self, *, computed: bool = False) -> BranchDifference:
-        """What applying the branch would change in head, as of its last commit and head's.
+        """Return what applying the branch would change in head, as of its last commit and head's.
 
         With `computed`, the results that differ as well, as far as they are computed.
 
@@ -405,7 +405,7 @@ class ChangeSetHandle:
         edited.end(plan, await self.load(plan, wait=wait) if agreed else None)
 
     async def describe(self) -> ChangeSetRecordV1:
-        """What is registered of it.
+        """Return its record in the registry.
 
         Raises:
             NoSuchChangeSet: nothing.

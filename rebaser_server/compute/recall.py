@@ -4,6 +4,8 @@ A key is a digest of a function's code, of the arguments' names, and of all that
 A function is pure, so a result under the same key is what the call would return. Of a process's
 look-ups that find a result each `_CHECK_EVERY`th is answered by a call all the same: so a function
 that is not pure is found.
+
+Evaluators import this on machines without the libraries that `memo` needs.
 """
 
 from collections.abc import Sequence

@@ -89,7 +89,7 @@ class ReplySender(Generic[ReplyT]):
         self._refusal = refusal
         self._content_type = codecs.content_type_or_default(header(headers, CONTENT_TYPE))
         self._reads_pieces = header(headers, ACCEPTS_PIECES) == "1"
-        # A query cannot have us write into streams: NATS sends to whatever inbox it names.
+        # A query cannot have us write into streams: NATS sends to any inbox that it names.
         ours = subjects.join("rebaser.")
         self._inbox = "" if query.reply.startswith(("$", ours)) else query.reply
 

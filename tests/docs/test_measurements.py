@@ -28,7 +28,7 @@ def test_a_part_that_runs_again_replaces_its_own_tables_alone(tmp_path: Path) ->
 
 
 def test_the_file_of_this_repository_is_read_as_it_is_written(tmp_path: Path) -> None:
-    """Whatever was edited by hand outside of the parts would be lost with the next run."""
+    """Text that was edited by hand outside of the parts would be lost with the next run."""
     file = tmp_path / "results.md"
     file.write_text(FILE.read_text())
 
