@@ -18,7 +18,7 @@ from rebaser_core.versioning import REQUEST_DIGEST, MessageType, ParseFromJson, 
 AUTHOR_LENGTH: Final = 200
 """Most characters of an author; more are cut."""
 
-BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
+_BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
 """Number of a message in the atomic batch that it was stored with, from 1 (ADR-50)."""
 
 NO_REQUEST: Final = 0
@@ -176,6 +176,6 @@ def decode_commit_at(sequence: int, headers: Mapping[str, str], payload: bytes) 
     what its writer expected. Raises as `Commit.decode`.
     """
     commit = Commit.decode(headers, payload).with_digest(headers.get(REQUEST_DIGEST, ""))
-    if headers.get(BATCH_SEQUENCE, "1") == "1":
+    if headers.get(_BATCH_SEQUENCE, "1") == "1":
         return commit
     return commit.model_copy(update={"previous": sequence - 1})

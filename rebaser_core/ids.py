@@ -79,7 +79,7 @@ ID_LENGTH: Final = 26
 _EXAMPLE: Final = "01JZ3Y7Q8M4T2V9K6X5B0N1CDE"
 _are_canonical: Final = re.compile(f"(?:{CANONICAL[1:-1]})*+").fullmatch
 
-SHORTEST_PART: Final = 4
+_SHORTEST_PART: Final = 4
 """Characters of an id that a part of it has, at least, to stand for it."""
 _split_part: Final = re.compile(
     r"([0-9A-HJKMNP-TV-Z]*)(?:(?:…|\.\.+)([0-9A-HJKMNP-TV-Z]*))?", re.IGNORECASE
@@ -228,7 +228,7 @@ FuncId = UlidText
 def is_part(text: str) -> bool:
     """Whether the text may stand for an id: its beginning, its end after `…`, or both."""
     part = _split_part(text)
-    return part is not None and len(part[1] + (part[2] or "")) >= SHORTEST_PART
+    return part is not None and len(part[1] + (part[2] or "")) >= _SHORTEST_PART
 
 
 def has_part(whole_id: str, text: str) -> bool:

@@ -18,7 +18,7 @@ from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 DUPLICATE_WINDOW: Final = timedelta(minutes=10)
 """How long a request id is remembered; at least twice the clients' retry horizon (S-1)."""
 
-MAX_CONSUMERS: Final = 100_000
+_MAX_CONSUMERS: Final = 100_000
 """Consumers that a stream may have. Said because a server of 2.15 or newer allows 1,000 where
 nothing is said: each change set that is being worked on has one."""
 
@@ -59,7 +59,7 @@ def stream_configs(subjects: Subjects, options: StreamOptions) -> list[StreamCon
 
     One that is full refuses what is new, for the same reason.
     """
-    common = _kept(options) | StreamConfig(max_consumers=MAX_CONSUMERS, max_msgs_per_subject=-1)
+    common = _kept(options) | StreamConfig(max_consumers=_MAX_CONSUMERS, max_msgs_per_subject=-1)
     requests = StreamConfig(
         name=subjects.requests_stream,
         subjects=[subjects.join("rebaser.requests.>")],

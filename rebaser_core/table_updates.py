@@ -32,7 +32,7 @@ TEXT: Final = pa.string()
 """The one type of text that a table has."""
 
 
-def is_text(kind: pa.DataType) -> bool:
+def _is_text(kind: pa.DataType) -> bool:
     return bool(kind == TEXT)
 
 
@@ -41,17 +41,17 @@ def _is_value(kind: pa.DataType) -> bool:
 
 
 _COLUMNS: Final[dict[str, Callable[[pa.DataType], bool]]] = {
-    "id": is_text,
-    "name": is_text,
+    "id": _is_text,
+    "name": _is_text,
     "value": _is_value,
-    "json": is_text,
-    "function": is_text,
+    "json": _is_text,
+    "function": _is_text,
     "inputs": pa.types.is_struct,
     "set": pa.types.is_boolean,
 }
 
 
-def require_columns(schema: pa.Schema) -> None:
+def _require_columns(schema: pa.Schema) -> None:
     names = schema.names
     if "id" not in names or len(set(names)) < len(names) or {"value", "json"} <= set(names):
         raise MalformedMessage(
@@ -67,11 +67,11 @@ def require_columns(schema: pa.Schema) -> None:
             raise MalformedMessage(f"a table with {field.name!r} of type {field.type!s:.80}")
 
 
-def column_or_nulls(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+def _column_or_nulls(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
     return rows.column(name) if name in rows.schema.names else pa.nulls(rows.num_rows, kind)
 
 
-def arguments_in(rows: pa.RecordBatch) -> dict[str, pa.Array]:
+def _arguments_in(rows: pa.RecordBatch) -> dict[str, pa.Array]:
     if "inputs" not in rows.schema.names:
         return {}
     inputs = rows.column("inputs")
@@ -84,7 +84,7 @@ def arguments_in(rows: pa.RecordBatch) -> dict[str, pa.Array]:
         if not 0 < len(field.name) <= MAX_ARGUMENT:
             raise MalformedMessage(f"a table with an argument of {len(field.name)} characters")
         kind = field.type
-        if not is_text(kind) and not (pa.types.is_list(kind) and is_text(kind.value_type)):
+        if not _is_text(kind) and not (pa.types.is_list(kind) and _is_text(kind.value_type)):
             raise MalformedMessage(f"a table with `inputs.{field.name}` of type {kind!s:.80}")
     return dict(zip(names, inputs.flatten(), strict=True))
 
@@ -196,25 +196,25 @@ class TableUpdates(LazyUpdates):
         Raises:
             MalformedMessage: the rows are no updates.
         """
-        require_columns(rows.schema)
+        _require_columns(rows.schema)
         self.before: Final = before
         self.row_count: Final[int] = rows.num_rows
         """Of rows."""
         self.ids: Final = rows.column("id")
-        self.names: Final = column_or_nulls(rows, "name", TEXT)
-        self.func_ids: Final = column_or_nulls(rows, "function", TEXT)
+        self.names: Final = _column_or_nulls(rows, "name", TEXT)
+        self.func_ids: Final = _column_or_nulls(rows, "function", TEXT)
         """Null: it is a source, or a set."""
-        self.inputs: Final = arguments_in(rows)
+        self.inputs: Final = _arguments_in(rows)
         """Argument → ids, or lists of ids; null in rows without the argument."""
         self.is_set: Final = pc.fill_null(
-            column_or_nulls(rows, "set", pa.bool_()), fill_value=False
+            _column_or_nulls(rows, "set", pa.bool_()), fill_value=False
         )
         self.is_json: Final = "json" in rows.schema.names
         """Whether `values` are JSON texts, each in its canonical form."""
         if self.is_json:
             self.values = canonical_texts(rows.column("json"))
         else:
-            self.values = column_or_nulls(rows, "value", pa.int64())
+            self.values = _column_or_nulls(rows, "value", pa.int64())
         self._require_valid()
         self.bounds = self._bounds()
 
@@ -308,7 +308,7 @@ class TableUpdates(LazyUpdates):
             for column in self.inputs.values()
         ]
         value_bytes = 0
-        if is_text(self.values.type):
+        if _is_text(self.values.type):
             longest = pc.max(pc.binary_length(self.values)).as_py() or 0
             value_bytes = longest * (_DIGITS if self.is_json else _ESCAPE) + 2
         return SizeBounds(max(slashes) + 1, sum(widths), value_bytes)

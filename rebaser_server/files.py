@@ -42,7 +42,7 @@ _REMEMBERED: Final = 10_000
 """Directories; each is synced anew once it is forgotten, which costs a few milliseconds."""
 
 
-def sync_file(path: Path) -> None:
+def _sync_file(path: Path) -> None:
     """Return once the bytes of the file, from any process, are on the disk; not yet its name.
 
     Of a directory, these are the names in it.
@@ -57,7 +57,7 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def sync_names(paths: Iterable[Path]) -> None:
+def _sync_names(paths: Iterable[Path]) -> None:
     """Return once the names of these files are on the disk, and of all directories above them.
 
     Any directory may have been made a moment ago, also by a process that has not synced it. So
@@ -68,7 +68,7 @@ def sync_names(paths: Iterable[Path]) -> None:
         OSError: a name may not be on the disk.
     """
     for directory in {path.parent for path in paths}:
-        sync_file(directory)
+        _sync_file(directory)
         _sync_name_of(directory)
 
 
@@ -81,7 +81,7 @@ def forget_directories() -> None:
 def _sync_name_of(directory: Path) -> None:
     above = directory.parent
     if above != directory and os.access(above, os.R_OK):  # else this process cannot have made it
-        sync_file(above)
+        _sync_file(above)
         _sync_name_of(above)
 
 
@@ -125,7 +125,7 @@ def delta_root(root: str, options: Mapping[str, str]) -> tuple[str, dict[str, st
     return str(local), dict(options)
 
 
-def open_filesystem(root: str, options: Mapping[str, str]) -> tuple[FileSystem, PurePosixPath]:
+def _open_filesystem(root: str, options: Mapping[str, str]) -> tuple[FileSystem, PurePosixPath]:
     """The file system, and the root's path on it.
 
     Of a store that is neither local nor S3 its client learns from the environment, as
@@ -166,7 +166,7 @@ class SharedFiles:
         # Another process may have another working directory.
         self.root: Final = str(local_path(root) or root)
         self._options = dict(options or {})
-        self._files, self._root = open_filesystem(self.root, self._options)
+        self._files, self._root = _open_filesystem(self.root, self._options)
 
     def __reduce__(self) -> tuple[type["SharedFiles"], tuple[str, dict[str, str]]]:
         return SharedFiles, (self.root, self._options)
@@ -190,10 +190,10 @@ class SharedFiles:
             self._files.create_dir(str(directory), recursive=True)
         self._write(temporary, payload)
         if durable:
-            sync_file(Path(temporary))
+            _sync_file(Path(temporary))
         self._files.move(str(temporary), str(target))
         if durable:
-            sync_names([Path(target)])
+            _sync_names([Path(target)])
 
     def put_if_absent(self, path: str, payload: bytes) -> None:
         """Store the bytes as `put` does, unless the file is there: of several writers one wins.
@@ -211,7 +211,7 @@ class SharedFiles:
         self._files.create_dir(str(target.parent), recursive=True)
         try:
             Path(target).hardlink_to(Path(self._root / own))
-            sync_names([Path(target)])
+            _sync_names([Path(target)])
         except FileExistsError:
             pass
         except OSError:  # a file system without hard links
@@ -232,8 +232,8 @@ class SharedFiles:
             return
         targets = [Path(self._root / path) for path in paths]
         for target in targets:
-            sync_file(target)
-        sync_names(targets)
+            _sync_file(target)
+        _sync_names(targets)
 
     def sizes(self, directory: str, names: Collection[str]) -> dict[str, int]:
         """Octets of those files that are there, by name; with an object store one request."""
@@ -301,7 +301,7 @@ class SharedFiles:
                 file.write(payload)
 
 
-RESULTS: Final = "results"
+_RESULTS: Final = "results"
 CHANGE_SETS: Final = "change_sets"
 MEMO: Final = "memo"
 DEPLOYMENT: Final = "deployment.json"
@@ -324,20 +324,20 @@ def loss_file(name: str) -> str:
 
 def run_directory(run: str) -> str:
     """The directory of a run store, by its key."""
-    return f"{RESULTS}/{run}"
+    return f"{_RESULTS}/{run}"
 
 
 def batch_file(key: str) -> str:
-    """The path of a batch; never outside of `RESULTS`: clients send keys, and `..` looks like one.
+    """The path of a batch; never outside of `_RESULTS`: clients send keys, and `..` looks like one.
 
     Raises:
         ValueError: not the key of a batch.
     """
     if run_of_key(key):
-        return f"{RESULTS}/{key.replace('.', '/')}{_BATCH}"
+        return f"{_RESULTS}/{key.replace('.', '/')}{_BATCH}"
     if "/" in key:
         raise ValueError(f"{key!r} is not a key")
-    return f"{RESULTS}/{key}{_BATCH}"
+    return f"{_RESULTS}/{key}{_BATCH}"
 
 
 def run_of_key(key: str) -> str | None:
@@ -395,7 +395,7 @@ class OrphanFiles:
 
     def older_than(self, before: float) -> list[OrphanFile]:
         """The files written before that time, in seconds since 1970."""
-        orphans = [*self._files_in(TEMP_DIR), *self._files_in(RESULTS)]
+        orphans = [*self._files_in(TEMP_DIR), *self._files_in(_RESULTS)]
         return [leftover for leftover in orphans if leftover.time < before]
 
     def _files_in(self, directory: str) -> Iterable[OrphanFile]:

@@ -50,12 +50,12 @@ if TYPE_CHECKING:
     )
     from rebaser_core.jetstream.handles import Stream
 
-DEFAULT_PREFIX: Final = "$JS.API"
+_DEFAULT_PREFIX: Final = "$JS.API"
 _DOMAIN_PREFIX: Final = re.compile(r"\$JS\.([^.]+)\.API")
-EXPECTED_STREAM: Final = "Nats-Expected-Stream"
-EXPECTED_LAST_SEQUENCE: Final = "Nats-Expected-Last-Sequence"
-EXPECTED_LAST_SUBJECT_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
-EXPECTED_LAST_MESSAGE_ID: Final = "Nats-Expected-Last-Msg-Id"
+_EXPECTED_STREAM: Final = "Nats-Expected-Stream"
+_EXPECTED_LAST_SEQUENCE: Final = "Nats-Expected-Last-Sequence"
+_EXPECTED_LAST_SUBJECT_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
+_EXPECTED_LAST_MESSAGE_ID: Final = "Nats-Expected-Last-Msg-Id"
 
 
 class JetStreamRequests:
@@ -86,7 +86,7 @@ class JetStreamRequests:
             raise ValueError("either a prefix or a domain")
         self.connection = Connection.of(nc)
         self.timeout = timeout
-        self.prefix = f"$JS.{domain}.API" if domain else (api_prefix or DEFAULT_PREFIX).rstrip(".")
+        self.prefix = f"$JS.{domain}.API" if domain else (api_prefix or _DEFAULT_PREFIX).rstrip(".")
         found = _DOMAIN_PREFIX.fullmatch(self.prefix)
         self.domain = found[1] if found else ""
         """The domain that the prefix names, if it names one."""
@@ -104,7 +104,7 @@ class JetStreamRequests:
     @property
     def is_remote(self) -> bool:
         """Whether it may be another account's or domain's."""
-        return self.prefix != DEFAULT_PREFIX
+        return self.prefix != _DEFAULT_PREFIX
 
     @property
     def is_imported(self) -> bool:
@@ -166,10 +166,10 @@ class JetStreamRequests:
         """
         given = {
             MESSAGE_ID: message_id,
-            EXPECTED_STREAM: expected_stream,
-            EXPECTED_LAST_SEQUENCE: expected_last_sequence,
-            EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence,
-            EXPECTED_LAST_MESSAGE_ID: expected_last_message_id,
+            _EXPECTED_STREAM: expected_stream,
+            _EXPECTED_LAST_SEQUENCE: expected_last_sequence,
+            _EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence,
+            _EXPECTED_LAST_MESSAGE_ID: expected_last_message_id,
         }
         message = await self.connection.request(
             subject,
@@ -195,8 +195,8 @@ class JetStreamRequests:
         """
         given = {
             MESSAGE_ID: message_id,
-            EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence,
-            EXPECTED_LAST_MESSAGE_ID: expected_last_message_id,
+            _EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence,
+            _EXPECTED_LAST_MESSAGE_ID: expected_last_message_id,
         }
         future = await self.connection.send_request(
             subject, payload, headers=_merge_headers(headers, given)
@@ -226,7 +226,7 @@ class JetStreamRequests:
         """
         if not messages:
             raise ValueError("a batch has at least one message")
-        expected = {EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence}
+        expected = {_EXPECTED_LAST_SUBJECT_SEQUENCE: expected_last_subject_sequence}
         prepared = [
             (message.subject, message.payload, _merge_headers(message.headers, given))
             for message, given in zip(messages, batch_headers(messages, expected), strict=True)

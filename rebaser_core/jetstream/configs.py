@@ -454,7 +454,7 @@ class StreamConfig(Configuration):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Info(JsonObject):
+class _Info(JsonObject):
     """How a thing is at a moment; times are cut to microseconds.
 
     A field without a default is always said: an answer without it is `NotJetStream`.
@@ -464,7 +464,7 @@ class Info(JsonObject):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeerInfo(Info):
+class PeerInfo(_Info):
     """A server that follows the leader."""
 
     name: str
@@ -481,7 +481,7 @@ class PeerInfo(Info):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterInfo(Info):
+class ClusterInfo(_Info):
     """The servers; without a cluster only `leader` is said."""
 
     name: str | None = None
@@ -496,7 +496,7 @@ class ClusterInfo(Info):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequencePair(Info):
+class SequencePair(_Info):
     """A place in a consumer's deliveries, and in its stream."""
 
     consumer_seq: int
@@ -506,7 +506,7 @@ class SequencePair(Info):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriorityGroupState(Info):
+class PriorityGroupState(_Info):
     """A group of a consumer, and which client of it gets everything with `pinned_client`."""
 
     group: str
@@ -517,7 +517,7 @@ class PriorityGroupState(Info):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumerInfo(Info):
+class ConsumerInfo(_Info):
     """A consumer, as its leader has it."""
 
     stream_name: str
@@ -557,7 +557,7 @@ class ConsumerInfo(Info):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LostMessages(Info):
+class LostMessages(_Info):
     """Messages that the server found damaged."""
 
     msgs: Sequence[int] = ()
@@ -566,7 +566,7 @@ class LostMessages(Info):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamState(Info):
+class StreamState(_Info):
     """The messages of a stream. Sizes are octets."""
 
     messages: int
@@ -590,7 +590,7 @@ class StreamState(Info):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceInfo(Info):
+class SourceInfo(_Info):
     """How far the copying of another stream has come."""
 
     name: str
@@ -605,7 +605,7 @@ class SourceInfo(Info):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamAlternate(Info):
+class StreamAlternate(_Info):
     """A stream with the same messages, a mirror or what is mirrored."""
 
     name: str
@@ -614,7 +614,7 @@ class StreamAlternate(Info):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamInfo(Info):
+class StreamInfo(_Info):
     """A stream, as its leader has it."""
 
     config: StreamConfig

@@ -116,7 +116,7 @@ def requires_tls(servers: tuple[str, ...], login: Login) -> bool:
     return login.tls is not None or any(urlsplit(url).scheme in ("tls", "wss") for url in servers)
 
 
-REFUSED_WAIT: Final = 1.0  # seconds until a client that the server refused tries again
+_REFUSED_WAIT: Final = 1.0  # seconds until a client that the server refused tries again
 
 _REFUSALS: Final = (
     "authorization violation",
@@ -135,7 +135,7 @@ class NotEncrypted(nats.errors.Error):
         return "TLS is configured, and the server does not offer it"
 
 
-class TlsTransport(TcpTransport):
+class _TlsTransport(TcpTransport):
     """As nats-py's, with a reader and a protocol that know of the connection in TLS.
 
     Without, asyncio warns when the connection ends, and reads on however much waits to be read.
@@ -168,12 +168,12 @@ class SecureClient(FastClient):
     tls_required = False
 
     async def _connect_to_server(self, s: Srv) -> None:
-        if is_refusal(self._err):
-            await asyncio.sleep(REFUSED_WAIT)
+        if _is_refusal(self._err):
+            await asyncio.sleep(_REFUSED_WAIT)
         self._log_in()
         await super()._connect_to_server(s)
         if isinstance(self._transport, TcpTransport):
-            self._transport = TlsTransport(self._transport)
+            self._transport = _TlsTransport(self._transport)
 
     def _log_in(self) -> None:
         """Have nats-py use the secrets as they are now."""
@@ -192,16 +192,16 @@ class SecureClient(FastClient):
         await super()._process_info(info, initial_connection)
 
 
-def is_refusal(error: Exception | None) -> bool:
+def _is_refusal(error: Exception | None) -> bool:
     """Whether the server did not take the secrets."""
     return any(said in str(error).lower() for said in _REFUSALS)
 
 
 log: Final = logging.getLogger(__name__)
 
-CLOSE_TIMEOUT: Final = 2.0  # seconds
+_CLOSE_TIMEOUT: Final = 2.0  # seconds
 _SCHEMES: Final = ("nats", "tls", "ws", "wss")
-RECONNECT_WAIT: Final = (0.25, 0.5)  # seconds, one value for each connection: no stampede
+_RECONNECT_WAIT: Final = (0.25, 0.5)  # seconds, one value for each connection: no stampede
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +309,7 @@ async def _connect(
         nonlocal refused
         reasons[f"{type(error).__name__}: {error}"] = error
         refused = refused + 1 if _is_absent(error) else 0
-        level = logging.WARNING if is_refusal(error) else logging.INFO
+        level = logging.WARNING if _is_refusal(error) else logging.INFO
         log.log(level, "nats connection: %s: %s", type(error).__name__, error)
         on_error(error)
         task = asyncio.current_task()
@@ -402,7 +402,7 @@ def _nats_options(options: ConnectOptions) -> dict[str, Any]:
         "tls_handshake_first": options.tls_handshake_first,
         "inbox_prefix": options.inbox_prefix,
         "max_reconnect_attempts": -1,
-        "reconnect_time_wait": random.uniform(*RECONNECT_WAIT),
+        "reconnect_time_wait": random.uniform(*_RECONNECT_WAIT),
         "connect_timeout": min(2.0, options.connect_timeout),  # of one attempt
         "ping_interval": options.ping_interval,
         "max_outstanding_pings": 2,
@@ -433,7 +433,7 @@ async def _is_responding(link: Connection, timeout: float) -> bool:
 async def _close(link: Connection) -> None:
     with _logged("not closed in order"):
         try:
-            async with deadlines.within(CLOSE_TIMEOUT):
+            async with deadlines.within(_CLOSE_TIMEOUT):
                 await link.nc.close()
         finally:
             await link.notify()  # a close that takes too long tells none of those who wait

@@ -74,14 +74,14 @@ class PendingReply(Generic[T]):
         if not self._future.done():
             self.cancel()
             raise NatsUnreachable(f"no answer on {self._subject} within {timeout} s")
-        return self._read(check_reply(self._subject, self._future.result()))
+        return self._read(_check_reply(self._subject, self._future.result()))
 
     def cancel(self) -> None:
         """Stop waiting for it."""
         self._future.cancel()
 
 
-def check_reply(subject: str, message: Msg | None) -> Msg:
+def _check_reply(subject: str, message: Msg | None) -> Msg:
     """Return the reply; `message` is None if the connection went down before it came.
 
     Raises:
@@ -374,7 +374,7 @@ class Connection:
             raise self._timeout_error(subject, timeout)
         if message is None:
             self.guard()
-        return check_reply(subject, message)
+        return _check_reply(subject, message)
 
     async def send_request(
         self,

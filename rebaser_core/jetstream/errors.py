@@ -43,14 +43,14 @@ from typing import Any, Final, Self
 
 import nats.errors
 
-NO_MESSAGE_FOUND: Final = 10037
-NO_ROOM: Final = "NATS has no room: its disk, or a limit of the server or the account, is full"
+_NO_MESSAGE_FOUND: Final = 10037
+_NO_ROOM: Final = "NATS has no room: its disk, or a limit of the server or the account, is full"
 _OUT_OF_ROOM: Final = (
     10002,  # "resource limits exceeded for account"
     10023,  # "insufficient resources": of the server
     10047,  # "insufficient storage resources available"
 )
-STORE_FAILED: Final = 10077  # generic: only the description tells a full subject from a full disk
+_STORE_FAILED: Final = 10077  # generic: only the description tells a full subject from a full disk
 
 
 class JetStreamError(Exception):
@@ -155,7 +155,7 @@ class ApiError(JetStreamError):
         self.code = code
         self.err_code = err_code
         self.description = description
-        what = f"{NO_ROOM}: {description}" if self.is_out_of_room else description
+        what = f"{_NO_ROOM}: {description}" if self.is_out_of_room else description
         super().__init__(f"{what} (code {code}, err_code {err_code})")
 
     @property
@@ -226,7 +226,7 @@ class Unavailable(ApiError):
 _ERROR_CLASSES: Final[dict[int | None, type[ApiError]]] = {
     10059: StreamNotFound,
     10014: ConsumerNotFound,
-    NO_MESSAGE_FOUND: MessageNotFound,
+    _NO_MESSAGE_FOUND: MessageNotFound,
     10043: MessageNotFound,  # "sequence N not found"
     10058: AlreadyExists,  # "stream name already in use with a different configuration"
     10105: AlreadyExists,  # "consumer already exists"
@@ -249,7 +249,7 @@ def _integer(number: object) -> int | None:
 def _error_class(code: int, err_code: int | None, description: str) -> type[ApiError]:
     if err_code in _ERROR_CLASSES:
         return _ERROR_CLASSES[err_code]
-    if err_code == STORE_FAILED:
+    if err_code == _STORE_FAILED:
         if "per subject" in description:
             return SubjectFull
         return StreamFull if description.startswith("maximum") else ApiError

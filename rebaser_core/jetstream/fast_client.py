@@ -106,7 +106,7 @@ class FastParser(Parser):
         at = self._expected_size = 0
         while (line_end := data.find(_END, at)) >= 0:
             try:
-                message = parse_message(data, at, line_end)
+                message = _parse_message(data, at, line_end)
             except nats.errors.ProtocolError:
                 message = None  # which `parse` raises again
             if message is None:
@@ -136,7 +136,7 @@ class FastParser(Parser):
             while self.buf is rest and (data := self.feed(data)):
                 if (line_end := data.find(_END)) < 0:
                     raise nats.errors.ProtocolError("nats: line too long")
-                message = parse_message(data, 0, line_end)
+                message = _parse_message(data, 0, line_end)
                 if message is None:
                     line, data = data[:line_end], data[line_end + 2 :]
                     await self._handle_line(line)
@@ -171,7 +171,7 @@ class FastParser(Parser):
             raise nats.errors.ProtocolError(f"nats: unknown line {line[:_LOGGED_OCTETS]!r}")
 
 
-def parse_message(data: bytes, at: int, line_end: int) -> tuple[int, _ParsedMessage | None] | None:
+def _parse_message(data: bytes, at: int, line_end: int) -> tuple[int, _ParsedMessage | None] | None:
     """The message whose line is from `at` to `line_end`: where it ends, and what it says.
 
     None if the line begins no message. It is whole if its end is within `data`. It says nothing
@@ -226,7 +226,7 @@ def is_sendable(name: object) -> bool:
     return isinstance(name, str) and _TOKEN.fullmatch(name) is not None
 
 
-def encode_headers(headers: Mapping[str, str]) -> bytes:
+def _encode_headers(headers: Mapping[str, str]) -> bytes:
     """The octets of some headers; a line break in a value becomes a blank.
 
     Raises:
@@ -317,9 +317,9 @@ class MessageLimits:
             Unsendable: a header that no message may have.
         """
         with translate_errors():
-            block = len(encode_headers(headers)) if headers else 0
+            block = len(_encode_headers(headers)) if headers else 0
             room = self.max_payload - block
-            line = control_line(subject, reply, block, max(room, 0) + block)
+            line = _control_line(subject, reply, block, max(room, 0) + block)
         excess = len(line) - self.max_control_line
         return min(room, -excess) if excess > 0 else room
 
@@ -337,8 +337,8 @@ class MessageLimits:
             Unsendable: a header that no message may have.
         """
         with translate_errors():
-            block = len(encode_headers(headers)) if headers else 0
-            line = len(control_line(subject, reply, block, block + len(payload)))
+            block = len(_encode_headers(headers)) if headers else 0
+            line = len(_control_line(subject, reply, block, block + len(payload)))
             if block + len(payload) > self.max_payload or line > self.max_control_line:
                 raise MessageTooLarge(line, block, len(payload), self.max_payload)
 
@@ -356,7 +356,7 @@ class MessageTooLarge(nats.errors.MaxPayloadError):
         return self._what
 
 
-def control_line(subject: str, reply: str, block: int, size: int) -> bytes:
+def _control_line(subject: str, reply: str, block: int, size: int) -> bytes:
     """The arguments of PUB or HPUB; `block` octets of headers are part of the `size`.
 
     Raises:
@@ -448,9 +448,9 @@ class FastClient(Client):
         """
         if not subject or _FORBIDDEN.search(subject + reply):
             raise nats.errors.BadSubjectError
-        block = encode_headers(headers) if headers else b""
+        block = _encode_headers(headers) if headers else b""
         size = len(block) + len(payload)
-        line = control_line(subject, reply, len(block), size)
+        line = _control_line(subject, reply, len(block), size)
         if size > self._max_payload or len(line) > self.max_control_line:
             raise MessageTooLarge(len(line), len(block), len(payload), self._max_payload)
         command = b"".join((b"HPUB " if block else b"PUB ", line, _END, block, payload, _END))
@@ -601,5 +601,5 @@ def _socket_has_room(transport: TcpTransport) -> bool:
 
 
 def _text(subject: bytes) -> str:
-    """The subject; octets that are no UTF-8 are sent back as they came, see `control_line`."""
+    """The subject; octets that are no UTF-8 are sent back as they came, see `_control_line`."""
     return subject.decode(errors="surrogateescape")

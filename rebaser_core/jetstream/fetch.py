@@ -92,8 +92,8 @@ class FetchBatch:
         return pull if self._octets_left is None else {**pull, "max_bytes": self._octets_left}
 
 
-MARGIN: Final = 0.1  # seconds that the server gives up before us (ADR-13)
-MISSED_HEARTBEATS: Final = 2  # heartbeats
+_MARGIN: Final = 0.1  # seconds that the server gives up before us (ADR-13)
+_MISSED_HEARTBEATS: Final = 2  # heartbeats
 _RETRY_DELAY: Final = 0.1  # seconds
 _NAK_TIMEOUT: Final = 2.0  # seconds
 
@@ -173,7 +173,7 @@ class Fetcher:
         try:
             await inbox.open()
             while is_filled and not batch.is_complete and (left := deadline - clock()) > 0:
-                expires = max(left - MARGIN, left / 2)
+                expires = max(left - _MARGIN, left / 2)
                 longest = batch.limits.expires or expires
                 is_cut, expires = longest < expires, min(longest, expires)
                 beat = min(heartbeat, expires / 2) if heartbeat else None
@@ -236,7 +236,7 @@ class _Pull:
         self._open = len(asked)
         self._had_wrong_pin = False
         self._deadline = deadline
-        self._heartbeat_timeout = MISSED_HEARTBEATS * heartbeat if heartbeat else None
+        self._heartbeat_timeout = _MISSED_HEARTBEATS * heartbeat if heartbeat else None
 
     async def run(self) -> bool:
         """Add to the batch what comes before the pull ends; return whether more may be there.

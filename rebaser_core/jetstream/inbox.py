@@ -88,7 +88,7 @@ async def best_effort(seconds: float) -> AsyncIterator[None]:
             yield
 
 
-DRAIN_TIMEOUT: Final = 1.0  # seconds to learn that nothing more is under way
+_DRAIN_TIMEOUT: Final = 1.0  # seconds to learn that nothing more is under way
 
 
 class Inbox:
@@ -184,9 +184,9 @@ class Inbox:
         subscription = self._subscription
         if subscription is None or not self._connection.is_connected:
             return
-        async with best_effort(DRAIN_TIMEOUT):
+        async with best_effort(_DRAIN_TIMEOUT):
             await self._connection.send_unsubscribe(subscription)
-            await self._connection.ping(DRAIN_TIMEOUT)
+            await self._connection.ping(_DRAIN_TIMEOUT)
 
     async def close(self) -> None:
         """Unsubscribe. What is queued stays queued."""
@@ -198,7 +198,7 @@ class Inbox:
         if isinstance(nc, FastClient):
             unsubscribe_inline(nc, subscription)
             return
-        async with best_effort(DRAIN_TIMEOUT):
+        async with best_effort(_DRAIN_TIMEOUT):
             with translate_errors():
                 await subscription.unsubscribe()
 

@@ -17,12 +17,12 @@ from rebaser_core.jetstream.messages import Delivery, StoredMessage
 if TYPE_CHECKING:
     from rebaser_core.jetstream.configs import Drift, StreamConfig
 
-OPERATION: Final = "KV-Operation"
-PUT: Final = "PUT"
+_OPERATION: Final = "KV-Operation"
+_PUT: Final = "_PUT"
 DELETE: Final = "DEL"
-PURGE: Final = "PURGE"
+_PURGE: Final = "_PURGE"
 _REASON: Final = "Nats-Marker-Reason"
-_MARKERS: Final = {"MaxAge": PURGE, "Purge": PURGE, "Remove": DELETE}  # left by the server itself
+_MARKERS: Final = {"MaxAge": _PURGE, "Purge": _PURGE, "Remove": DELETE}  # left by the server itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class KeyValueEntry:
     value: bytes
     revision: int
     created: datetime
-    operation: str = PUT
+    operation: str = _PUT
 
     @classmethod
     def of_stored(cls, bucket: str, message: StoredMessage) -> "KeyValueEntry":
@@ -61,7 +61,7 @@ class KeyValueEntry:
     @property
     def is_deleted(self) -> bool:
         """Whether the key has no value any more."""
-        return self.operation != PUT
+        return self.operation != _PUT
 
 
 def _key(bucket: str, subject: str) -> str:
@@ -69,7 +69,7 @@ def _key(bucket: str, subject: str) -> str:
 
 
 def _operation(headers: Mapping[str, str]) -> str:
-    return _MARKERS.get(headers.get(_REASON, "")) or headers.get(OPERATION, PUT)
+    return _MARKERS.get(headers.get(_REASON, "")) or headers.get(_OPERATION, _PUT)
 
 
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
@@ -189,11 +189,11 @@ class KeyValue:
 
     async def delete(self, key: str, *, last_revision: int | None = None) -> None:
         """Have no value for the key; its history stays."""
-        await self._write(key, b"", {OPERATION: DELETE}, last_revision)
+        await self._write(key, b"", {_OPERATION: DELETE}, last_revision)
 
     async def purge(self, key: str, *, last_revision: int | None = None) -> None:
         """Have no value and no history for the key."""
-        await self._write(key, b"", {OPERATION: PURGE, **_ROLLUP}, last_revision)
+        await self._write(key, b"", {_OPERATION: _PURGE, **_ROLLUP}, last_revision)
 
     async def _write(
         self,

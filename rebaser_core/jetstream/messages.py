@@ -34,7 +34,7 @@ from rebaser_core.jetstream.fast_client import parse_headers
 if TYPE_CHECKING:
     from rebaser_core.jetstream.connection import Connection
 
-PREFIX: Final = "$JS.ACK."
+_PREFIX: Final = "$JS.ACK."
 _V1_TOKENS: Final = 9
 _V2_TOKENS: Final = 11  # or more: tokens may be added at the end
 _NO_DOMAIN: Final = "_"
@@ -73,7 +73,7 @@ class AckSubject(NamedTuple):
             raise NotJetStream(f"not an ack subject: {subject!r}")
         stream, consumer, *numbers = fields
         try:
-            named = stream and consumer and subject.startswith(PREFIX)
+            named = stream and consumer and subject.startswith(_PREFIX)
             if not (named and _digits("".join(numbers))):
                 raise ValueError
             delivered, stream_sequence, consumer_sequence, timestamp, pending = map(int, numbers)
@@ -124,10 +124,10 @@ class _Reply(dict[str, Any]):
 
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
-BATCH_ID: Final = "Nats-Batch-Id"
-BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
+_BATCH_ID: Final = "Nats-Batch-Id"
+_BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
 """Number of a message in its batch, from 1; the stored message keeps it."""
-BATCH_COMMIT: Final = "Nats-Batch-Commit"
+_BATCH_COMMIT: Final = "Nats-Batch-Commit"
 
 
 class BatchMessage(NamedTuple):
@@ -147,9 +147,9 @@ def batch_headers(
     for number, message in enumerate(messages, 1):
         yield {
             MESSAGE_ID: message.message_id,
-            BATCH_ID: batch,
-            BATCH_SEQUENCE: number,
-            BATCH_COMMIT: 1 if number == len(messages) else None,
+            _BATCH_ID: batch,
+            _BATCH_SEQUENCE: number,
+            _BATCH_COMMIT: 1 if number == len(messages) else None,
             **(expected if number == 1 else {}),
         }
 
@@ -159,8 +159,8 @@ log: Final = logging.getLogger(__name__)
 ACK: Final = b"+ACK"
 NAK: Final = b"-NAK"
 TERM: Final = b"+TERM"
-PROGRESS: Final = b"+WPI"
-CONFIRM_TIMEOUT: Final = 5.0  # seconds
+_PROGRESS: Final = b"+WPI"
+_CONFIRM_TIMEOUT: Final = 5.0  # seconds
 _NO_HEADERS: Final = MappingProxyType[str, str]({})
 
 
@@ -198,7 +198,7 @@ class Delivery:
             f" from {self.stream}/{self.consumer}>"
         )
 
-    async def ack(self, *, confirm: bool = False, timeout: float = CONFIRM_TIMEOUT) -> None:
+    async def ack(self, *, confirm: bool = False, timeout: float = _CONFIRM_TIMEOUT) -> None:
         """Ack the message. Confirmed: the server will not deliver it again.
 
         Raises:
@@ -221,7 +221,7 @@ class Delivery:
         delay: float | None = None,
         *,
         confirm: bool = False,
-        timeout: float = CONFIRM_TIMEOUT,
+        timeout: float = _CONFIRM_TIMEOUT,
     ) -> None:
         """Give it back, to be delivered again at once or `delay` seconds from now."""
         word = NAK
@@ -234,7 +234,7 @@ class Delivery:
         reason: str | None = None,
         *,
         confirm: bool = False,
-        timeout: float = CONFIRM_TIMEOUT,
+        timeout: float = _CONFIRM_TIMEOUT,
     ) -> None:
         """Never deliver it again, to any client. The `reason` is in the server's advisory."""
         await self._settle(
@@ -243,10 +243,12 @@ class Delivery:
             timeout=timeout,
         )
 
-    async def in_progress(self, *, confirm: bool = False, timeout: float = CONFIRM_TIMEOUT) -> None:
+    async def in_progress(
+        self, *, confirm: bool = False, timeout: float = _CONFIRM_TIMEOUT
+    ) -> None:
         """Start its ack wait anew. Ignored once it is settled."""
         if not self._settled:
-            await self._send(PROGRESS, confirm=confirm, timeout=timeout)
+            await self._send(_PROGRESS, confirm=confirm, timeout=timeout)
 
     @property
     def settled(self) -> bool:
@@ -317,7 +319,7 @@ CONTROL: Final = 100  # idle heartbeat or flow control
 BAD_REQUEST: Final = 400
 NO_MESSAGES: Final = 404
 REQUEST_ENDED: Final = 408
-CONFLICT: Final = 409
+_CONFLICT: Final = 409
 WRONG_PIN: Final = 423
 NO_RESPONDERS: Final = 503
 
@@ -330,7 +332,7 @@ _DIGITS: Final = 20
 
 def is_delivery(message: Msg) -> bool:
     """Whether it is data. A user's own `Status` header does not make it a status."""
-    return bool(message.reply.startswith(PREFIX))
+    return bool(message.reply.startswith(_PREFIX))
 
 
 class StatusMessage(NamedTuple):
@@ -382,7 +384,7 @@ class StatusMessage(NamedTuple):
 
     @property
     def consumer_deleted(self) -> bool:
-        return self.code == CONFLICT and self.description.lower() == "consumer deleted"
+        return self.code == _CONFLICT and self.description.lower() == "consumer deleted"
 
     def to_error(self) -> StatusError:
         if self.consumer_deleted:

@@ -121,7 +121,7 @@ def _equal_subject(one: str, other: str) -> bool:
     return one.rstrip("=") == other.rstrip("=")
 
 
-GET_TIMEOUT: Final = 30.0  # seconds
+_GET_TIMEOUT: Final = 30.0  # seconds
 _MISSING_AFTER: Final = 1.0  # seconds without a chunk, after which the leader is asked for it
 _DROP_TIMEOUT: Final = 2.0  # seconds
 _HASH_IN_THREAD: Final = 1_000_000  # octets that take too long to hash in the event loop
@@ -194,7 +194,7 @@ class ObjectStore:
         return info
 
     async def get(
-        self, name: str, *, max_bytes: int | None = None, timeout: float = GET_TIMEOUT
+        self, name: str, *, max_bytes: int | None = None, timeout: float = _GET_TIMEOUT
     ) -> bytes:
         """Return what was put, all of it and nothing else; never more than `max_bytes` bytes.
 

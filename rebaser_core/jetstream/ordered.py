@@ -52,10 +52,10 @@ from rebaser_core.jetstream.pull import (
     is_terminal,
 )
 
-DELETE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by itself
+_DELETE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by itself
 
 
-class EphemeralConsumer:
+class _EphemeralConsumer:
     """One at a time, each with a name that none before it had."""
 
     def __init__(
@@ -95,7 +95,7 @@ class EphemeralConsumer:
             self._undeleted.append(self.name)
             self.name = None
         if self._js.connection.is_connected:
-            async with best_effort(DELETE_TIMEOUT):
+            async with best_effort(_DELETE_TIMEOUT):
                 while self._undeleted:
                     await self._js.delete_consumer(self._stream, self._undeleted[-1])
                     self._undeleted.pop()
@@ -106,7 +106,7 @@ _BY_TIME: Final = "by_start_time"
 _NOT_A_POSITION: Final = "last_per_subject"  # the one policy that is not a place in the stream
 
 
-class StreamPosition:
+class _StreamPosition:
     """A cursor; or a deliver policy, until the server has said which position that is.
 
     Raises:
@@ -152,13 +152,13 @@ class StreamPosition:
 
 log: Final = logging.getLogger(__name__)
 
-HEARTBEAT: Final = 2.0  # seconds between signs of life
-INACTIVE_THRESHOLD: Final = 5.0  # seconds that the server's consumer outlives a lost reader
-MISSED_HEARTBEATS: Final = 3  # heartbeats missed until it is believed (ADR-15)
+_HEARTBEAT: Final = 2.0  # seconds between signs of life
+_INACTIVE_THRESHOLD: Final = 5.0  # seconds that the server's consumer outlives a lost reader
+_MISSED_HEARTBEATS: Final = 3  # heartbeats missed until it is believed (ADR-15)
 _BACKOFF: Final = Backoff(0.05, 1.0)
 
 
-class OrderedSession(ABC):
+class _OrderedSession(ABC):
     """A place in a stream, and a consumer that delivers what is behind it."""
 
     def __init__(
@@ -171,20 +171,20 @@ class OrderedSession(ABC):
         self._js = js
         self._stream = stream
         self._options = options
-        self._position = StreamPosition(
+        self._position = _StreamPosition(
             filter_subject,
             options.get("deliver_policy"),
             options.get("opt_start_seq"),
             options.get("opt_start_time"),
         )
-        self._heartbeat = options.get("idle_heartbeat", HEARTBEAT)
-        self._heartbeat_timeout = MISSED_HEARTBEATS * self._heartbeat
+        self._heartbeat = options.get("idle_heartbeat", _HEARTBEAT)
+        self._heartbeat_timeout = _MISSED_HEARTBEATS * self._heartbeat
         self._inbox = Inbox(js.connection)
-        self._consumer = EphemeralConsumer(
+        self._consumer = _EphemeralConsumer(
             js,
             stream,
             headers_only=options.get("headers_only", False),
-            inactive_threshold=INACTIVE_THRESHOLD,
+            inactive_threshold=_INACTIVE_THRESHOLD,
         )
         self._active = self._ended = self._closed = False
         self._empty_attempts = 0
@@ -265,11 +265,11 @@ class OrderedSession(ABC):
         await self._consumer.delete()
 
 
-UNDELIVERED_TIMEOUT: Final = 15.0  # seconds until a stored message is taken for unreadable
+_UNDELIVERED_TIMEOUT: Final = 15.0  # seconds until a stored message is taken for unreadable
 CONFIRM_EVERY: Final = 60.0  # seconds of waiting between two questions whether a message is due
 
 
-class OrderedReader(OrderedSession, MessageReader):
+class OrderedReader(_OrderedSession, MessageReader):
     """What push and pull have in common: all but how the server is made to send.
 
     Args:
@@ -439,7 +439,7 @@ class OrderedReader(OrderedSession, MessageReader):
         if not any(map(is_delivery, self._inbox.queue)) and self._inbox.is_valid:
             now = asyncio.get_running_loop().time()
             self._undelivered_since = self._undelivered_since or now
-            if now > self._undelivered_since + UNDELIVERED_TIMEOUT:
+            if now > self._undelivered_since + _UNDELIVERED_TIMEOUT:
                 raise MessagesMissed(
                     f"{stream} has messages behind {self.cursor}, and does not deliver them: "
                     "one of its files may be damaged"

@@ -180,21 +180,21 @@ def is_terminal(status: StatusMessage) -> bool:
         status.consumer_deleted
         or status.code == BAD_REQUEST
         or "push based" in what
-        or is_over_limit(status)
+        or _is_over_limit(status)
     )
 
 
-def is_over_limit(status: StatusMessage) -> bool:
+def _is_over_limit(status: StatusMessage) -> bool:
     """Whether the pull asks for more than the consumer has as its limits."""
     return status.description.lower().startswith("exceeded maxrequest")
 
 
-def is_too_large(status: StatusMessage) -> bool:
+def _is_too_large(status: StatusMessage) -> bool:
     """Whether the next message has more octets than the pull may bring."""
     return status.description.lower().startswith("message size exceeds maxbytes")
 
 
-def is_group_refused(status: StatusMessage) -> bool:
+def _is_group_refused(status: StatusMessage) -> bool:
     """Whether the consumer has other priority groups than the pull names, or none."""
     return "priority group" in status.description.lower()
 
@@ -319,7 +319,7 @@ def _list(groups: Sequence[str]) -> str:
 FETCH_EXPIRES: Final = 5.0  # seconds that a batch is waited for
 
 
-class BufferOptions(TypedDict, total=False):
+class _BufferOptions(TypedDict, total=False):
     """How much to have ready, and when to ask for more.
 
     Of `max_messages` and `max_bytes` only one. The threshold is how much of it must have been
@@ -340,7 +340,7 @@ class BufferOptions(TypedDict, total=False):
     """Between signs of life of the server; at most half of `expires`."""
 
 
-class ConsumeOptions(BufferOptions, total=False):
+class ConsumeOptions(_BufferOptions, total=False):
     """How a consumer is read continuously; by default 1000 messages and a heartbeat of 5 seconds.
 
     `resilient` chooses between the newest ADR-37 (ask again after every error while there is a
@@ -351,7 +351,7 @@ class ConsumeOptions(BufferOptions, total=False):
     resilient: bool
 
 
-class ReaderOptions(BufferOptions, total=False):
+class ReaderOptions(_BufferOptions, total=False):
     """What an ordered reader starts with, and how it reads: a heartbeat of 2 seconds by default.
 
     A reader with `max_messages` or `max_bytes` pulls. Without them the server's flow control
@@ -408,8 +408,8 @@ class PullOptions:
 
 log: Final = logging.getLogger(__name__)
 
-MISSED_HEARTBEATS: Final = 2  # heartbeats missed until a pull is believed lost (ADR-37)
-CLOSE_TIMEOUT: Final = 2.0  # seconds
+_MISSED_HEARTBEATS: Final = 2  # heartbeats missed until a pull is believed lost (ADR-37)
+_CLOSE_TIMEOUT: Final = 2.0  # seconds
 _ENDS_EVERY: Final = 0.5
 """Seconds between two ends of pulls: those that end together make room for a single one."""
 _BACKOFF: Final = Backoff(0.1, 2.0)
@@ -471,7 +471,7 @@ class PullEngine:
 
     @property
     def _heartbeat_timeout(self) -> float:
-        return MISSED_HEARTBEATS * self._options.idle_heartbeat
+        return _MISSED_HEARTBEATS * self._options.idle_heartbeat
 
     @property
     def _last_sign_of_life(self) -> float:
@@ -529,9 +529,9 @@ class PullEngine:
         if is_terminal(status):
             self._stale = True
             known = self._options.limits
-            if is_group_refused(status) or is_over_limit(status):
+            if _is_group_refused(status) or _is_over_limit(status):
                 await self._confirm_consumer()
-            if is_over_limit(status) and self._options.limits != known:
+            if _is_over_limit(status) and self._options.limits != known:
                 return  # they were not known, or are others by now
             raise status.to_error()
         if (ended := status.pending) is not None:
@@ -560,7 +560,7 @@ class PullEngine:
         if self._progressed:
             self._progressed = False
             return
-        level = logging.WARNING if is_too_large(status) else logging.INFO
+        level = logging.WARNING if _is_too_large(status) else logging.INFO
         log.log(level, "pull from %s/%s: %s", self._stream, self._consumer, status.to_error())
         self._failures += 1
         self._request_after = asyncio.get_running_loop().time() + _BACKOFF.delay(self._failures)
@@ -608,7 +608,7 @@ class PullEngine:
 
     async def close(self) -> None:
         """Stop, and give back at once what has come and was not taken."""
-        async with best_effort(CLOSE_TIMEOUT):
+        async with best_effort(_CLOSE_TIMEOUT):
             await self.stop()
             while (
                 self._acks is not False and self._inbox.queue and self._js.connection.is_connected
@@ -686,14 +686,14 @@ class PullConsumer(AsyncCloseable):
         await self._engine.close()
 
 
-DEFAULT_MESSAGES: Final = 1000
+_DEFAULT_MESSAGES: Final = 1000
 _DEFAULT_THRESHOLD: Final = 0.5  # of the buffer, when it is filled again
 _FIRST_EDITION_THRESHOLD: Final = 0.25  # the same in the first edition of the ADR
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadBuffer:
-    """`BufferOptions`, checked, with their defaults.
+    """`_BufferOptions`, checked, with their defaults.
 
     Raises:
         ValueError: they exclude each other.
@@ -717,7 +717,7 @@ class ReadBuffer:
 
     @property
     def limit(self) -> int:
-        return self.max_bytes or self.max_messages or DEFAULT_MESSAGES
+        return self.max_bytes or self.max_messages or _DEFAULT_MESSAGES
 
     @property
     def threshold(self) -> int:
@@ -740,7 +740,7 @@ class ReadBuffer:
         most = PullLimits.of(config).messages
         if not most or self.max_bytes or self.max_messages or self.threshold_messages:
             return self
-        return replace(self, max_messages=min(most, DEFAULT_MESSAGES))
+        return replace(self, max_messages=min(most, _DEFAULT_MESSAGES))
 
 
 class Messages(MessageReader):

@@ -167,13 +167,13 @@ class ConsumerSpec:
 
 log: Final = logging.getLogger(__name__)
 
-MISSED_HEARTBEATS: Final = 3  # heartbeats missed until the alarm
+_MISSED_HEARTBEATS: Final = 3  # heartbeats missed until the alarm
 OnWarning = Callable[[JetStreamError], None]
 """Called with what does not end the subscription: `HeartbeatsMissed`, `MessagesMissed`,
 `FlowControlIgnored`. Must not raise."""
 
 
-def log_warning(warning: JetStreamError) -> None:
+def _log_warning(warning: JetStreamError) -> None:
     log.warning("%s: %s", type(warning).__name__, warning)
 
 
@@ -192,8 +192,8 @@ class PushSubscription(MessageReader):
         info: ConsumerInfo,
         *,
         created: bool,
-        on_warning: OnWarning = log_warning,
-        missed_heartbeats: int = MISSED_HEARTBEATS,
+        on_warning: OnWarning = _log_warning,
+        missed_heartbeats: int = _MISSED_HEARTBEATS,
     ) -> None:
         config = info.config
         heartbeat = (config.idle_heartbeat or timedelta()).total_seconds()
@@ -328,8 +328,8 @@ async def subscribe(
     durable: str | None = None,
     queue: str | None = None,
     config: ConsumerConfig | None = None,
-    on_warning: OnWarning = log_warning,
-    missed_heartbeats: int = MISSED_HEARTBEATS,
+    on_warning: OnWarning = _log_warning,
+    missed_heartbeats: int = _MISSED_HEARTBEATS,
 ) -> PushSubscription:
     """Return a subscription to a push consumer, bound to an existing one or to a new one.
 

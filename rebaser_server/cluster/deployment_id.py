@@ -24,7 +24,7 @@ from rebaser_server.files import CHANGE_SETS, DEPLOYMENT, SharedFiles
 
 log: Final = structlog.get_logger()
 
-KEY: Final = "rebaser.deployment.id"
+_KEY: Final = "rebaser.deployment.id"
 """Its key in the registry's bucket: records have one token or two there, and no list has three."""
 _LOOKS_AGAIN: Final = (0.1, 0.3, 0.6, 1.0)
 """Seconds until ids that differ are looked at once more."""
@@ -72,7 +72,7 @@ class DeploymentId:
     async def in_nats(self) -> str | None:
         """The id that NATS has."""
         try:
-            return (await self._bucket.get(KEY)).value.decode()
+            return (await self._bucket.get(_KEY)).value.decode()
         except (KeyNotFound, StreamNotFound):
             return None
 
@@ -101,7 +101,7 @@ class DeploymentId:
         await asyncio.to_thread(self.files.put_if_absent, DEPLOYMENT, _payload(new))
         given = await self.in_store() or new
         with suppress(WrongLastSequence):  # another Rebaser was faster, with the same
-            await self._bucket.create(KEY, given.encode())
+            await self._bucket.create(_KEY, given.encode())
         log.info("deployment", id=given)
 
     async def _put(self, deployment: str) -> None:

@@ -34,12 +34,12 @@ ANSWERS: Final = "-p"
 
 CHECK_EVERY: Final = 0.2  # seconds
 CHECK_TIMEOUT: Final = 0.3  # seconds
-SETTLING_TIME: Final = 3.5
+_SETTLING_TIME: Final = 3.5
 """Seconds after an own reconnect in which no refusal counts: others may be reconnecting, too."""
 
-SECOND_CHECK_AFTER: Final = 0.15
+_SECOND_CHECK_AFTER: Final = 0.15
 """Seconds between a refusal and the check that confirms it."""
-_APART: Final = 0.9 * SECOND_CHECK_AFTER
+_APART: Final = 0.9 * _SECOND_CHECK_AFTER
 """Seconds between two refusals that count as two."""
 _FIRST_CHECKS: Final = 3
 """Checks of a Rebaser of itself, of which one must be answered."""
@@ -100,7 +100,7 @@ class PresenceChecks:
 
     async def check(self, member: str) -> None:
         """Ask the member, if it is one that answers; returns within `CHECK_TIMEOUT`."""
-        if not (can_answer(member) and self._is_settled()):
+        if not (_can_answer(member) and self._is_settled()):
             return
         sent = self._clock()
         try:
@@ -117,7 +117,7 @@ class PresenceChecks:
         """Ask the member twice; whether both checks were refused without a sign of life."""
         await self.check(member)
         if self.is_doubted(member):
-            await asyncio.sleep(SECOND_CHECK_AFTER)
+            await asyncio.sleep(_SECOND_CHECK_AFTER)
             await self.check(member)
         return self.is_absent(member)
 
@@ -138,27 +138,27 @@ class PresenceChecks:
         """Whether refusals count: not for a while after this process was not connected itself."""
         if self._link.reconnects != self._reconnects or not self._link.is_connected:
             self._reconnects = self._link.reconnects
-            self._settled_at = self._clock() + SETTLING_TIME
+            self._settled_at = self._clock() + _SETTLING_TIME
             self._refused_since.clear()
             self._absent.clear()
         return self._clock() >= self._settled_at
 
 
-def can_answer(member: str) -> bool:
+def _can_answer(member: str) -> bool:
     """Whether checks reach the member, by its name."""
     return member.endswith(ANSWERS)
 
 
 HEARTBEAT_EVERY: Final = 0.3  # seconds
-HANDOVER_HEARTBEAT_EVERY: Final = 0.1
+_HANDOVER_HEARTBEAT_EVERY: Final = 0.1
 """Seconds between heartbeats after a Rebaser left: the others must know who takes its tasks."""
-HANDOVER_TIME: Final = 3.0  # seconds that a handover may take
+_HANDOVER_TIME: Final = 3.0  # seconds that a handover may take
 PRESUMED_DEAD: Final = 3.5
 """Seconds of silence. A frozen or partitioned Rebaser loses its tasks after this, which does no
 harm; a shorter time would make that common on a busy machine."""
 OVERDUE: Final = HEARTBEAT_EVERY + 0.1
 """Seconds of silence after which a member is asked, and presumed dead if it is absent (F6)."""
-FORGET_AFTER: Final = 60.0
+_FORGET_AFTER: Final = 60.0
 """Seconds of silence after which a member is dropped from the list."""
 
 _TICK: Final = 0.01  # seconds by which a sleep may end early
@@ -185,7 +185,7 @@ class Membership:
         self._own_busy = busy
         self._busy: dict[str, int | None] = {}
         self._left = asyncio.Event()
-        self._last_left = -HANDOVER_TIME
+        self._last_left = -_HANDOVER_TIME
         self._checks = PresenceChecks(nc, subjects)
         self._found_absent = asyncio.Event()
 
@@ -213,7 +213,7 @@ class Membership:
     async def _pause(self) -> None:
         with suppress(TimeoutError):
             async with deadlines.within(
-                HANDOVER_HEARTBEAT_EVERY if self.in_handover() else HEARTBEAT_EVERY
+                _HANDOVER_HEARTBEAT_EVERY if self.in_handover() else HEARTBEAT_EVERY
             ):
                 await self._left.wait()
 
@@ -249,7 +249,7 @@ class Membership:
 
     def _to_be_checked(self) -> list[str]:
         suspected, now = self.suspected(), self._clock()
-        others = {m for m in self._last_heard if m != self.instance and can_answer(m)} - suspected
+        others = {m for m in self._last_heard if m != self.instance and _can_answer(m)} - suspected
         in_doubt = {
             m for m in others if now - self._last_heard[m] > OVERDUE or self._checks.is_doubted(m)
         }
@@ -278,21 +278,21 @@ class Membership:
         """
         if instance == self.instance:
             return False
-        if not can_answer(instance):
+        if not _can_answer(instance):
             return not self.is_known(instance) or instance in self.suspected()
         await self._checks.check(instance)
         return self._checks.is_doubted(instance)
 
     async def confirm_absence(self, member: str) -> bool:
         """Ask a member that was not heard; whether it is surely not connected."""
-        return can_answer(member) and await self._checks.confirm_absence(member)
+        return _can_answer(member) and await self._checks.confirm_absence(member)
 
     def suspected(self) -> set[str]:
         """Return the members presumed dead; none while this one does not even hear itself."""
         if not self.hears_itself():
             return set()
         now = self._clock()
-        for member in [m for m, heard in self._last_heard.items() if now - heard > FORGET_AFTER]:
+        for member in [m for m, heard in self._last_heard.items() if now - heard > _FORGET_AFTER]:
             del self._last_heard[member]
             self._busy.pop(member, None)
             self._checks.clear(member)
@@ -328,7 +328,7 @@ class Membership:
 
     def in_handover(self) -> bool:
         """Whether a member left so lately that its tasks may not all be taken yet."""
-        return self._clock() - self._last_left < HANDOVER_TIME
+        return self._clock() - self._last_left < _HANDOVER_TIME
 
     def is_eldest(self) -> bool:
         """Whether no living member was started before this one, by their clocks."""

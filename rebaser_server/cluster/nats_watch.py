@@ -94,7 +94,7 @@ log: Final = structlog.get_logger()
 
 ALWAYS: Final = "always"
 UNKNOWN: Final = "unknown: "
-NO_MONITORING: Final = (
+_NO_MONITORING: Final = (
     f"{UNKNOWN}set REBASER_NATS__MONITORING to the URLs of the monitoring ports of all NATS servers"
 )
 
@@ -116,7 +116,7 @@ async def read_durability(streams: Streams, monitoring: str | None) -> Durabilit
         NatsUnreachable, ApiError: NATS does not say where the streams are.
     """
     infos = []
-    for stream in kept_streams(streams):
+    for stream in _kept_streams(streams):
         try:
             infos.append(await streams.js.stream_info(stream))
         except StreamNotFound:
@@ -124,11 +124,11 @@ async def read_durability(streams: Streams, monitoring: str | None) -> Durabilit
     replicas = min((info.config.num_replicas or 1 for info in infos), default=0)
     servers = {server for info in infos for server in _servers(info)}
     if monitoring is None:
-        return Durability(NO_MONITORING, replicas)
+        return Durability(_NO_MONITORING, replicas)
     return Durability(await _sync(servers, urls_of(monitoring)), replicas)
 
 
-def kept_streams(subjects: Subjects) -> tuple[str, ...]:
+def _kept_streams(subjects: Subjects) -> tuple[str, ...]:
     """Names of the streams that hold what cannot be made again. Tasks can."""
     return (
         subjects.requests_stream,
@@ -252,7 +252,7 @@ class StreamEnds:
     async def present(self) -> Mapping[str, StreamEnd]:
         """Those that NATS has, by stream; none of a stream that is missing."""
         ends = {}
-        for stream in kept_streams(self.streams):
+        for stream in _kept_streams(self.streams):
             try:
                 info = await self.streams.js.stream_info(stream)
             except StreamNotFound:
@@ -331,7 +331,7 @@ def _seconds(time: str) -> str:
     return f"{datetime.fromisoformat(time):%Y-%m-%d %H:%M:%S}Z"
 
 
-NOTED_EVERY: Final = 1.0
+_NOTED_EVERY: Final = 1.0
 """Seconds between two looks while NATS syncs periodically: a loss of less may go unnoticed."""
 
 
@@ -401,7 +401,7 @@ class LossWatch:
         """
 
         async def pause(_: float) -> None:
-            await asyncio.sleep(NOTED_EVERY if self._durability.is_periodic else period)
+            await asyncio.sleep(_NOTED_EVERY if self._durability.is_periodic else period)
 
         await repeat_every(period, self._look_if_first, "losses", pause=pause)
 

@@ -42,7 +42,7 @@ _RAISE: Final = (
 _KEPT: Final = "What was confirmed is kept, and what waits is done then"
 _REFUSED_LATELY: Final = 2 * LONGEST_DELAY
 """Seconds for which a refusal counts: work that was refused is tried again sooner."""
-LOOK_EVERY: Final = 5.0
+_LOOK_EVERY: Final = 5.0
 """Seconds between two looks of a Rebaser, at most."""
 _FORBIDDEN: Final = (10109, 10110)
 """Codes of "sealed" and "purge not permitted", which another check reports."""
@@ -207,7 +207,7 @@ class WriteWatch:
 
     async def run(self, period: float) -> Never:
         """Look it up until cancelled, once a period or more often."""
-        await repeat_every(min(period, LOOK_EVERY), self.look, "durability")
+        await repeat_every(min(period, _LOOK_EVERY), self.look, "durability")
 
 
 _ENDED: Final = {

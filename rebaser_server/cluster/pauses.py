@@ -49,7 +49,7 @@ log: Final = structlog.get_logger()
 _TURN: Final = 200
 """Subjects that are parsed until others have a turn on the loop."""
 
-FOREIGN_CHECK_EVERY: Final = 5.0
+_FOREIGN_CHECK_EVERY: Final = 5.0
 """Seconds between two reads of a bucket in another account, whose changes cannot be watched."""
 
 Paused = dict[PauseScope, PauseRecordV1]
@@ -194,7 +194,7 @@ class PauseMonitor:
         """Read the pauses whenever the bucket changes, and once in `period` seconds."""
         wakeup, is_subscribed = Inbox(self._js.connection), False
         if self._js.is_remote:
-            period = min(period, FOREIGN_CHECK_EVERY)
+            period = min(period, _FOREIGN_CHECK_EVERY)
 
         async def refresh() -> None:
             nonlocal is_subscribed

@@ -36,9 +36,9 @@ from rebaser_server.errors import DeploymentInconsistent
 
 log: Final = structlog.get_logger()
 
-READY_TIMEOUT: Final = 60.0
+_READY_TIMEOUT: Final = 60.0
 """Seconds to wait until JetStream is ready: a cluster may still be electing its leaders."""
-NO_PLACEMENT: Final = 10005  # "no suitable peers for placement": not enough servers are up, as yet
+_NO_PLACEMENT: Final = 10005  # "no suitable peers for placement": not enough servers are up, as yet
 _RETRY_DELAY: Final = 1.0  # seconds until a failed JetStream request is tried again
 
 
@@ -57,7 +57,7 @@ class Provisioner:
             NatsUnreachable: JetStream was not ready in time.
         """
         clock = asyncio.get_running_loop().time
-        end = clock() + READY_TIMEOUT
+        end = clock() + _READY_TIMEOUT
         while True:
             try:
                 return await self.ensure()
@@ -121,7 +121,7 @@ class Provisioner:
 
     async def check(self) -> list[Drift]:
         """Return how all differ from their configuration; recreate a missing tasks' stream (X3)."""
-        await self.ensure_tasks()
+        await self._ensure_tasks()
         await self._ensure_buckets()
         return await self.diff()
 
@@ -184,7 +184,7 @@ class Provisioner:
             await self.streams.js.delete_consumer(stream, TASKS_CONSUMER)
             await self.streams.js.ensure_consumer(stream, config)
 
-    async def ensure_tasks(self) -> list[Drift]:
+    async def _ensure_tasks(self) -> list[Drift]:
         """Create the tasks' stream and its consumer if they are missing; return how they differ.
 
         Their content can be made again: the reconciler makes tasks, the consumer delivers
@@ -206,7 +206,7 @@ class Provisioner:
         """Recreate the tasks' stream after it was missing; after a failure return with a delay."""
         log.warning("tasks consumer missing", reason=str(reason))
         try:
-            report(await self.ensure_tasks())
+            report(await self._ensure_tasks())
         except JetStreamError as error:
             log.warning("tasks stream not recreated yet", error=str(error))
             await asyncio.sleep(_RETRY_DELAY)
@@ -232,7 +232,7 @@ def _is_transient(error: JetStreamError) -> bool:
     """Whether the error may be gone a moment later."""
     if isinstance(error, NatsUnreachable | Unavailable):
         return True
-    return isinstance(error, ApiError) and error.err_code == NO_PLACEMENT
+    return isinstance(error, ApiError) and error.err_code == _NO_PLACEMENT
 
 
 def report(differences: list[Drift]) -> None:

@@ -49,7 +49,7 @@ from rebaser_server.runtime.containment import contained, printable
 from rebaser_server.runtime.tasks import for_each_concurrently, repeat_every
 from rebaser_server.telemetry import metrics
 
-MAX_ENTRIES: Final = 10_000
+_MAX_ENTRIES: Final = 10_000
 """Commits read in one scan: about a quarter of a second of processor time."""
 
 
@@ -69,7 +69,7 @@ class UnfinishedScanner:
         self._has_room = has_room
         self._next = 0
 
-    async def scan(self, limit: int = MAX_ENTRIES) -> set[str]:
+    async def scan(self, limit: int = _MAX_ENTRIES) -> set[str]:
         """Return the subjects whose last commit among up to `limit` next ones is unfinished.
 
         Later commits may say otherwise: see `is_unfinished`.
@@ -116,11 +116,11 @@ class UnfinishedScanner:
         return UNFINISHED in headers or (UNSAVED in headers and self._has_room())
 
 
-FEW: Final = 20_000
+_FEW: Final = 20_000
 """Subjects that NATS lists in a few hundredths of a second. A list of more costs it as much again
 for each 100,000, and this process's loop the time to decode it."""
 
-SLICE: Final = 20_000
+_SLICE: Final = 20_000
 """Messages that are read at a time, without their payloads: half a second of processor time."""
 
 _TURN: Final = 200
@@ -134,7 +134,7 @@ class SubjectSlices:
     with them. Each Rebaser begins at random, so several find more than one does.
     """
 
-    def __init__(self, js: JetStream, stream: str, *, few: int = FEW, size: int = SLICE) -> None:
+    def __init__(self, js: JetStream, stream: str, *, few: int = _FEW, size: int = _SLICE) -> None:
         """`few`: subjects that are listed at once; `size`: messages of a slice."""
         self._js = js
         self._stream = stream
@@ -188,7 +188,7 @@ class Reconciler:
         period: float,
         paused: Callable[[ChangeSet], bool] = lambda _: False,
         has_room: Callable[[], bool] = lambda: False,
-        few: int = FEW,
+        few: int = _FEW,
     ) -> None:
         """`period`: seconds; `paused`: whether a change set gets no task (P3).
 
@@ -294,7 +294,7 @@ class Reconciler:
 CHECK_EVERY: Final = 1.0
 """Seconds between two checks whether slots are free."""
 
-SHARE: Final = 4
+_SHARE: Final = 4
 """One free slot of so many is used: requests that come meanwhile need some."""
 
 
@@ -322,7 +322,7 @@ class UnsavedChangeSets:
         await repeat_every(CHECK_EVERY, self._check, "unsaved")
 
     async def _check(self) -> None:
-        due = list(islice(self._states.unsaved(self._age), ceil(self._free() / SHARE)))
+        due = list(islice(self._states.unsaved(self._age), ceil(self._free() / _SHARE)))
         for change_set in due:
             await ensure_task(self._streams, change_set)
             self._states.on_task(change_set)
@@ -340,7 +340,7 @@ def stray_letters_subject(subjects: Subjects) -> str:
 class StrayRequests:
     """Moves stray requests; two Rebasers may do it at once."""
 
-    def __init__(self, streams: Streams, members: Membership, few: int = FEW) -> None:
+    def __init__(self, streams: Streams, members: Membership, few: int = _FEW) -> None:
         """`few`: subjects that are listed at once."""
         self._streams = streams
         self._stream = streams.requests_stream

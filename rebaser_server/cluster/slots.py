@@ -20,20 +20,20 @@ from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.processor.slot_lease import SlotLease
 from rebaser_server.runtime.tasks import repeat_every
 
-SOONEST: Final = 0.25  # seconds
+_SOONEST: Final = 0.25  # seconds
 
 DEFERRED_PER_SECOND: Final = 50
 """Deferred tasks that are redelivered per second: bounds what a crowd costs this process. Of a
 process that takes tasks faster, more are: else slots would wait for tasks."""
 
-PER_TAKEN: Final = 1.5
+_PER_TAKEN: Final = 1.5
 """Deferred tasks that are redelivered for each that is taken, if they are more than that."""
 
 _LATELY: Final = 5.0  # seconds in which tasks were taken that count
 
 MAX_DEFERRAL: Final = 120.0  # seconds
 
-PREEMPT_AHEAD: Final = 1.0  # seconds before a deferred task's redelivery that a slot is requested
+_PREEMPT_AHEAD: Final = 1.0  # seconds before a deferred task's redelivery that a slot is requested
 
 
 class Deferrals:
@@ -59,14 +59,14 @@ class Deferrals:
         now = asyncio.get_running_loop().time()
         workspace = change_set.workspace_id
         last = max(self._last.setdefault(workspace, now), now)
-        soonest = max(last + len(self._last) / self._per_second(now), now + SOONEST)
+        soonest = max(last + len(self._last) / self._per_second(now), now + _SOONEST)
         redelivery = min(soonest, now + MAX_DEFERRAL)
         self._last[workspace] = self._due[change_set] = redelivery
         return redelivery - now
 
     def _per_second(self, now: float) -> float:
         self._forget(now)
-        return max(DEFERRED_PER_SECOND, PER_TAKEN * len(self._taken) / _LATELY)
+        return max(DEFERRED_PER_SECOND, _PER_TAKEN * len(self._taken) / _LATELY)
 
     def _forget(self, now: float) -> None:
         while self._taken and self._taken[0] < now - _LATELY:
@@ -83,9 +83,9 @@ class Deferrals:
         """Count the deferred tasks of each workspace that are redelivered about now."""
         now = asyncio.get_running_loop().time()
         self._last = {whose: at for whose, at in self._last.items() if at > now}
-        late = now - PREEMPT_AHEAD  # another Rebaser took those
+        late = now - _PREEMPT_AHEAD  # another Rebaser took those
         self._due = {which: due for which, due in self._due.items() if due > late}
-        return Counter(c.workspace_id for c, due in self._due.items() if due < now + PREEMPT_AHEAD)
+        return Counter(c.workspace_id for c, due in self._due.items() if due < now + _PREEMPT_AHEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,31 +115,31 @@ log: Final = structlog.get_logger()
 CHECK_EVERY: Final = 0.25
 """Seconds between two checks whether tasks wait."""
 
-WANTED_CHECK_EVERY: Final = 0.02
+_WANTED_CHECK_EVERY: Final = 0.02
 """The same while no slot is free and the last check found tasks that wait."""
 
-TASKS_WAIT_FOR: Final = 1.0
+_TASKS_WAIT_FOR: Final = 1.0
 """Seconds for which tasks are taken to wait after a check that found some."""
 
-VACATE_EVERY: Final = 0.01
+_VACATE_EVERY: Final = 0.01
 """Seconds between two requests to idle change sets to leave for tasks that wait here."""
 
 MAX_WAIT: Final = 1.0
 """Seconds that a task waits here for an idle change set to leave; then it is deferred."""
 
-MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
+_MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
 
-HANDOVER_CHECK_EVERY: Final = 0.1
+_HANDOVER_CHECK_EVERY: Final = 0.1
 """Seconds between two checks during a handover: a Rebaser left, and its tasks wait."""
 
-MIN_IDLE: Final = 0.05
+_MIN_IDLE: Final = 0.05
 """Seconds after its last request before which a change set is not preempted."""
 
-CONFIRMING_CHECKS: Final = 4
+_CONFIRMING_CHECKS: Final = 4
 """Checks in a row that must show undelivered tasks before slots are requested for them: longer than
 the age of the other Rebasers' counts, which come every half second."""
 
-HANDOVER_CONFIRMING_CHECKS: Final = 2
+_HANDOVER_CONFIRMING_CHECKS: Final = 2
 """The same during a handover, when the counts come more often."""
 
 
@@ -169,12 +169,12 @@ class SlotPool:
         self._waiting: dict[asyncio.Future[SlotLease], WorkspaceId] = {}
         """Tasks of workspaces that have their share, while idle ones of theirs leave."""
         self._vacating: asyncio.TimerHandle | None = None
-        self._tasks_waited_at = -TASKS_WAIT_FOR
+        self._tasks_waited_at = -_TASKS_WAIT_FOR
         """When a check last found tasks that wait for a slot."""
         self.deferrals = Deferrals()
         self._busy_elsewhere = busy_elsewhere
         self._in_handover = in_handover
-        self._undelivered_counts: deque[int] = deque(maxlen=CONFIRMING_CHECKS)
+        self._undelivered_counts: deque[int] = deque(maxlen=_CONFIRMING_CHECKS)
         self._freed = asyncio.Event()
 
     @property
@@ -194,7 +194,7 @@ class SlotPool:
     def spare(self) -> int:
         """Free slots that no task waits for: not those that a workspace leaves to others."""
         now = asyncio.get_running_loop().time()
-        if self._waiting or self.deferrals or now < self._tasks_waited_at + TASKS_WAIT_FOR:
+        if self._waiting or self.deferrals or now < self._tasks_waited_at + _TASKS_WAIT_FOR:
             return 0
         return self.free
 
@@ -247,7 +247,7 @@ class SlotPool:
     def _request_vacating(self) -> None:
         if self._vacating is None and self._waiting:
             loop = asyncio.get_running_loop()
-            self._vacating = loop.call_later(VACATE_EVERY, self._vacate)
+            self._vacating = loop.call_later(_VACATE_EVERY, self._vacate)
 
     def _vacate(self) -> None:
         """Have as many idle ones leave as tasks wait: so many at a time that a look pays."""
@@ -282,13 +282,13 @@ class SlotPool:
 
         async def pause(seconds: float) -> None:
             if self._in_handover():
-                seconds = min(seconds, HANDOVER_CHECK_EVERY)
-            if asyncio.get_running_loop().time() < self._tasks_waited_at + TASKS_WAIT_FOR:
-                seconds = min(seconds, WANTED_CHECK_EVERY)
+                seconds = min(seconds, _HANDOVER_CHECK_EVERY)
+            if asyncio.get_running_loop().time() < self._tasks_waited_at + _TASKS_WAIT_FOR:
+                seconds = min(seconds, _WANTED_CHECK_EVERY)
             await asyncio.sleep(seconds)
 
         await repeat_every(
-            CHECK_EVERY, self._preempt, "slots", jitter=0, max_backoff=MAX_CHECK_EVERY, pause=pause
+            CHECK_EVERY, self._preempt, "slots", jitter=0, max_backoff=_MAX_CHECK_EVERY, pause=pause
         )
 
     async def _preempt(self) -> None:
@@ -313,7 +313,7 @@ class SlotPool:
         self._undelivered_counts.append(
             0 if elsewhere is None else max(0, info.num_ack_pending - in_hand)
         )
-        checks = HANDOVER_CONFIRMING_CHECKS if self._in_handover() else CONFIRMING_CHECKS
+        checks = _HANDOVER_CONFIRMING_CHECKS if self._in_handover() else _CONFIRMING_CHECKS
         latest = list(self._undelivered_counts)[-checks:]
         return min(latest) if len(latest) == checks else 0
 
@@ -322,7 +322,7 @@ class SlotPool:
         for slot in slots:
             if slot.is_set:
                 count -= 1  # it is about to leave, or has a request
-            elif (seconds := slot.idle) >= MIN_IDLE:
+            elif (seconds := slot.idle) >= _MIN_IDLE:
                 idle.append((seconds, slot))
             elif slot.age >= self._fairness.max_hold:
                 expired.append(slot)

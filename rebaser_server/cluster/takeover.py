@@ -23,15 +23,15 @@ log: Final = structlog.get_logger()
 
 CHECK_EVERY: Final = 0.25
 """Seconds between two looks for members that are silent for long; absent ones are heard of."""
-MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
+_MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
 
-TURN: Final = 0.5
+_TURN: Final = 0.5
 """Seconds that a member has for the tasks of a dead one before the next member acts, too."""
 
 CONCURRENCY: Final = 16
 """Tasks that are checked and republished at a time."""
 
-FINISHED_WITHIN: Final = 10.0
+_FINISHED_WITHIN: Final = 10.0
 """Seconds that a deleted task's successor may take, although others failed or the process stops."""
 
 
@@ -71,7 +71,7 @@ class Takeover:
                 self._check,
                 "takeover",
                 jitter=0,
-                max_backoff=MAX_CHECK_EVERY,
+                max_backoff=_MAX_CHECK_EVERY,
                 pause=self._members.await_absence,
             )
 
@@ -89,7 +89,7 @@ class Takeover:
         if member not in self._delivered_when_suspected:
             self._delivered_when_suspected[member] = await self._last_delivered()
         # The members whose turn is before this one's have probably done it by then.
-        await asyncio.sleep(self._members.turn(member) * TURN)
+        await asyncio.sleep(self._members.turn(member) * _TURN)
 
         async def is_dead(owner: str) -> bool:
             # Without a living owner, it may be the member's that has not begun with it (F7).
@@ -176,7 +176,7 @@ class Takeover:
             # That took a while: since then this process, or another, may have taken the task.
             if except_for(change_set) or await self._owner(change_set) != owner:
                 return
-            await finish(self._replace(change_set, task.sequence), FINISHED_WITHIN)
+            await finish(self._replace(change_set, task.sequence), _FINISHED_WITHIN)
             republished += 1
             metrics.TAKEN_OVER.inc()
 

@@ -52,7 +52,7 @@ _REPORTS: Final = 4
 """Reports of progress that fit into a lease, at least, so that one or two may be lost."""
 _FIRST_REPORT_AFTER: Final = 1.0  # seconds, at most
 _NANOSECONDS: Final = 1e9
-INCONSISTENT_DELAY: Final = 30.0  # seconds until a run checks whether an operator repaired it
+_INCONSISTENT_DELAY: Final = 30.0  # seconds until a run checks whether an operator repaired it
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def _delay(error: BaseException, delivered: int) -> float | None:
     if isinstance(error, RetryLater) and error.delay is not None:
         return error.delay
     if isinstance(error, HistoryInconsistent):
-        return INCONSISTENT_DELAY
+        return _INCONSISTENT_DELAY
     return None if isinstance(error, Interrupted) else backoff(delivered)
 
 

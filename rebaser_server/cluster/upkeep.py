@@ -186,7 +186,7 @@ class DeletedDataJob:
         await asyncio.to_thread(self._files.delete_directory, change_set_directory(change_set))
 
 
-MAX_REPORTED: Final = 10
+_MAX_REPORTED: Final = 10
 """Most requests that one pass reads."""
 
 
@@ -235,7 +235,7 @@ class Monitor:
             return
         subjects: dict[str, float] = {}
         sequence = state.first_seq
-        for _ in range(MAX_REPORTED):
+        for _ in range(_MAX_REPORTED):
             message = await js.get_message(stream, sequence=sequence, next_by_subject=">")
             if message is None or message.time > limit:
                 break
@@ -254,8 +254,8 @@ class Monitor:
             return False
 
 
-LISTEN: Final = 5.0  # seconds until every living Rebaser was heard
-LOOK_EVERY: Final = 600.0  # seconds; Rebasers come, and consumers are edited
+_LISTEN: Final = 5.0  # seconds until every living Rebaser was heard
+_LOOK_EVERY: Final = 600.0  # seconds; Rebasers come, and consumers are edited
 
 
 class CapacityCheck:
@@ -270,7 +270,7 @@ class CapacityCheck:
 
     async def run(self) -> Never:
         """Check until cancelled."""
-        await repeat_every(LOOK_EVERY, self.check, "capacity", first_delay=LISTEN)
+        await repeat_every(_LOOK_EVERY, self.check, "capacity", first_delay=_LISTEN)
 
     async def check(self) -> int:
         """Return by how many slots the Rebasers exceed the consumer's limit; warn if any."""

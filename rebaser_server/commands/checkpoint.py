@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _FIRST_DELAY: Final = 0.05  # seconds between two reads of the store, doubled up to
 _LAST_DELAY: Final = 2.0
-EXPLAIN_AFTER: Final = 5.0
+_EXPLAIN_AFTER: Final = 5.0
 """Seconds until the command says what it waits for: the store that it reads may be another one."""
 
 
@@ -109,7 +109,7 @@ async def until_stored(
     checkpoints: "Checkpoints",
     change_set: "ChangeSet",
     commit: int,
-    explain_after: float = EXPLAIN_AFTER,
+    explain_after: float = _EXPLAIN_AFTER,
 ) -> int:
     """The commit of the first checkpoint that contains `commit`, once the store has one.
 

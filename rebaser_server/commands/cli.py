@@ -55,7 +55,7 @@ _DECLARATIONS: Final = (
 )
 """In the order in which `rebaser --help` lists their commands; `completion` is the last."""
 
-GROUP: Final = "rebaser.commands"
+_GROUP: Final = "rebaser.commands"
 """Entry points in this group add commands: each names a function as `add` of these modules."""
 
 
@@ -161,7 +161,7 @@ def build_parser() -> Parser:
     commands = make_group(parser)
     for add in _DECLARATIONS:
         add(commands)
-    for installed in sorted(entry_points(group=GROUP)):
+    for installed in sorted(entry_points(group=_GROUP)):
         installed.load()(commands)
     completion.add(commands, parser)
     return parser

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
-TIMEOUT: Final = 3.0
+_TIMEOUT: Final = 3.0
 """Seconds after which names are not offered: a person waits for them."""
 
 
@@ -52,7 +52,7 @@ async def _complete(deployment: "Deployment", arguments: argparse.Namespace) -> 
     command, given = arguments.root.command_of(before)
     takes, names = command.positionals(), []
     with suppress(TimeoutError):
-        async with deadlines.within(TIMEOUT):
+        async with deadlines.within(_TIMEOUT):
             if not given and takes & {"address", "workspace"}:
                 names += await _addresses(deployment, branches="address" in takes)
             if takes >= {"address", "name"}:

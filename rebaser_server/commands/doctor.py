@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rebaser_server.doctor.findings import Finding
     from rebaser_server.settings.settings import Settings
 
-SAMPLE: Final = 20
+_SAMPLE: Final = 20
 """Change sets whose store and log `doctor` compares without `--all`."""
 
 _HEADINGS: Final = {
@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
     )
     doctor.add_argument("--repair", action="store_true", help="repair what is safe to repair")
     doctor.add_argument(
-        "--all", action="store_true", help=f"check all change sets, not {SAMPLE} of them"
+        "--all", action="store_true", help=f"check all change sets, not {_SAMPLE} of them"
     )
     doctor.add_argument(
         "--deep", action="store_true", help="compare each checkpoint with a replay of the log"
@@ -51,7 +51,7 @@ async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:
         examination = Examination(
             provisioner_of(open_jetstream(nc, settings.nats), settings),
             settings,
-            sample=None if arguments.all else SAMPLE,
+            sample=None if arguments.all else _SAMPLE,
             deep=arguments.deep,
         )
         findings = [finding async for finding in examination.findings()]

@@ -42,7 +42,7 @@ from rebaser_server.runtime.containment import contained
 _STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 _LIMITS_TIMEOUT: Final = 1.0  # seconds; a user who may not ask gets no answer
 
-TRIAL_KEY: Final = "00000000000000000000000000"
+_TRIAL_KEY: Final = "00000000000000000000000000"
 """Of the record that a trial write deletes. No workspace has this id."""
 _FULL: Final = 0.9
 """Part of the room that is in use when the doctor begins to say so."""
@@ -89,7 +89,7 @@ async def room(provisioner: Provisioner, monitoring: str | None) -> AsyncIterato
     """
     try:
         streams = provisioner.streams
-        await KeyValue(streams.js, streams.change_sets_bucket).purge(TRIAL_KEY)
+        await KeyValue(streams.js, streams.change_sets_bucket).purge(_TRIAL_KEY)
     except (ApiError, NatsUnreachable) as error:
         is_silent = isinstance(error, NatsUnreachable)
         what = f"a trial write is {'not confirmed' if is_silent else 'refused'}: {error}"

@@ -61,10 +61,10 @@ from rebaser_server.runtime.tasks import background
 
 log: Final = structlog.get_logger()
 
-POLL_EVERY: Final = 10.0
+_POLL_EVERY: Final = 10.0
 """Seconds without a commit in head's log after which the outcome is looked up."""
 
-HEAD_PATIENCE: Final = 30.0
+_HEAD_PATIENCE: Final = 30.0
 """Seconds that a branch keeps its slot while head does not handle its difference. Head's task may
 be waiting for a slot, and no process knows how many tasks wait."""
 
@@ -91,7 +91,7 @@ class BranchCloser:
     def gave_up_on_head(self) -> bool:
         """Whether it has waited so long for head that head may be waiting for the slot."""
         since = self._waiting_since
-        return since is not None and self._clock() - since >= HEAD_PATIENCE
+        return since is not None and self._clock() - since >= _HEAD_PATIENCE
 
     @property
     def busy(self) -> bool:
@@ -179,7 +179,7 @@ class BranchCloser:
         )
         async with reader:
             while True:
-                message = await reader.next(idle_timeout=POLL_EVERY)
+                message = await reader.next(idle_timeout=_POLL_EVERY)
                 if message is None:
                     outcome = await self._outcomes.find(query)
                     if outcome.response is not None:
@@ -251,11 +251,11 @@ def _read(response: EnqueueUpdatesResponseV2) -> tuple[str | None, int | None]:
     return None, status.success.commit
 
 
-CONFIRM_WITHIN: Final = 5.0
+_CONFIRM_WITHIN: Final = 5.0
 """Seconds that a run which ends waits for the confirmation of a refresh that it has sent."""
 
 
-class HeadFollower:
+class _HeadFollower:
     """Runs beside the requests of one run; does nothing for a change set that is no branch."""
 
     def __init__(self, streams: Streams, ownership: Ownership, every: float) -> None:
@@ -339,7 +339,7 @@ class HeadFollower:
         except asyncio.CancelledError:
             # Stored after the run's last look at the queue (W12), the request would have no task.
             with suppress(TimeoutError, ClientError):
-                async with deadlines.within(CONFIRM_WITHIN):
+                async with deadlines.within(_CONFIRM_WITHIN):
                     await publishing
             raise
         self._own_refreshes = {sequence}
@@ -362,7 +362,7 @@ class BranchRunner:
         """`every`: seconds between two reads of head's log if no activity of head comes."""
         self._ownership = ownership
         self._checkpointer = checkpointer
-        self._follower = HeadFollower(streams, ownership, every)
+        self._follower = _HeadFollower(streams, ownership, every)
         self._closer = BranchCloser(streams, ownership, outcomes)
 
     async def start(self) -> None:
@@ -413,7 +413,7 @@ class BranchRunner:
     @property
     def patience(self) -> float:
         """How long the run waits for head to apply the branch before it looks again."""
-        return HEAD_PATIENCE
+        return _HEAD_PATIENCE
 
     @property
     def busy(self) -> bool:

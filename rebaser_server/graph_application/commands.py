@@ -137,7 +137,7 @@ def _diff_states(state: State, head: State) -> list[AnyUpdate]:
     return changes_between(edits.head_view(graph), graph_of(head), values, funcs)
 
 
-async def merge_head(
+async def _merge_head(
     ownership: Ownership, message_id: RequestId, sequence: int
 ) -> tuple[UpdatesAddress | None, Changes]:
     """Merge head's changes into the content; return their address and the new control fields."""
@@ -171,7 +171,7 @@ async def execute(
     """Recompute, refresh or apply; see `Application.execute`."""
     if message.action == "recompute":
         return await recompute(ownership, message, settled, memo)
-    address, changes = await merge_head(ownership, message.id, settled.sequence)
+    address, changes = await _merge_head(ownership, message.id, settled.sequence)
     settled = settled.model_copy(update={"updates": address})
     if message.action == "refresh":
         return settled, changes

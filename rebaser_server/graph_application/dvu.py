@@ -125,7 +125,7 @@ def collect(outcomes: Sequence[UnitResult | StoredResult], target: ResultTarget)
     return DvuResult(target, recomputed, costs, files=files)
 
 
-async def fail_uncomputed(
+async def _fail_uncomputed(
     units: Sequence[bytes | memoryview], message: str, target: ResultTarget, slots: int
 ) -> DvuResult:
     """Collect the units' computed results; all their other values fail with this message."""
@@ -133,7 +133,7 @@ async def fail_uncomputed(
     return await asyncio.to_thread(collect, outcomes, target)
 
 
-def fail_affected(graph: Graph, message: str, target: ResultTarget) -> DvuResult:
+def _fail_affected(graph: Graph, message: str, target: ResultTarget) -> DvuResult:
     """Fail all values that the graph's roots affect: the update cannot be planned.
 
     If not even these can be listed, fail those that the next update would always compute.
@@ -167,7 +167,7 @@ def _update_of(result: ValueResult) -> SetComputed:
             return SetComputed(value_id=value_id, blocked_by=str(content))
 
 
-MIN_UNIT_DEADLINE: Final = 5.0
+_MIN_UNIT_DEADLINE: Final = 5.0
 """Seconds for which a unit may make no progress during the search for a value that crashes."""
 
 
@@ -207,7 +207,7 @@ class DvuPlanner:
         return DvuJob(self._services, self._change_set, plan, target, self._memo)
 
     def fail_all(self, content: Content, after: int, message: str) -> DvuResult:
-        return fail_affected(as_graph(content).graph, message, self._target(after))
+        return _fail_affected(as_graph(content).graph, message, self._target(after))
 
     def _target(self, after: int) -> ResultTarget:
         """What all attempts at the update behind a sequence share."""
@@ -306,7 +306,7 @@ class DvuJob:
             return await run_isolated(
                 executor,
                 self.planned.units,
-                limit=max(MIN_UNIT_DEADLINE, seconds / 20),
+                limit=max(_MIN_UNIT_DEADLINE, seconds / 20),
                 owner=owner,
                 store=self.target.run_store,
                 on_progress=record,
@@ -320,4 +320,4 @@ class DvuJob:
 
     async def give_up(self, message: str) -> DvuResult:
         units, slots = self.planned.units, self.services.slots
-        return await fail_uncomputed(units, message, self.target, slots)
+        return await _fail_uncomputed(units, message, self.target, slots)

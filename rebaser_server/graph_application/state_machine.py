@@ -145,10 +145,10 @@ class TableMaintenance:
 
 
 MIN_CHANGED_VALUES: Final = 50_000
-"""A checkpoint is due after so many values changed, if they are also `CHANGED_PART` of all: to
+"""A checkpoint is due after so many values changed, if they are also `_CHANGED_PART` of all: to
 replay a value from the log takes some fifty times as long as to load it."""
 
-CHANGED_PART: Final = 16
+_CHANGED_PART: Final = 16
 """The part of all values that has to be changed: one sixteenth."""
 
 
@@ -201,7 +201,7 @@ class GraphStateMachine:
 
     def is_checkpoint_due(self, state: State) -> bool:
         graph = graph_of(state)
-        return len(graph.touched) >= max(MIN_CHANGED_VALUES, len(graph.values) // CHANGED_PART)
+        return len(graph.touched) >= max(MIN_CHANGED_VALUES, len(graph.values) // _CHANGED_PART)
 
     def footprint(self, state: State) -> int:
         return footprint(state)

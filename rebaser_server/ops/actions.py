@@ -143,7 +143,7 @@ class OfCommit(OfChangeSet):
     commit: Annotated[int, Field(ge=0)]
 
 
-async def set_value(context: ActionContext, body: OfValue) -> str:
+async def _set_value(context: ActionContext, body: OfValue) -> str:
     """As `rebaser values set`, of a branch."""
     await _head_of_branch(context, body.target)
     try:
@@ -156,7 +156,7 @@ async def set_value(context: ActionContext, body: OfValue) -> str:
     return await _send(context, body.target, [SetValue(value_id=body.id, value=value)])
 
 
-async def take_theirs(context: ActionContext, body: OfDefinition) -> str:
+async def _take_theirs(context: ActionContext, body: OfDefinition) -> str:
     """Have the branch take what head has of a value or a function that both changed.
 
     The branch merges head's changes first, so that what head's definition needs is there.
@@ -221,9 +221,9 @@ async def _send(context: ActionContext, change_set: ChangeSet, updates: list[Any
     return f"done by commit {outcome.commit}{more}"
 
 
-BRANCH_ACTIONS: Final[dict[str, Action[Any]]] = {
-    "set-value": Action(Role.EDITOR, OfValue, set_value),
-    "take-theirs": Action(Role.EDITOR, OfDefinition, take_theirs),
+_BRANCH_ACTIONS: Final[dict[str, Action[Any]]] = {
+    "set-value": Action(Role.EDITOR, OfValue, _set_value),
+    "take-theirs": Action(Role.EDITOR, OfDefinition, _take_theirs),
     "apply": Action(Role.APPROVER, OfDifference, apply),
     "comment": Action(Role.EDITOR, OfComment, comment),
     "revert": Action(Role.EDITOR, OfCommit, revert),
@@ -231,7 +231,7 @@ BRANCH_ACTIONS: Final[dict[str, Action[Any]]] = {
 """By the last part of their paths, `/actions/…`."""
 
 
-MAX_REASON: Final = 500  # characters
+_MAX_REASON: Final = 500  # characters
 
 
 class OfLetter(WireModel):
@@ -255,7 +255,7 @@ class OfScope(WireModel):
         return PauseScope(self.workspace, self.change_set)
 
 
-async def replay_letter(context: ActionContext, body: OfLetter) -> str:
+async def _replay_letter(context: ActionContext, body: OfLetter) -> str:
     """As `rebaser dead-letters replay`."""
     request = await replay(context.streams, context.batches, context.client, body.number)
     return f"dead letter {body.number} is enqueued again as request {request}"
@@ -263,7 +263,7 @@ async def replay_letter(context: ActionContext, body: OfLetter) -> str:
 
 async def pause(context: ActionContext, body: OfScope) -> str:
     """As `rebaser pause`."""
-    reason = (body.reason or "").strip()[:MAX_REASON] or None
+    reason = (body.reason or "").strip()[:_MAX_REASON] or None
     store = PauseStore(context.streams)
     await store.pause(body.scope, by=context.author, reason=reason)
     return f"{_scope_text(body.scope)} is paused; Rebasers finish the requests in hand"
@@ -306,8 +306,8 @@ async def recompute(context: ActionContext, body: OfChangeSet) -> str:
     return f"commit {commit}; the update follows"
 
 
-OPERATOR_ACTIONS: Final[dict[str, Action[Any]]] = {
-    "replay": Action(Role.OPERATOR, OfLetter, replay_letter),
+_OPERATOR_ACTIONS: Final[dict[str, Action[Any]]] = {
+    "replay": Action(Role.OPERATOR, OfLetter, _replay_letter),
     "pause": Action(Role.OPERATOR, OfScope, pause),
     "resume": Action(Role.OPERATOR, OfScope, resume),
     "cancel": Action(Role.OPERATOR, OfChangeSet, cancel),
@@ -319,9 +319,9 @@ OPERATOR_ACTIONS: Final[dict[str, Action[Any]]] = {
 
 log: Final = structlog.get_logger()
 
-ACTIONS: Final[Mapping[str, Action[Any]]] = BRANCH_ACTIONS | OPERATOR_ACTIONS
+ACTIONS: Final[Mapping[str, Action[Any]]] = _BRANCH_ACTIONS | _OPERATOR_ACTIONS
 
-WITHIN: Final = 20.0
+_WITHIN: Final = 20.0
 """Seconds for an action to be done; what was enqueued by then takes effect later."""
 
 _FOREIGN: Final = (
@@ -398,7 +398,7 @@ class ActionService:
         context = self._context(visitor)
         try:
             context.require(action.role, name)
-            async with deadlines.within(WITHIN):
+            async with deadlines.within(_WITHIN):
                 return _Outcome(200, await action.perform(context, body))
         except NotAllowed as error:
             return _Outcome(403, str(error))

@@ -12,7 +12,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream.connection import request_all
 from rebaser_core.subjects import Subjects
 
-CANCEL_TIMEOUT: Final = 1.0  # seconds for the Rebaser that owns the change set to answer
+_CANCEL_TIMEOUT: Final = 1.0  # seconds for the Rebaser that owns the change set to answer
 
 Answer = dict[str, Any]
 
@@ -22,7 +22,7 @@ async def cancel_update(nc: Client, subjects: Subjects, change_set: ChangeSet) -
     answers = await all_answers(
         nc,
         subjects.cancellations(change_set),
-        CANCEL_TIMEOUT,
+        _CANCEL_TIMEOUT,
         enough=lambda answer: bool(answer.get("cancelled")),  # a fenced-off owner may answer first
     )
     return any(answer.get("cancelled") for answer in answers) if answers else None

@@ -61,7 +61,7 @@ _UNAUTHORIZED: Final = (
 _FORBIDDEN_VALUES: Final = "Values are shown to who has the token: set REBASER_OPS__TOKEN.\n"
 _FORBIDDEN_HOST: Final = "Forbidden host: use localhost or an IP address.\n"
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Guard:
         """The middleware for aiohttp."""
 
         @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
             return self._refusal(request) or await handler(request)
 
         return guard

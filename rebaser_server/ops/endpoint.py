@@ -55,7 +55,7 @@ MAX_COMMENTS: Final = 100
 """Comments of a list, the latest."""
 
 
-class Discussion:
+class _Discussion:
     """Answers a page that is looked at, every few seconds; that it asks says who looks at it."""
 
     def __init__(self, context: OpsContext, peers: Peers) -> None:
@@ -94,7 +94,7 @@ class Discussion:
         return {"last": last, "count": len(comments), "comments": rows}
 
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Now(Collector):
@@ -139,7 +139,7 @@ class _Now(Collector):
             yield _gauge("dead_letters", "Requests in the dead letters", queues.dead_letters)
 
 
-def exposition(stats: WorkStats, slots: SlotPool, queues: Queues | None, instances: int) -> bytes:
+def _exposition(stats: WorkStats, slots: SlotPool, queues: Queues | None, instances: int) -> bytes:
     """All metrics in Prometheus's text format; `queues` is None while NATS does not answer."""
     now = CollectorRegistry()
     now.register(_Now(stats, slots, queues, instances))
@@ -153,7 +153,7 @@ def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
 log: Final = structlog.get_logger()
 
 DEFAULT_PORT: Final = 7380
-EVENT_EVERY: Final = 1.0  # seconds between two states of the page
+_EVENT_EVERY: Final = 1.0  # seconds between two states of the page
 _REMEDY: Final = "set REBASER_OPS__TOKEN, or restrict the network access to it"
 _STATIC: Final = {
     "/": "index.html",
@@ -210,7 +210,7 @@ async def starting_endpoint(settings: Settings) -> AsyncIterator[None]:
         yield
 
 
-class Endpoint:
+class _Endpoint:
     """Serves health, metrics, settings and status of `context` over HTTP."""
 
     def __init__(self, settings: Settings, context: OpsContext) -> None:
@@ -228,7 +228,7 @@ class Endpoint:
             OpsNotStarted: the port is taken, or the certificate cannot be read.
         """
         context, ops = self._context, self._settings.ops
-        discussion = Discussion(context, self._peers)
+        discussion = _Discussion(context, self._peers)
         routes = [
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
@@ -261,8 +261,8 @@ class Endpoint:
             queues = await context.queues.look()
         except JetStreamError:
             queues = None
-        body = exposition(context.stats, context.slots, queues, context.members.alive())
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+        body = _exposition(context.stats, context.slots, queues, context.members.alive())
+        return web.Response(body=body, headers={"Content-Type": _CONTENT_TYPE})
 
     async def _config(self, _: web.Request) -> web.Response:
         return web.Response(
@@ -291,7 +291,7 @@ class Endpoint:
             while not self._context.shutdown.is_set:
                 status = await self._deployment.of_all(self._peers)
                 await response.write(f"data: {json.dumps(status)}\n\n".encode())
-                await asyncio.sleep(EVENT_EVERY)
+                await asyncio.sleep(_EVENT_EVERY)
         return response
 
     async def _static(self, request: web.Request) -> web.Response:
@@ -374,6 +374,6 @@ async def ops_endpoint(
             OperatorPage(services.streams, services.batches),
             ActionService(services, replies, guard),
         )
-        async with Endpoint(settings, context).serving() as url:
+        async with _Endpoint(settings, context).serving() as url:
             log.info("ops endpoint started", url=url)
             yield url

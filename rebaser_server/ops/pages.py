@@ -72,7 +72,7 @@ def plain_difference(found: Diff) -> Any:
                 "base": _text(change.base),
                 "both": change.both,
             }
-            for change in sorted(found.changes, key=by_name)
+            for change in sorted(found.changes, key=_by_name)
         ],
         "computed": [
             {
@@ -81,12 +81,12 @@ def plain_difference(found: Diff) -> Any:
                 "head": cut(result_text(each.head, each.head_status), MAX_TEXT),
                 "branch": cut(result_text(each.branch, each.branch_status), MAX_TEXT),
             }
-            for each in sorted(found.computed or (), key=by_name)
+            for each in sorted(found.computed or (), key=_by_name)
         ],
     }
 
 
-def by_name(one: ChangedDefinition | ComputedDifference) -> list[str | int]:
+def _by_name(one: ChangedDefinition | ComputedDifference) -> list[str | int]:
     """Return the key of an order in which `net/9` comes before `net/10`."""
     parts = _DIGITS.split((one.name or one.id).casefold())
     return [int(part) if place % 2 else part for place, part in enumerate(parts)]
@@ -97,7 +97,7 @@ def effects_csv(found: Diff) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(("value", "id", "head", "branch"))
-    for each in sorted(found.computed or (), key=by_name):
+    for each in sorted(found.computed or (), key=_by_name):
         name = each.name or ""
         safe = f"'{name}" if name.startswith(_FORMULA) else name
         head = result_text(each.head, each.head_status) or "null"
@@ -106,20 +106,20 @@ def effects_csv(found: Diff) -> str:
     return text.getvalue()
 
 
-def side_text(data: Any) -> str:
+def _side_text(data: Any) -> str:
     """A side of a difference as JSON; nothing for what is not there."""
     return "" if data is None else json.dumps(data, ensure_ascii=False)
 
 
 def result_text(data: Any, status: str | None) -> str:
-    """A side of a computed difference: the status of what has no value, else as `side_text`."""
+    """A side of a computed difference: the status of what has no value, else as `_side_text`."""
     if status in ("failed", "blocked"):
         return status
-    return "null" if data is None and status else side_text(data)
+    return "null" if data is None and status else _side_text(data)
 
 
 def _text(data: Any) -> str:
-    return cut(side_text(data), MAX_TEXT)
+    return cut(_side_text(data), MAX_TEXT)
 
 
 def cut(text: str, most: int) -> str:
@@ -129,7 +129,7 @@ def cut(text: str, most: int) -> str:
 
 MAX_NODES: Final = 200
 """Edits and effects that are drawn; at most half of them are edits."""
-MAX_LABEL: Final = 40
+_MAX_LABEL: Final = 40
 """Characters of a value."""
 
 _Nodes = dict[str, dict[str, Any]]
@@ -155,7 +155,7 @@ def effects_graph(found: Diff) -> Any:
 def _edits(found: Diff) -> _Nodes:
     """The edits, those that head changed, too, before the others; each by name."""
     results = {each.id: each for each in found.computed or ()}
-    ordered = sorted(found.changes, key=lambda change: (not change.both, by_name(change)))
+    ordered = sorted(found.changes, key=lambda change: (not change.both, _by_name(change)))
     return {
         change.id: {
             "id": change.id,
@@ -171,7 +171,7 @@ def _edits(found: Diff) -> _Nodes:
 
 def _effects(found: Diff) -> _Nodes:
     edited = {change.id for change in found.changes}
-    ordered = sorted(found.computed or (), key=by_name)
+    ordered = sorted(found.computed or (), key=_by_name)
     return {
         each.id: {
             "id": each.id,
@@ -191,7 +191,7 @@ def _sides(one: Any) -> dict[str, str]:
         (side, getattr(one, side), getattr(one, f"{side}_status", None))
         for side in ("head", "branch")
     )
-    return {side: cut(result_text(data, status), MAX_LABEL) for side, data, status in sides}
+    return {side: cut(result_text(data, status), _MAX_LABEL) for side, data, status in sides}
 
 
 def _users(found: Diff, nodes: _Nodes) -> Mapping[str, list[str]]:
@@ -239,13 +239,13 @@ def _place(found: Diff, drawn: _Nodes, edges: list[tuple[int, int]]) -> None:
             nodes[place]["row"] = row
 
 
-MAX_ROWS: Final = 100
+_MAX_ROWS: Final = 100
 """Values of a list."""
-MAX_COMMITS: Final = 100
-MAX_DETAIL: Final = 10_000
+_MAX_COMMITS: Final = 100
+_MAX_DETAIL: Final = 10_000
 """Characters of the value that is looked at."""
 
-ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
+_ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
 
 
 class ChangeSetPage:
@@ -259,7 +259,7 @@ class ChangeSetPage:
 
     def routes(self) -> list[web.RouteDef]:
         """What a browser may ask: `/change-set/values?workspace=…&changeSet=…` and so on."""
-        readings: dict[str, ChangeSetReading] = {
+        readings: dict[str, _ChangeSetReading] = {
             "about": self._about,
             "values": self._values,
             "value": self._value,
@@ -315,7 +315,7 @@ class ChangeSetPage:
         return reply.model_copy(update={"value": None}).to_wire()
 
     async def _log(self, change_set: ChangeSet, _: web.Request) -> Any:
-        entries = await read_log(self._streams, change_set, limit=MAX_COMMITS)
+        entries = await read_log(self._streams, change_set, limit=_MAX_COMMITS)
         return {"commits": [entry.as_dict() for entry in reversed(entries)]}
 
     async def _difference(self, change_set: ChangeSet, _: web.Request) -> Any:
@@ -366,7 +366,7 @@ def change_set_asked(request: web.Request) -> ChangeSet | None:
 
 
 def _answering_for_change_set(
-    reading: ChangeSetReading,
+    reading: _ChangeSetReading,
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def respond(request: web.Request) -> web.Response:
         change_set = change_set_asked(request)
@@ -384,7 +384,7 @@ def _answering_for_change_set(
 
 
 def _list_values(state: State, search: str) -> Any:
-    """Those with the text in their name or id, at most `MAX_ROWS`, and how many there are."""
+    """Those with the text in their name or id, at most `_MAX_ROWS`, and how many there are."""
     graph = graph_of(state)
     found: list[dict[str, Any]] = []
     count = 0
@@ -392,7 +392,7 @@ def _list_values(state: State, search: str) -> Any:
         if search and search not in (value.name or "").casefold() and value.id.casefold() != search:
             continue
         count += 1
-        if len(found) < MAX_ROWS:
+        if len(found) < _MAX_ROWS:
             found.append(_row(graph, value))
     return {
         "commit": state.commit,
@@ -427,21 +427,21 @@ def _describe(graph: Graph, value_id: str) -> Any:
     takers = sorted(value.dependents)
     return {
         **_row(graph, value),
-        "text": cut(value.text, MAX_DETAIL),
+        "text": cut(value.text, _MAX_DETAIL),
         "message": value.message,
         "runtime": None if func is None else func.runtime,
-        "code": None if func is None else cut(func.code, MAX_DETAIL),
-        "inputs": takes[:MAX_ROWS],
+        "code": None if func is None else cut(func.code, _MAX_DETAIL),
+        "inputs": takes[:_MAX_ROWS],
         "inputCount": len(takes),
-        "dependents": [_row(graph, graph.values[each]) for each in takers[:MAX_ROWS]],
+        "dependents": [_row(graph, graph.values[each]) for each in takers[:_MAX_ROWS]],
         "dependentCount": len(takers),
     }
 
 
-MAX_LETTERS: Final = 50
+_MAX_LETTERS: Final = 50
 """Dead letters of a list."""
 
-Reading = Callable[[web.Request], Awaitable[Any]]
+_Reading = Callable[[web.Request], Awaitable[Any]]
 
 
 class OperatorPage:
@@ -462,7 +462,7 @@ class OperatorPage:
         ]
 
     async def _letters(self, _: web.Request) -> Any:
-        letters = await latest(self._streams, MAX_LETTERS)
+        letters = await latest(self._streams, _MAX_LETTERS)
         return {"letters": [letter.summary() for letter in letters]}
 
     async def _letter(self, request: web.Request) -> Any:
@@ -503,10 +503,10 @@ class OperatorPage:
             ids = [pause["workspace"], pause["changeSet"]]
             keys = [".".join(ids[: n + 1]) for n in range(sum(each is not None for each in ids))]
             pause["address"] = "/".join(addresses.get(key, key[-26:]) for key in keys)
-        return {"count": len(rows), "changeSets": rows[:MAX_ROWS], "paused": paused}
+        return {"count": len(rows), "changeSets": rows[:_MAX_ROWS], "paused": paused}
 
 
-def _answering(reading: Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _answering(reading: _Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(request: web.Request) -> web.Response:
         try:
             return web.json_response(await reading(request))
@@ -518,7 +518,7 @@ def _answering(reading: Reading) -> Callable[[web.Request], Awaitable[web.Respon
     return answer
 
 
-FRESH: Final = 30.0  # seconds for which a name, or its absence, is cached
+_FRESH: Final = 30.0  # seconds for which a name, or its absence, is cached
 AT_ONCE: Final = 40
 """Names that one status reads at most; later ones read the others."""
 
@@ -540,7 +540,7 @@ class NameCache:
         """
         wanted = dict.fromkeys(key for row in rows for key in _keys(row))
         self._known = {key: known for key, known in self._known.items() if key in wanted}
-        old = time.monotonic() - FRESH
+        old = time.monotonic() - _FRESH
         missing = (key for key in wanted if key not in self._known)
         stale = (key for key, (looked, _) in self._known.items() if looked < old)
         await asyncio.gather(*map(self._look_up, [*islice(chain(missing, stale), AT_ONCE)]))

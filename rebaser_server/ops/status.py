@@ -52,10 +52,10 @@ from rebaser_server.settings.settings import redact_url
 from rebaser_server.telemetry import metrics
 from rebaser_server.telemetry.work_stats import WorkStats
 
-TIMEOUT: Final = 0.3  # seconds for all replies
-MOST_OCTETS: Final = 200_000
+_TIMEOUT: Final = 0.3  # seconds for all replies
+_MOST_OCTETS: Final = 200_000
 """Octets of one reply; a longer one is not a Rebaser's."""
-ONLOOKERS: Final = "onlookers"
+_ONLOOKERS: Final = "onlookers"
 
 Report = dict[str, Any]
 
@@ -98,7 +98,7 @@ class Peers:
         change_set_key = ChangeSet(
             WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set)
         )
-        if kind == ONLOOKERS:
+        if kind == _ONLOOKERS:
             return {"onlookers": self._source.onlookers(change_set_key)}
         return {"sketch": self._source.sketch(change_set_key)}
 
@@ -115,28 +115,28 @@ class Peers:
 
     async def onlookers(self, change_set: ChangeSet, expected: int) -> set[str]:
         """Who looks at the change set on a page of any Rebaser; older ones do not say."""
-        answers = await self._request_all(f"{ONLOOKERS} {change_set}".encode(), expected)
+        answers = await self._request_all(f"{_ONLOOKERS} {change_set}".encode(), expected)
         return {str(name) for answer in answers for name in answer.get("onlookers", ())}
 
     async def _request_all(self, request: bytes, expected: int) -> list[Report]:
         reports: list[Report] = []
 
         def read(reply: Msg) -> bool:
-            if len(reply.data) <= MOST_OCTETS:
+            if len(reply.data) <= _MOST_OCTETS:
                 with contained("announcement"):
                     report = json.loads(reply.data)
                     reports.append(dict(report.items()))
             return len(reports) >= expected
 
-        await request_all(self._nc, self._subject, request, read, TIMEOUT)
+        await request_all(self._nc, self._subject, request, read, _TIMEOUT)
         return reports
 
 
-SHOWN: Final = 20
+_SHOWN: Final = 20
 """Change sets, and dead letters, that are listed at most."""
-MOST_SUBJECTS: Final = 10_000
+_MOST_SUBJECTS: Final = 10_000
 """If more change sets wait, none is listed: a read must stay cheap."""
-FRESH: Final = 1.0  # seconds for which a read is cached
+_FRESH: Final = 1.0  # seconds for which a read is cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class QueueWatch:
             NatsUnreachable, ApiError: NATS does not answer.
         """
         async with self._looking:
-            if time.monotonic() - self._looked >= FRESH:
+            if time.monotonic() - self._looked >= _FRESH:
                 self._queues = await self._read()
                 self._looked = time.monotonic()
             return self._queues
@@ -199,11 +199,11 @@ class QueueWatch:
         )
 
     async def _deepest(self, count: int) -> list[dict[str, Any]]:
-        if not 0 < count <= MOST_SUBJECTS:
+        if not 0 < count <= _MOST_SUBJECTS:
             return []
         stream = self._streams.requests_stream
         depths = await self._streams.js.stream_subjects(stream)
-        deepest = sorted(depths.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
+        deepest = sorted(depths.items(), key=lambda item: (-item[1], item[0]))[:_SHOWN]
         ages = await asyncio.gather(*(self._age_of(subject) for subject, _ in deepest))
         return [
             {**_ids_of(self._streams, subject), "requests": depth, "oldestSeconds": age}
@@ -222,7 +222,7 @@ class QueueWatch:
         last, seen = state.last_seq, (state.last_seq, state.messages)
         if seen == self._dead:
             return self._queues.latest_dead
-        numbers = range(last, max(state.first_seq - 1, last - SHOWN), -1)
+        numbers = range(last, max(state.first_seq - 1, last - _SHOWN), -1)
         js, stream = self._streams.js, self._streams.dead_letters_stream
         letters = await asyncio.gather(*(js.get_message(stream, sequence=n) for n in numbers))
         self._dead = seen
@@ -250,10 +250,10 @@ def _seconds_since(moment: datetime) -> float:
     return max(0.0, (datetime.now(UTC) - moment).total_seconds())
 
 
-MEASURE_INTERVAL: Final = 0.5  # seconds
-ROUND_TRIP_TIMEOUT: Final = 2.0  # seconds, for the round trip to NATS
-STORE_TIMEOUT: Final = 3.0  # seconds
-STORE_INTERVAL: Final = 30.0
+_MEASURE_INTERVAL: Final = 0.5  # seconds
+_ROUND_TRIP_TIMEOUT: Final = 2.0  # seconds, for the round trip to NATS
+_STORE_TIMEOUT: Final = 3.0  # seconds
+_STORE_INTERVAL: Final = 30.0
 """Seconds for which a store that took a file is not asked again."""
 _TRIAL: Final = bytes(4096)
 """Content of a file that shows whether the store takes any: a full disk takes empty ones."""
@@ -278,15 +278,15 @@ class HealthMonitor:
         self._stats = stats
         self._store = store
         self._writing: asyncio.Task[None] | None = None
-        self._written = -STORE_INTERVAL
+        self._written = -_STORE_INTERVAL
         self.lag = 0.0
         """Seconds by which the loop was late at the last measurement."""
 
     async def measure_lag(self) -> Never:
         """Measure the event loop's lag until cancelled."""
         while True:
-            due = time.monotonic() + MEASURE_INTERVAL
-            await asyncio.sleep(MEASURE_INTERVAL)
+            due = time.monotonic() + _MEASURE_INTERVAL
+            await asyncio.sleep(_MEASURE_INTERVAL)
             self.lag = max(0.0, time.monotonic() - due)
             metrics.LOOP_LAG.observe(self.lag)
 
@@ -327,20 +327,20 @@ class HealthMonitor:
 
     async def _nats_answers(self) -> bool:
         link = Connection.of(self._nc)
-        return link.is_connected and await link.ping(ROUND_TRIP_TIMEOUT)
+        return link.is_connected and await link.ping(_ROUND_TRIP_TIMEOUT)
 
     async def _store_refusal(self) -> str | None:
         """Reason why the store takes no file; None if it took one lately."""
-        if time.monotonic() < self._written + STORE_INTERVAL:
+        if time.monotonic() < self._written + _STORE_INTERVAL:
             return None
         # one at a time for all that ask: a thread in a dead file system stays there
         writing = self._writing
         if writing is None or writing.done():
             writing = asyncio.create_task(asyncio.to_thread(self._write), name="store probe")
             self._writing = writing
-        done, _ = await asyncio.wait([writing], timeout=STORE_TIMEOUT)
+        done, _ = await asyncio.wait([writing], timeout=_STORE_TIMEOUT)
         if not done:
-            return f"{self._where}: no answer within {STORE_TIMEOUT:g} s"
+            return f"{self._where}: no answer within {_STORE_TIMEOUT:g} s"
         error = writing.exception()
         if error is not None:
             return f"{self._where} cannot be written by uid {os.getuid()}: {error}"
@@ -408,7 +408,7 @@ class OpsContext:
     actions: ActionService
 
 
-HOLDINGS: Final = 30
+_HOLDINGS: Final = 30
 """Change sets that each Rebaser lists at most; of the others it sends the count."""
 
 _VERSION: Final = version("rebaser")
@@ -432,7 +432,7 @@ class DeploymentStatus:
             "started": self._context.stats.started.isoformat(timespec="seconds"),
             "slots": {"busy": self._context.slots.busy, "free": self._context.slots.free},
             "lagSeconds": round(self._context.health.lag, 4),
-            "holdings": self._context.stats.held_change_sets(HOLDINGS),
+            "holdings": self._context.stats.held_change_sets(_HOLDINGS),
             "rates": self._context.stats.rates(),
             "failures": list(self._context.stats.failures),
             "durability": self._context.stats.durability(),
@@ -451,7 +451,7 @@ class DeploymentStatus:
     async def of_all(self, peers: Peers) -> dict[str, Any]:
         """The status of the deployment; without what NATS does not deliver, with the `problem`."""
         async with self._making:
-            if time.monotonic() - self._made >= FRESH:
+            if time.monotonic() - self._made >= _FRESH:
                 self._status = await self._make(peers)
                 self._made = time.monotonic()
             return self._status

@@ -41,11 +41,11 @@ from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
 
-REPEAT_AFTER: Final = 3600.0
+_REPEAT_AFTER: Final = 3600.0
 """Seconds for which the same item is not logged again; it is counted each time."""
 MAX_LINES: Final = 10
-"""Lines that one kind of item may write in `SPAN`, however many items of it are bad."""
-SPAN: Final = 60.0  # seconds
+"""Lines that one kind of item may write in `_SPAN`, however many items of it are bad."""
+_SPAN: Final = 60.0  # seconds
 _REMEMBERED: Final = 1000  # items
 
 
@@ -104,9 +104,9 @@ class _LogLimiter:
         """Whether to write a line about the item; notes that it was written."""
         now, key = time.monotonic(), (what, item)
         lines = self._lines.setdefault(what, deque(maxlen=MAX_LINES))
-        if now - self._items.get(key, -REPEAT_AFTER) < REPEAT_AFTER:
+        if now - self._items.get(key, -_REPEAT_AFTER) < _REPEAT_AFTER:
             return False
-        if len(lines) == MAX_LINES and now - lines[0] < SPAN:
+        if len(lines) == MAX_LINES and now - lines[0] < _SPAN:
             return False
         lines.append(now)
         self._items[key] = now
@@ -119,7 +119,7 @@ class _LogLimiter:
 _log_limiter: Final = _LogLimiter()
 
 
-FIRST_DELAY: Final = 1.0
+_FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 30.0
 """Seconds between two attempts: the delay doubles from the first to the longest."""
 
@@ -131,7 +131,7 @@ def _is_server_error(error: BaseException) -> bool:
     return isinstance(error, ApiError) and error.code >= _SERVER_ERROR
 
 
-TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool]]] = {
+_TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool]]] = {
     BaseException: False,
     OSError: True,  # the store: a full disk, a device, a timeout, an endpoint that is away
     JetStreamError: False,
@@ -157,10 +157,10 @@ TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], bool
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same work may succeed later, as far as this error can tell."""
-    rule = next(TRANSIENT[kind] for kind in type(error).__mro__ if kind in TRANSIENT)
+    rule = next(_TRANSIENT[kind] for kind in type(error).__mro__ if kind in _TRANSIENT)
     return rule if isinstance(rule, bool) else rule(error)
 
 
 def backoff(attempt: int) -> float:
     """Seconds to wait after the attempt of that number, from 1: doubled each time, with jitter."""
-    return Backoff(FIRST_DELAY, LONGEST_DELAY).jittered(attempt)
+    return Backoff(_FIRST_DELAY, LONGEST_DELAY).jittered(attempt)

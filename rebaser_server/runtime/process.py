@@ -24,10 +24,10 @@ _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 """As glibc has them, see mallopt(3)."""
 
-LARGE: Final = 4 << 20
+_LARGE: Final = 4 << 20
 """Octets from which on a piece of memory is the system's again once it is freed. Left to itself,
 glibc raises this up to 32 MiB, and keeps smaller pieces wherever something in use lies behind."""
-ARENAS: Final = 2
+_ARENAS: Final = 2
 """Heaps from which threads take the rest. Each keeps most of what its threads once had at a time;
 by default there are eight for each processor."""
 
@@ -57,7 +57,7 @@ def limit_kept_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, LARGE) and mallopt(_ARENA_MAX, ARENAS))
+    return bool(mallopt(_MMAP_THRESHOLD, _LARGE) and mallopt(_ARENA_MAX, _ARENAS))
 
 
 THRESHOLDS: Final = 100_000, 20, 20

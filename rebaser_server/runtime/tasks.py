@@ -194,14 +194,14 @@ def _without_panic(fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         raise
 
 
-SWITCH_INTERVAL: Final = 0.0005
+_SWITCH_INTERVAL: Final = 0.0005
 """Seconds after which a thread that computes lets another one go on: ten times as often as by
 default. The loop waits so long for each such thread whenever it wakes, several times a request."""
 
 
 def switch_often() -> None:
     """Let the event loop go on soon beside threads that compute."""
-    sys.setswitchinterval(SWITCH_INTERVAL)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
 
 
 async def for_each_concurrently(

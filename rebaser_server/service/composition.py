@@ -115,12 +115,12 @@ log: Final = structlog.get_logger()
 PULL_EXPIRES: Final = 2.5
 """Seconds in which the server may deliver tasks to a process that is frozen or cut off. Less than
 the silence after which it is presumed dead: these are among the tasks made anew then (F7)."""
-PULL_HEARTBEAT: Final = 1.0  # seconds
+_PULL_HEARTBEAT: Final = 1.0  # seconds
 
 _WAIT_FOR_NATS: Final = Backoff(0.5, 10.0)
 """Between two tries to connect at the start."""
 
-FORGET_EVERY: Final = 10
+_FORGET_EVERY: Final = 10
 """Times the reconciler's period between two looks for deleted change sets."""
 
 
@@ -268,7 +268,7 @@ class _Rebaser:
         yield background(UnsavedChangeSets(streams, states, quiet, lambda: slots.spare).run())
         yield background(StrayRequests(streams, members).run(period))
         deleted = DeletedDataJob(streams, files, members, keep=keep)
-        yield background(deleted.run(FORGET_EVERY * period))
+        yield background(deleted.run(_FORGET_EVERY * period))
         alert_after, terms = settings.alert_after, self.lease_terms
         yield background(Monitor(self._provisioner, alert_after, period, is_paused, terms).run())
         yield background(members.heartbeat())
@@ -321,7 +321,7 @@ class _Rebaser:
             self._streams.tasks_stream,
             TASKS_CONSUMER,
             expires=PULL_EXPIRES,
-            idle_heartbeat=PULL_HEARTBEAT,
+            idle_heartbeat=_PULL_HEARTBEAT,
         ) as tasks:
             while True:
                 group.create_task(runner.dispatch(await self._next_task(tasks)))

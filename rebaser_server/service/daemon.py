@@ -63,7 +63,7 @@ class ValueGraph:
                 self.executor,
                 self.slots,
                 self.costs,
-                UnitLimits(call_limits(settings), settings.dvu_work_unit_bytes),
+                UnitLimits(_call_limits(settings), settings.dvu_work_unit_bytes),
                 settings.dvu_deadline,
                 batches,
                 Memo(batches.files, settings.functions.memo_bytes),
@@ -73,7 +73,7 @@ class ValueGraph:
         )
 
 
-def call_limits(settings: Settings) -> CallLimits:
+def _call_limits(settings: Settings) -> CallLimits:
     """What a call of a function may take and return."""
     return CallLimits(
         settings.functions.timeout.total_seconds(),
@@ -89,9 +89,9 @@ class FolderRefused(RebaserError):
     """A folder cannot be used, by its name; nothing was started. The message says what to do."""
 
 
-WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
-WARM_RETRY_AFTER: Final = 2.0  # seconds, doubled up to
-WARM_RETRY_EVERY: Final = 60.0
+_WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
+_WARM_RETRY_AFTER: Final = 2.0  # seconds, doubled up to
+_WARM_RETRY_EVERY: Final = 60.0
 
 
 async def run(
@@ -99,7 +99,7 @@ async def run(
     shutdown: Shutdown,
     ready: Callable[[str | None], None] = lambda _: None,
     *,
-    warm_after: float = WARM_AFTER,
+    warm_after: float = _WARM_AFTER,
 ) -> None:
     """Serve until `shutdown`; Spark starts beside it or with the first update, and ends with this.
 
@@ -208,7 +208,7 @@ async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> N
     """
     await begins.wait()
     await asyncio.sleep(after)
-    for delay in Backoff(WARM_RETRY_AFTER, WARM_RETRY_EVERY):
+    for delay in Backoff(_WARM_RETRY_AFTER, _WARM_RETRY_EVERY):
         try:
             await executor.start()
         except (DvuError, OSError) as error:

@@ -125,7 +125,7 @@ _START_TIMEOUT: Final = 20.0  # seconds
 _STOP_TIMEOUT: Final = 5.0
 MOST_RESTARTS: Final = 3
 """Restarts of a server that ends soon after its start, before it is given up."""
-STABLE_AFTER: Final = 30.0
+_STABLE_AFTER: Final = 30.0
 """Seconds after which a server that ran so long counts as sound."""
 _LOG: Final = "nats.log"
 _CONFIGURATION: Final = "nats.conf"
@@ -152,7 +152,7 @@ async def nats_server(
 ) -> AsyncIterator[NatsAddresses]:
     """Run a NATS server with its data in `directory` for as long as the body.
 
-    One that ends by itself meanwhile is started again; see `NatsProcess.keep_running`.
+    One that ends by itself meanwhile is started again; see `_NatsProcess.keep_running`.
 
     It listens on loopback only, and ends with this process, however that ends (on
     Linux; elsewhere a killed process leaves it behind). It inherits `inherited_files`, as
@@ -161,7 +161,7 @@ async def nats_server(
     Raises:
         NatsNotStarted: no binary, or the port is taken.
     """
-    server = NatsProcess(directory, port, sync, inherited_files)
+    server = _NatsProcess(directory, port, sync, inherited_files)
     try:
         addresses = await server.start()
         async with background(server.keep_running()):
@@ -170,7 +170,7 @@ async def nats_server(
         await asyncio.to_thread(server.stop)
 
 
-class NatsProcess:
+class _NatsProcess:
     """A NATS server that is started anew, at the same address, when it ends by itself."""
 
     def __init__(self, directory: Path, port: int, sync: Sync, inherits: Sequence[int]) -> None:
@@ -202,7 +202,7 @@ class NatsProcess:
         failures, started = 0, time.monotonic()
         while True:
             code = 0 if self._process is None else await asyncio.to_thread(self._process.wait)
-            if time.monotonic() > started + STABLE_AFTER:
+            if time.monotonic() > started + _STABLE_AFTER:
                 failures = 0
             failures += 1
             why = f"the NATS server ended ({_cause(code)}): {_last_line(self._directory / _LOG)}"
@@ -333,7 +333,7 @@ async def run_dev_server(
             data / "nats", port, sync=sync, inherited_files=[directory.file]
         ) as nats:
             directory.describe(nats.clients)
-            await reset_deliveries(nats.clients, settings.nats.prefix)
+            await _reset_deliveries(nats.clients, settings.nats.prefix)
 
             def ready(page: str | None) -> None:
                 facts = {
@@ -353,7 +353,7 @@ async def run_dev_server(
             await daemon.run(settings_in_directory(settings, data, nats), shutdown, ready)
 
 
-async def reset_deliveries(url: str, prefix: str | None) -> None:
+async def _reset_deliveries(url: str, prefix: str | None) -> None:
     """Have every task delivered afresh.
 
     A server that was stopped has forgotten which were given back, and would leave each to

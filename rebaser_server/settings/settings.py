@@ -40,7 +40,7 @@ from rebaser_core.jetstream.connect import without_credentials
 from rebaser_core.updates import BatchLimits
 from rebaser_server.telemetry.log_options import LogFormat, LogLevel
 
-MASK: Final = "**********"  # pydantic's own
+_MASK: Final = "**********"  # pydantic's own
 
 SECRET_NAME: Final = re.compile(r"(?i)secret|passw|token|credential|signature|\bsig\b|sas|key")
 """What the name of a secret has in it: too many names are masked rather than one too few."""
@@ -55,7 +55,7 @@ _CREDENTIALS_IN_TEXT: Final = re.compile(r"(?<=://)[^/\s@'\"\\]+@")
 def redact_values(options: Mapping[str, str]) -> dict[str, str]:
     """Options of an object store or of Spark, the value masked where the name tells of a secret."""
     return {
-        name: MASK
+        name: _MASK
         if SECRET_NAME.search(name) or _SECRET_PROPERTY.search(value)
         else redact_url(value)
         for name, value in options.items()
@@ -69,7 +69,7 @@ def redact_url(url: str) -> str:
 
 def redact_text(text: str) -> str:
     """A text of whatever kind, an error's or a traceback, with the secrets of URLs in it masked."""
-    return _PARAMETER_IN_TEXT.sub(_parameter, _CREDENTIALS_IN_TEXT.sub(f"{MASK}@", text))
+    return _PARAMETER_IN_TEXT.sub(_parameter, _CREDENTIALS_IN_TEXT.sub(f"{_MASK}@", text))
 
 
 def _redact(url: str) -> str:
@@ -78,7 +78,7 @@ def _redact(url: str) -> str:
 
 def _parameter(found: re.Match[str]) -> str:
     name, value = found.groups()
-    return f"{name}={MASK if SECRET_NAME.search(name) else value}"
+    return f"{name}={_MASK if SECRET_NAME.search(name) else value}"
 
 
 def _seconds(value: Any) -> Any:
@@ -147,7 +147,7 @@ def parse_tokens(text: str) -> list[AccessToken]:
     return [_token(number, entry) for number, entry in enumerate(entries, 1)]
 
 
-def require_distinct(tokens: list[AccessToken]) -> None:
+def _require_distinct(tokens: list[AccessToken]) -> None:
     """Raise `ValueError` if two have one name or one token."""
     if len({token.name for token in tokens}) < len(tokens):
         raise ValueError("two tokens have one name: it could not be said who did what")
@@ -283,7 +283,7 @@ class OpsSettings(SettingsGroup):
         tokens = [*single, *parse_tokens(f"{given}\n{file}")]
         if (self.tokens or self.tokens_file) and tokens == single:
             raise ValueError("tokens are set, and there is none among them")
-        require_distinct(tokens)
+        _require_distinct(tokens)
         return tokens
 
 

@@ -158,7 +158,7 @@ def import_reader() -> None:
     import_module("pyarrow.dataset")  # and with it pandas
 
 
-def read_checkpoint(
+def _read_checkpoint(
     delta: DeltaTable, damage: str, at: int | None = None
 ) -> GraphCheckpoint | None:
     """The last checkpoint of the table, or the last at or before commit `at`, if there is one."""
@@ -169,7 +169,7 @@ def read_checkpoint(
         return _read(delta, sorted(columns), damage, at)
 
 
-def read_head(delta: DeltaTable) -> Head | None:
+def _read_head(delta: DeltaTable) -> Head | None:
     """The head of the last checkpoint, if there is one."""
     with translate_store_errors():
         columns = ["kind", "commit", "value"]  # all would take gigabytes: heads lie among values
@@ -178,10 +178,10 @@ def read_head(delta: DeltaTable) -> Head | None:
         return max(heads, default=None)
 
 
-def read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
+def _read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
     """Everything but the graph of the last checkpoint, if there is one."""
     del damage
-    head = read_head(delta)
+    head = _read_head(delta)
     return None if head is None else checkpoint_record(head)
 
 
@@ -375,7 +375,7 @@ def vacuum(delta: DeltaTable, replaced_retention: float) -> list[str]:
     return deleted
 
 
-def add_unknown_columns(delta: DeltaTable, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+def _add_unknown_columns(delta: DeltaTable, rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """The rows with null in the columns that a newer release has added to the table."""
     known = rows.schema
     unknown = [field for field in pa.schema(delta.schema()) if field.name not in known.names]
@@ -441,14 +441,14 @@ class Checkpoints:
             NewerVersion: only a newer release can read it.
             OSError: the store cannot be read now.
         """
-        loaded = self._read(change_set, partial(read_checkpoint, at=at))
+        loaded = self._read(change_set, partial(_read_checkpoint, at=at))
         if loaded is not None:
             self._known_of(change_set).written = loaded.commit, loaded.digest
         return loaded
 
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
         """Everything but the graph of the last checkpoint, at a fraction of the cost."""
-        return self._read(change_set, read_metadata)
+        return self._read(change_set, _read_metadata)
 
     def _read(
         self, change_set: ChangeSet, read: Callable[[DeltaTable, str], _Found | None]
@@ -562,7 +562,7 @@ class Checkpoints:
             try:
                 write_deltalake(
                     delta,
-                    add_unknown_columns(delta, rows.reader()),
+                    _add_unknown_columns(delta, rows.reader()),
                     mode="overwrite" if whole else "append",
                     writer_properties=ROW_GROUPS,
                     commit_properties=CommitProperties(
@@ -582,7 +582,7 @@ class Checkpoints:
         known_commit, digest = self._known_of(change_set).written
         if commit and known_commit == commit:
             return digest
-        head = read_head(delta)
+        head = _read_head(delta)
         return NO_ROWS if head is None else head.digest
 
     def set_aside(self, change_set: ChangeSet, after: int) -> None:

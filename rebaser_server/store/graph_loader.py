@@ -32,7 +32,7 @@ from rebaser_server.values.columns import (
 from rebaser_server.values.graph import Graph, StoredGraph
 from rebaser_server.values.indexes import Hashes, HashIndex, hashes_of, padded_ids
 
-HASH_BYTES: Final = 8
+_HASH_BYTES: Final = 8
 _PLACEHOLDER: Final = b"?" * ID_BYTES
 
 
@@ -50,14 +50,14 @@ def hashes_column(
     ids: NDArray[Any], widths: NDArray[np.int64], is_source: NDArray[np.bool_]
 ) -> pa.BinaryArray:
     """The hashes of each value's inputs, little-endian; null for a source."""
-    ends = (np.append(0, np.cumsum(widths)) * HASH_BYTES).astype(np.int32)
+    ends = (np.append(0, np.cumsum(widths)) * _HASH_BYTES).astype(np.int32)
     column = pa.BinaryArray.from_buffers(
         pa.binary(), len(widths), [None, pa.py_buffer(ends), pa.py_buffer(hashes_of(ids))]
     )
     return pc.if_else(pa.array(is_source), pa.scalar(None, pa.binary()), column)
 
 
-def hashes_in(column: pa.ChunkedArray) -> tuple[Hashes, NDArray[np.int64]]:
+def _hashes_in(column: pa.ChunkedArray) -> tuple[Hashes, NDArray[np.int64]]:
     """All hashes in such a column, and how many each value has."""
     rows = pa.chunked_array(column.fill_null(b"")).cast(pa.large_binary()).combine_chunks()
     rows = rows.chunk(0) if isinstance(rows, pa.ChunkedArray) else rows
@@ -65,11 +65,11 @@ def hashes_in(column: pa.ChunkedArray) -> tuple[Hashes, NDArray[np.int64]]:
     if not len(rows) or data is None:
         return np.empty(0, np.uint64), np.zeros(len(rows), np.int64)
     ends = np.frombuffer(offsets, np.int64, len(rows) + 1, 8 * rows.offset)
-    count = int(ends[-1] - ends[0]) // HASH_BYTES
-    return np.frombuffer(data, "<u8", count, int(ends[0])), np.diff(ends) // HASH_BYTES
+    count = int(ends[-1] - ends[0]) // _HASH_BYTES
+    return np.frombuffer(data, "<u8", count, int(ends[0])), np.diff(ends) // _HASH_BYTES
 
 
-def signature_from_json(text: str) -> InputSignature:
+def _signature_from_json(text: str) -> InputSignature:
     return tuple((argument, count) for argument, count in json.loads(text))
 
 
@@ -301,12 +301,12 @@ def _refs_from_hashes(
     """Signatures and refs from the columns for bulk loading; `KeyError` if not enough."""
     texts, codes = _dictionary_codes(rows.pop("arguments"))
     indices = np.array(
-        [NO_INPUTS, *(signatures.intern(signature_from_json(text)) for text in texts)], np.int32
+        [NO_INPUTS, *(signatures.intern(_signature_from_json(text)) for text in texts)], np.int32
     )
     signature = indices[live.take(codes) + 1]
     column = rows.pop("input_hashes")
     is_known = live.take(column.is_valid().to_numpy())
-    wanted, widths = hashes_in(column)
+    wanted, widths = _hashes_in(column)
     if not live.is_all:
         starts = (np.cumsum(widths) - widths)[live.rows]
         widths = widths[live.rows]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rebaser_server.runtime.failures import StoreDamaged
 
-Hashes = NDArray[np.uint64]
+_Hashes = NDArray[np.uint64]
 
 INPUTS: Final = "inputs"
 DIGESTED: Final = (
@@ -202,7 +202,7 @@ def digest_of(batch: pa.RecordBatch) -> RowDigest:
     return RowDigest(rows % _MODULUS, inputs % _MODULUS if INPUTS in names else None)
 
 
-def _column_hashes(column: pa.Array, key: int, *, few_words: bool) -> Hashes:
+def _column_hashes(column: pa.Array, key: int, *, few_words: bool) -> _Hashes:
     """The hash of each item under the key; 0 for a null."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.uint64)
@@ -211,9 +211,9 @@ def _column_hashes(column: pa.Array, key: int, *, few_words: bool) -> Hashes:
     if pa.types.is_dictionary(column.type):
         words = _column_hashes(column.dictionary, key, few_words=False)
         codes = column.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
-        of_codes: Hashes = np.append(words, np.uint64(0))[codes]
+        of_codes: _Hashes = np.append(words, np.uint64(0))[codes]
         return of_codes
-    hashes: Hashes
+    hashes: _Hashes
     if pa.types.is_boolean(column.type):
         hashes = (
             column.fill_null(pa.scalar(value=False))
@@ -236,7 +236,7 @@ def _is_valid(column: pa.Array) -> NDArray[np.bool_]:
     return valid
 
 
-def _text_hashes(column: pa.Array) -> Hashes:
+def _text_hashes(column: pa.Array) -> _Hashes:
     """The hash of each text, string or binary."""
     if column.type not in (pa.large_string(), pa.large_binary()):
         column = column.cast(pa.large_string() if _is_string(column.type) else pa.large_binary())
@@ -262,7 +262,7 @@ def _is_string(kind: pa.DataType) -> bool:
 
 def _hashes_of_words(
     octets: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> Hashes:
+) -> _Hashes:
     """The hash of each text: the sum of its words, each mixed with its place, and its length."""
     words_at = np.ndarray(len(octets) - _WORD + 1, "<u8", octets, strides=(1,))
     hashes = lengths.astype(np.uint64)
@@ -281,7 +281,7 @@ def _hashes_of_words(
     return hashes
 
 
-def _mix(hashes: Hashes) -> None:
+def _mix(hashes: _Hashes) -> None:
     """Mix each hash in its place."""
     shifted = hashes >> _SHIFT
     hashes ^= shifted

@@ -53,8 +53,8 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
-FORMAT_KEY: Final = "format"
-FORMAT: Final = 1
+_FORMAT_KEY: Final = "format"
+_FORMAT: Final = 1
 """Of rows and metadata, for metadata that do not say it. A release that writes what this one
 cannot read says a higher one."""
 
@@ -237,8 +237,8 @@ def checkpoint_record(head: Head) -> dict[str, Any]:
         NewerVersion: the metadata say that it is of a newer format.
     """
     metadata: dict[str, Any] = json.loads(head.metadata)
-    if (version := metadata.get(FORMAT_KEY, FORMAT)) > FORMAT:
-        raise NewerVersion(f"checkpoint of format {version}; this build reads up to {FORMAT}")
+    if (version := metadata.get(_FORMAT_KEY, _FORMAT)) > _FORMAT:
+        raise NewerVersion(f"checkpoint of format {version}; this build reads up to {_FORMAT}")
     return metadata
 
 

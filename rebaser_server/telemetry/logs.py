@@ -26,7 +26,7 @@ from rebaser_server.terminal.lines import visible
 
 BURST: Final = 20
 """Lines of one kind that may come at once."""
-LONGEST_PAUSE: Final = 60.0
+_LONGEST_PAUSE: Final = 60.0
 """Seconds up to which the pause between two of the same lines grows, from one second."""
 MORE: Final = "and_more_like_this"
 """Key of the number of lines that were left out before this one."""
@@ -175,7 +175,7 @@ class _Kind:
         if not self._has_token(now):
             (line or self._others).leave_out(event)
             return None
-        if line is not None and now < line.due + LONGEST_PAUSE:
+        if line is not None and now < line.due + _LONGEST_PAUSE:
             return line.write(now)
         self._lines[text] = _Line(now + 1.0)
         self._lines.move_to_end(text)
@@ -232,7 +232,7 @@ class _Line:
     def write(self, now: float) -> int:
         """How many were left out; the next one is longer in coming."""
         count, self.count = self.count, 0
-        self.pause = min(2 * self.pause, LONGEST_PAUSE)
+        self.pause = min(2 * self.pause, _LONGEST_PAUSE)
         self.due = now + self.pause
         return count
 

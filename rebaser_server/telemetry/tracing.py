@@ -12,10 +12,10 @@ from rebaser_server.terminal import lines
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-SERVICE: Final = "rebaser"
+_SERVICE: Final = "rebaser"
 """`service.name`, unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` say another."""
-PROTOCOL: Final = "http/protobuf"
-FLUSH_TIMEOUT: Final = 3.0  # seconds for spans that are not sent yet when a process ends
+_PROTOCOL: Final = "http/protobuf"
+_FLUSH_TIMEOUT: Final = 3.0  # seconds for spans that are not sent yet when a process ends
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -46,13 +46,13 @@ def exported(environment: Mapping[str, str], instance: str) -> Iterator[None]:
     finally:
         ending = Thread(target=provider.shutdown, daemon=True)
         ending.start()
-        ending.join(FLUSH_TIMEOUT)
+        ending.join(_FLUSH_TIMEOUT)
 
 
 def _provider(environment: Mapping[str, str], instance: str) -> "TracerProvider | None":
-    protocol = next(filter(None, map(environment.get, _PROTOCOLS)), PROTOCOL)
-    if protocol != PROTOCOL:
-        lines.complain(f"rebaser: no traces: OTLP by {protocol}; there is {PROTOCOL}")
+    protocol = next(filter(None, map(environment.get, _PROTOCOLS)), _PROTOCOL)
+    if protocol != _PROTOCOL:
+        lines.complain(f"rebaser: no traces: OTLP by {protocol}; there is {_PROTOCOL}")
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http import trace_exporter
@@ -62,7 +62,7 @@ def _provider(environment: Mapping[str, str], instance: str) -> "TracerProvider 
     except ImportError:
         lines.complain("rebaser: no traces: pip install 'rebaser[tracing]'")
         return None
-    own = Resource.create({"service.name": SERVICE, "service.instance.id": instance})
+    own = Resource.create({"service.name": _SERVICE, "service.instance.id": instance})
     # Ends by hand: at exit it would wait for half a minute for a collector that is away.
     provider = TracerProvider(
         resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False

@@ -16,9 +16,9 @@ from rebaser_server.telemetry import metrics
 
 SECONDS: Final = 300
 """How far back the rates go."""
-MAX_FAILURES: Final = 50
+_MAX_FAILURES: Final = 50
 """How many of the latest are kept."""
-MAX_SKETCHES: Final = 200
+_MAX_SKETCHES: Final = 200
 """How many of the latest are kept, one of a change set."""
 _SETTLED: Final = {outcome: metrics.REQUESTS.labels(outcome) for outcome in RequestOutcome}
 _MAX_WAITS: Final = 500
@@ -35,7 +35,7 @@ class RunningDvu:
 
 
 @dataclass(slots=True)
-class HeldChangeSet:
+class _HeldChangeSet:
     """A change set in one of our slots."""
 
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -48,7 +48,7 @@ class HeldChangeSet:
 
 
 @dataclass(slots=True)
-class SecondBucket:
+class _SecondBucket:
     """One second's requests, and how long some of them had waited."""
 
     at: int
@@ -74,9 +74,9 @@ class WorkStats:
 
     def __init__(self) -> None:
         self.started = datetime.now(UTC)
-        self.held: dict[ChangeSet, HeldChangeSet] = {}
-        self.seconds: deque[SecondBucket] = deque(maxlen=SECONDS)
-        self.failures: deque[dict[str, Any]] = deque(maxlen=MAX_FAILURES)
+        self.held: dict[ChangeSet, _HeldChangeSet] = {}
+        self.seconds: deque[_SecondBucket] = deque(maxlen=SECONDS)
+        self.failures: deque[dict[str, Any]] = deque(maxlen=_MAX_FAILURES)
         self._sketches: OrderedDict[ChangeSet, tuple[datetime, Any]] = OrderedDict()
         """Latest last."""
         self.pauses: Callable[[], list[dict[str, Any]]] = list
@@ -93,7 +93,7 @@ class WorkStats:
     @contextmanager
     def hold(self, change_set: ChangeSet) -> Iterator[None]:
         """The change set has a slot for as long as the body runs."""
-        holding = self.held[change_set] = HeldChangeSet()
+        holding = self.held[change_set] = _HeldChangeSet()
         try:
             yield
         finally:
@@ -112,7 +112,7 @@ class WorkStats:
         if corrected:
             metrics.CORRECTIONS.inc(corrected)
         if not self.seconds or self.seconds[-1].at != int(now):
-            self.seconds.append(SecondBucket(int(now)))
+            self.seconds.append(_SecondBucket(int(now)))
         second = self.seconds[-1]
         second.requests += 1
         if len(second.waits) < _MAX_WAITS:
@@ -160,7 +160,7 @@ class WorkStats:
         now = datetime.now(UTC)
         self._sketches[change_set] = now, sketch
         self._sketches.move_to_end(change_set)
-        if len(self._sketches) > MAX_SKETCHES:
+        if len(self._sketches) > _MAX_SKETCHES:
             self._sketches.popitem(last=False)
         holding = self.held.get(change_set)
         if holding is not None:

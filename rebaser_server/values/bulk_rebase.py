@@ -214,9 +214,9 @@ class RebaseResult:
     """How many of its results are failures."""
 
 
-Rows = NDArray[np.int64]
+_Rows = NDArray[np.int64]
 """Rows of a batch's columns."""
-Indices = NDArray[np.int32]
+_Indices = NDArray[np.int32]
 """Of values in the graph."""
 
 
@@ -233,14 +233,14 @@ def rebase_in_bulk(graph: Graph, sequence: int, updates: LazyUpdates) -> RebaseR
 class _Wiring:
     """The inputs of the rows that have a function."""
 
-    owners: Rows
+    owners: _Rows
     """The row that takes each input; ascending."""
-    rows: Rows
+    rows: _Rows
     """The row of the batch that defines or sets the input, or -1."""
-    indices: Indices
+    indices: _Indices
     """The input, if no row defines or sets it; else -1."""
 
-    def ranks(self, count: int) -> Rows | None:
+    def ranks(self, count: int) -> _Rows | None:
         """The rows' order, each after those that it takes; None: some are on a cycle."""
         inside = self.rows >= 0
         rows, owners = self.rows[inside], self.owners[inside]
@@ -266,11 +266,11 @@ class _Wiring:
 @dataclass(frozen=True, slots=True)
 class _RegularBatch:
     arrays: BatchArrays
-    indices: Indices
+    indices: _Indices
     """Of values that there are; else -1."""
     has_func: Mask
     wiring: _Wiring
-    ranks: Rows
+    ranks: _Rows
 
     @classmethod
     def of(cls, graph: Graph, arrays: BatchArrays) -> "_RegularBatch | None":
@@ -323,17 +323,17 @@ class _RegularBatch:
             )
         return dirty
 
-    def _assign_sources(self, graph: Graph, indices: Indices) -> Rows:
+    def _assign_sources(self, graph: Graph, indices: _Indices) -> _Rows:
         """Assign the sources whose values change; return their rows."""
         rows = np.flatnonzero(~self.has_func)
         texts = self.arrays.texts_of(~self.has_func)
         known = graph.texts_of(indices[rows])
         differ = pc.not_equal(texts, known).to_numpy(zero_copy_only=False)
-        changed: Rows = rows[differ]
+        changed: _Rows = rows[differ]
         graph.assign_texts(indices[changed], texts.filter(pa.array(differ)))
         return changed
 
-    def _define_dependents(self, graph: Graph, indices: Indices) -> None:
+    def _define_dependents(self, graph: Graph, indices: _Indices) -> None:
         arrays, wiring = self.arrays, self.wiring
         known = np.array([*map(graph.signatures.intern, arrays.known_signatures)], np.int32)
         signatures = known[arrays.signatures[self.has_func]]
@@ -353,12 +353,12 @@ def _index_rows(raw_ids: NDArray[Any]) -> HashIndex | None:
     return None if len(twice) else rows
 
 
-def _new_names(arrays: BatchArrays, indices: Indices) -> pa.Array:
+def _new_names(arrays: BatchArrays, indices: _Indices) -> pa.Array:
     """The names of new values that have one."""
     return arrays.names.filter(pa.array(indices < 0)).drop_null()
 
 
-def _are_regular(graph: Graph, arrays: BatchArrays, indices: Indices, has_func: Mask) -> bool:
+def _are_regular(graph: Graph, arrays: BatchArrays, indices: _Indices, has_func: Mask) -> bool:
     """Whether each row defines a new value, or says what a source is that stays one."""
     is_known = indices >= 0
     known = indices[is_known]
@@ -372,7 +372,7 @@ def _are_regular(graph: Graph, arrays: BatchArrays, indices: Indices, has_func: 
     return not (has_func & arrays.has_value).any() and not arrays.signatures[~has_func].any()
 
 
-def _keep_names(graph: Graph, arrays: BatchArrays, indices: Indices) -> bool:
+def _keep_names(graph: Graph, arrays: BatchArrays, indices: _Indices) -> bool:
     """Whether the values that are put again have the names that they had."""
     rows = np.flatnonzero((indices >= 0) & arrays.is_put)
     given = arrays.names.take(pa.array(rows))

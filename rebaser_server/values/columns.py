@@ -121,7 +121,7 @@ class GrowableArray:
 
     def append(self, item: Any) -> None:
         if self.count == len(self.buffer):
-            self.reserve(1)
+            self._reserve(1)
         self.at[self.count] = item
         self.count += 1
 
@@ -129,11 +129,11 @@ class GrowableArray:
         """Add as many at once."""
         more = len(items)
         if self.count + more > len(self.buffer):
-            self.reserve(more)
+            self._reserve(more)
         self.buffer[self.count : self.count + more] = items
         self.count += more
 
-    def reserve(self, more: int) -> None:
+    def _reserve(self, more: int) -> None:
         needed = max(self.count + more, 2 * self.count, _MIN_CAPACITY)
         buffer = np.empty(needed, self.buffer.dtype)
         buffer[: self.count] = self.all

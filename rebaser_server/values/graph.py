@@ -151,7 +151,7 @@ class StoredGraph:
     """The ids' indices by their hashes."""
 
 
-class GraphData(ReadableGraph):
+class _GraphData(ReadableGraph):
     """Values, functions, names and roots. Only `Graph` changes them."""
 
     def __init__(self, stored: StoredGraph | None = None) -> None:
@@ -376,7 +376,7 @@ _MAX_WASTE: Final = 4.0
 _STATUS_CODES: Final = {status: place for place, status in enumerate(STATUSES)}
 
 
-class Graph(GraphData):
+class Graph(_GraphData):
     """Values, functions, names, and the roots that the next dependent values update starts from."""
 
     @property

@@ -37,7 +37,7 @@ from rebaser_server.values.columns import FAILED, Func, Inputs, ValueStatus, ids
 from rebaser_server.values.graph import Graph, Value
 
 
-def apply_result_updates(graph: Graph, updates: Sequence[AnyUpdate], covers: int) -> RebaseResult:
+def _apply_result_updates(graph: Graph, updates: Sequence[AnyUpdate], covers: int) -> RebaseResult:
     """Apply results one by one. A value defined anew since the claim keeps its root instead.
 
     A value of which only an *input* has changed since takes its result: that is right for
@@ -61,7 +61,7 @@ def apply_result_updates(graph: Graph, updates: Sequence[AnyUpdate], covers: int
 
 
 def apply_result_table(graph: Graph, results: pa.Table, covers: int) -> RebaseResult:
-    """Apply many results column by column, by the rule of `apply_result_updates`.
+    """Apply many results column by column, by the rule of `_apply_result_updates`.
 
     `results` has the columns `id`, `status` and `text` of a unit's result, no id twice. One
     correction names all dropped results. A replay drops the same ones.
@@ -111,7 +111,7 @@ def rebase(
         if done is not None:
             return done
         return _Rebaser(graph, sequence, repeated).apply(updates)
-    return apply_result_updates(graph, updates, covers)
+    return _apply_result_updates(graph, updates, covers)
 
 
 class _Rebaser:

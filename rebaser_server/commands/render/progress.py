@@ -172,7 +172,7 @@ async def failures(
 
 
 @dataclass(frozen=True)
-class RequestResult:
+class _RequestResult:
     """The reply to a request and, once its values were computed, which of them failed."""
 
     response: EnqueueUpdatesResponseV2
@@ -245,7 +245,7 @@ T = TypeVar("T")
 _INTERVAL: Final = 2.0  # seconds until a wait is explained, and between two explanations
 
 
-class WaitText:
+class _WaitText:
     """Explains a wait beside a progress bar."""
 
     def __init__(self, deployment: Deployment, change_set: ChangeSet, bar: ProgressBar) -> None:
@@ -312,14 +312,14 @@ async def follow(
             *change_set, updates, request_id=request_id
         )
         bar.describe("waiting for its commit")
-        response = await WaitText(deployment, change_set, bar).until(reply)
+        response = await _WaitText(deployment, change_set, bar).until(reply)
         if computed and not isinstance(response.status, ErrorStatus):
             commit = response.status.success.commit or 0
             await _until_computed(deployment, change_set, commit, bar)
             failed = await failures(
                 deployment, change_set, commit, changed_by(updates), named=named
             )
-    result = RequestResult(response, len(updates), failed, strict=strict)
+    result = _RequestResult(response, len(updates), failed, strict=strict)
     if as_json:
         say_json(result.plain())
     else:
@@ -351,12 +351,12 @@ async def _until_computed(
     deployment: Deployment, change_set: ChangeSet, commit: int | None, bar: ProgressBar
 ) -> None:
     bar.describe("dependent values update")
-    text = WaitText(deployment, change_set, bar)
+    text = _WaitText(deployment, change_set, bar)
     async for progress in deployment.client.change_set(*change_set).progress(commit):
         await text.show(progress)
 
 
-STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
+_STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 
 Row = dict[str, Any]
 
@@ -369,7 +369,7 @@ async def updates(deployment: Deployment, only: ChangeSet | None = None) -> list
     """
     streams = deployment.streams
     reports, due, paused = await asyncio.gather(
-        all_answers(streams.js.nc, streams.join("rebaser.status"), STATUS_TIMEOUT),
+        all_answers(streams.js.nc, streams.join("rebaser.status"), _STATUS_TIMEOUT),
         _due(deployment, only),
         PauseStore(streams).all(),
     )

@@ -42,10 +42,10 @@ def show_values(read: ReadValues, names: list[str], *, ids: bool, as_json: bool)
         say_json(rows)
         return
     _table(chosen, read, ids=ids).show()
-    say_if_due(read)
+    _say_if_due(read)
 
 
-def say_if_due(read: ReadValues) -> None:
+def _say_if_due(read: ReadValues) -> None:
     if read.is_due:
         say("an update is due: computed values may still be those of earlier inputs")
 
@@ -116,7 +116,7 @@ def show_tree(read: ReadValues, name: str, *, depth: int | None, as_json: bool) 
     tree.show()
     if not name and unnamed:
         say(f"and {unnamed:,} without a name: `rebaser values get` lists them")
-    say_if_due(read)
+    _say_if_due(read)
 
 
 def _is_below(name: str, top: str) -> bool:

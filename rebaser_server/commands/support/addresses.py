@@ -25,7 +25,7 @@ from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal.lines import complain
 
-VARIABLE: Final = "REBASER_ADDRESS"
+_VARIABLE: Final = "REBASER_ADDRESS"
 
 
 class AddressNotStored(RebaserError):
@@ -49,7 +49,7 @@ def context_file() -> Path:
 def address_in_use(settings: Settings) -> AddressInUse | None:
     """The address that commands take if they are given none."""
     if settings.address:
-        return AddressInUse(settings.address, VARIABLE)
+        return AddressInUse(settings.address, _VARIABLE)
     address = _read().get(_deployment(settings))
     return AddressInUse(address, "rebaser use") if address else None
 
@@ -76,7 +76,7 @@ def use_address(settings: Settings, address: str | None) -> None:
         Path(written.name).replace(file)
     except OSError as error:
         raise AddressNotStored(
-            f"{file} cannot be written: {error.strerror}; set {VARIABLE}, or XDG_CONFIG_HOME to "
+            f"{file} cannot be written: {error.strerror}; set {_VARIABLE}, or XDG_CONFIG_HOME to "
             "a directory of yours"
         ) from error
 
@@ -105,7 +105,7 @@ def _host(url: str) -> str:
         return url.rpartition("@")[2]
 
 
-IN_USE: Final = "."
+_IN_USE: Final = "."
 """Stands for the address in use, where a word could be an address or a name of a value."""
 
 _LISTED: Final = 10
@@ -138,7 +138,7 @@ async def change_set_of(
         NoAddress: none is given, and none is in use.
     """
     address = "/".join(arguments.address)
-    if address in ("", IN_USE):
+    if address in ("", _IN_USE):
         address = _in_use(deployment)
     return await _find(deployment, address, closed=closed, new=new, hint=hint)
 
@@ -154,13 +154,13 @@ async def change_set_and_names(
     words = [word for word in (arguments.address, *arguments.name) if word is not None]
     if len(words) > 1 and _is_id(words[0]) and _is_id(words[1]):
         return await _find(deployment, "/".join(words[:2]), closed=closed), words[2:]
-    if words and words[0] != IN_USE:
+    if words and words[0] != _IN_USE:
         try:
             return await _find(deployment, words[0], closed=closed), words[1:]
         except NoSuchChangeSet:
             if address_in_use(deployment.settings) is None:
                 raise
-    names = words[1:] if words[:1] == [IN_USE] else words
+    names = words[1:] if words[:1] == [_IN_USE] else words
     return await _find(deployment, _in_use(deployment), closed=closed), names
 
 
@@ -169,7 +169,7 @@ async def find_registered(
 ) -> AddressedChangeSet:
     """As `change_set_of`, of those in the registry alone."""
     address = "/".join(arguments.address)
-    if address in ("", IN_USE):
+    if address in ("", _IN_USE):
         address = _in_use(deployment)
     found = await deployment.client.addresses.find(address, closed=closed)
     return _noted(found, address)
@@ -178,7 +178,7 @@ async def find_registered(
 async def workspace_of(deployment: Deployment, word: str | None) -> WorkspaceRecordV1:
     """The workspace of that name or id; without a word, that of the address in use."""
     addresses = deployment.client.addresses
-    if word not in (None, IN_USE):
+    if word not in (None, _IN_USE):
         return await addresses.workspace(word or "")
     return (await addresses.find(_in_use(deployment), closed=True)).workspace
 
@@ -188,7 +188,7 @@ async def scope_of(deployment: Deployment, arguments: argparse.Namespace) -> Pau
     if not arguments.address:
         return PauseScope()
     address = "/".join(arguments.address)
-    address = _in_use(deployment) if address == IN_USE else address
+    address = _in_use(deployment) if address == _IN_USE else address
     if "/" in address:
         return PauseScope(*await _find(deployment, address, new=True))
     if _is_id(address):
@@ -265,7 +265,7 @@ def _in_use(deployment: Deployment) -> str:
     if used is None:
         raise NoAddress(
             "give the ADDRESS of a change set, such as `shop` or `shop/winter`; `rebaser use "
-            f"ADDRESS` or {VARIABLE} keeps one for commands that are given none"
+            f"ADDRESS` or {_VARIABLE} keeps one for commands that are given none"
         )
     complain(f"in {used.address} ({used.source})")
     return used.address

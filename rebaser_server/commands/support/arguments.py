@@ -131,7 +131,7 @@ IN_USE: Final = "the one of `rebaser use`"
 
 Id = TypeVar("Id", bound="Ulid")
 
-COMPLETERS: Final = {
+_COMPLETERS: Final = {
     "bash": "_rebaser_words",
     "zsh": "_rebaser_words",
     "fish": "(rebaser complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)",
@@ -294,7 +294,7 @@ def too_many_addresses(arguments: argparse.Namespace) -> str | None:
 
 def _completed(argument: argparse.Action) -> None:
     """Let a shell complete the argument: see `completion`."""
-    vars(argument)["complete"] = COMPLETERS  # an attribute of shtab's
+    vars(argument)["complete"] = _COMPLETERS  # an attribute of shtab's
 
 
 STDIN: Final = "-"
@@ -390,14 +390,14 @@ class Exit(IntEnum):
     INTERRUPTED = 130  # a shell's code for Ctrl-C
 
 
-COMPUTED: Final = "wait until the values that depend on it are computed"
+_COMPUTED: Final = "wait until the values that depend on it are computed"
 
 
 class NotInTime(RebaserError):
     """What a command waited for did not happen within its `--timeout`."""
 
 
-def add_wait(parser: argparse.ArgumentParser, about: str = COMPUTED) -> None:
+def add_wait(parser: argparse.ArgumentParser, about: str = _COMPUTED) -> None:
     """Declare `--wait` and `--timeout`."""
     parser.add_argument("--wait", action="store_true", help=about)
     parser.add_argument(

@@ -42,7 +42,7 @@ class NotPermitted(RebaserError):
     """The NATS user in the settings may not do this. The last step of the command had no effect."""
 
 
-class PermissionWatch:
+class _PermissionWatch:
     """Receives the errors of a connection; a refusal ends the command that waits for a reply."""
 
     def __init__(self, user: str | None, optional: Collection[str] = ()) -> None:
@@ -167,7 +167,7 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
     """
     prefix = settings.nats.prefix
     optional = (Subjects(prefix).join(_STATUS), "$SYS.REQ.USER.INFO")
-    watch = PermissionWatch(settings.nats.user, optional)
+    watch = _PermissionWatch(settings.nats.user, optional)
     async with connected(connect_options(settings), on_error=watch.on_error) as nc:
         js = open_jetstream(nc, settings.nats)
         streams = Streams(prefix, js=js)
@@ -177,7 +177,7 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
                     yield Deployment(streams, client, settings)
 
 
-async def _say_if_unwritten(streams: Streams, watch: PermissionWatch) -> Never:
+async def _say_if_unwritten(streams: Streams, watch: _PermissionWatch) -> Never:
     """Say on stderr, while the command waits, why NATS keeps nothing, and once it does again."""
     said = False
     while True:
