@@ -2,7 +2,7 @@
 
 Counters only grow and histograms only fill where the thing happens. What *is*, such as
 slots taken or requests waiting, is not kept here but looked up when asked for
-(`ops.exposition`), so that it cannot drift. No label has more values than this file shows,
+(`ops.endpoint`), so that it cannot drift. No label has more values than this file shows,
 and each is there from the start, at 0: Prometheus's increase() misses the first event of a
 counter that appears with it.
 """
