@@ -1,4 +1,5 @@
 """Many Rebasers and many change sets: task leases, membership, takeover, reconciliation, upkeep.
 
-`service`, `ops` and `doctor` may import it. Begin with `tasks.py`.
+It hides how Rebasers agree on who works on what. `service`, `ops`, `doctor` and `commands` may
+import it. Begin with `tasks.py`.
 """

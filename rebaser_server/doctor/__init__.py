@@ -1,4 +1,4 @@
 """Checks of a deployment: what is wrong with it, and repairs that are safe at any time.
 
-`commands` imports it. Begin with `checks.py`.
+Only `commands` imports it. Begin with `checks.py`.
 """

@@ -1,4 +1,5 @@
 """The HTTP endpoint of a running Rebaser: health, metrics, settings in force, and a page.
 
-`service` imports it, and containers run `probe`. Begin with `endpoint.py`.
+`service` imports it, `commands` and `doctor` share how it reads dead letters and asks Rebasers, and
+containers run `probe`. Begin with `endpoint.py`.
 """

@@ -1,4 +1,4 @@
 """Reads of a change set's values and history, answered by any Rebaser without changing them.
 
-`service`, `commands` and `doctor` may import it. Begin with `query_service.py`.
+`service`, `ops` and `commands` may import it. Begin with `query_service.py`.
 """

@@ -1,4 +1,5 @@
 """What a running Rebaser is composed of: the daemon, its Spark, and `rebaser up` with its own NATS.
 
-Only `commands` may import it. Begin with `composition.py`.
+It hides in which order the parts start and end. Only `commands` imports it. Begin
+with `composition.py`.
 """
