@@ -19,7 +19,7 @@ from rebaser_core import codecs
 from rebaser_core.codecs import INT_MAX, INT_MIN
 from rebaser_core.errors import MalformedMessage
 
-SUFFIXES: Final = (".yaml", ".yml", ".json", ".toml")
+_SUFFIXES: Final = (".yaml", ".yml", ".json", ".toml")
 
 MAX_SIZE: Final = 256 << 20
 """Limit of a file's bytes, and of the size of all its values together, see `size_of`."""
@@ -31,7 +31,7 @@ _MAX_DEPTH: Final = codecs.MAX_MESSAGE_DEPTH
 _TOO_DEEP: Final = f"nested deeper than {_MAX_DEPTH}"
 
 
-def misread(line: int, column: int, what: str) -> InvalidDraft:
+def _misread(line: int, column: int, what: str) -> InvalidDraft:
     """The error that names a place, both counted from 1."""
     return InvalidDraft(f"line {line}, column {column}: {what}")
 
@@ -83,9 +83,9 @@ def read_document(path: Path) -> Any:
         OSError: it cannot be read.
     """
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
+    if suffix not in _SUFFIXES:
         raise InvalidDraft(
-            f"{suffix or 'no suffix'!r} is no format of graphs; use {', '.join(SUFFIXES)}. Tables "
+            f"{suffix or 'no suffix'!r} is no format of graphs; use {', '.join(_SUFFIXES)}. Tables "
             "of values are .csv, .parquet or .jsonl"
         )
     text = read_text(path)
@@ -114,13 +114,13 @@ def parse_json(text: str, first_line: int = 1) -> Any:
             fault = _first_fault(text[: error.pos])
             if fault is not None and fault[1] == _TOO_DEEP:
                 line, column = _place(text, fault[0])
-                raise misread(first_line + line - 1, column, _TOO_DEEP) from error
+                raise _misread(first_line + line - 1, column, _TOO_DEEP) from error
         what = f"not JSON: {error.msg}"
-        raise misread(first_line + error.lineno - 1, error.colno, what) from error
+        raise _misread(first_line + error.lineno - 1, error.colno, what) from error
     except (ValueError, RecursionError, MalformedMessage) as error:
         offset, what = _first_fault(text) or (0, str(error)[:200])
         line, column = _place(text, offset)
-        raise misread(first_line + line - 1, column, what) from error
+        raise _misread(first_line + line - 1, column, what) from error
     return data
 
 
@@ -227,7 +227,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         if (place := _TOML_PLACE.fullmatch(str(error))) is None:
             raise InvalidDraft(f"not TOML: {error}") from error
-        raise misread(int(place[2]), int(place[3]), f"not TOML: {place[1]}") from error
+        raise _misread(int(place[2]), int(place[3]), f"not TOML: {place[1]}") from error
     except RecursionError as error:
         raise InvalidDraft(_TOO_DEEP) from error
     except MalformedMessage as error:
@@ -272,7 +272,7 @@ def parse_yaml(text: str) -> Any:
         ) from error
     if (foreign := _FOREIGN_BREAK.search(text)) is not None:
         what = f"a line break of YAML 1.1; write it as {ascii(foreign[0])[1:-1]}, in double quotes"
-        raise misread(*_place(text, foreign.start()), what)
+        raise _misread(*_place(text, foreign.start()), what)
     reader = _YamlReader()
     try:
         for event in YAML(typ="safe", pure=True).parse(text):
@@ -285,11 +285,11 @@ def parse_yaml(text: str) -> Any:
             what = f"{what} ({_words(error.context)})"
         if (mark := error.problem_mark or error.context_mark) is None:
             raise InvalidDraft(what) from error
-        raise misread(mark.line + 1, mark.column + 1, what) from error
+        raise _misread(mark.line + 1, mark.column + 1, what) from error
     except Exception as error:  # a character that YAML has not, or a fault of the library's
         line, column = _place(text, getattr(error, "position", 0))
         what = getattr(error, "reason", None) or f"{type(error).__name__}: {error!s:.200}"
-        raise misread(line, column, f"not YAML: {_words(what)}") from error
+        raise _misread(line, column, f"not YAML: {_words(what)}") from error
     return reader.document
 
 
@@ -452,7 +452,7 @@ def _mergeable(event: Any, value: Any) -> list[dict[str, Any]]:
 
 
 def _at(event: Any, what: str) -> InvalidDraft:
-    return misread(event.start_mark.line + 1, event.start_mark.column + 1, what)
+    return _misread(event.start_mark.line + 1, event.start_mark.column + 1, what)
 
 
 _CORE: Final = "tag:yaml.org,2002:"

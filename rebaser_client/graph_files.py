@@ -71,7 +71,7 @@ class TableEntry(_Part):
         return [self.file] if isinstance(self.file, str) else self.file
 
 
-class GraphFile(_Part):
+class _GraphFile(_Part):
     """All that a file may say."""
 
     functions: dict[str, FunctionEntry] = Field(default_factory=dict)
@@ -81,7 +81,7 @@ class GraphFile(_Part):
     remove: list[str] = Field(default_factory=list)
 
 
-_PARTS: Final[tuple[type[_Part], ...]] = (GraphFile, FunctionEntry, ComputedEntry, TableEntry)
+_PARTS: Final[tuple[type[_Part], ...]] = (_GraphFile, FunctionEntry, ComputedEntry, TableEntry)
 _KEYS: Final = [key for part in _PARTS for key in part.model_fields]
 
 
@@ -94,7 +94,7 @@ def read_graph_file(path: str | Path) -> Draft:
     """
     path = Path(path)
     try:
-        graph = GraphFile.model_validate(_parse(path))
+        graph = _GraphFile.model_validate(_parse(path))
         return _draft(graph, path.parent)
     except ValidationError as error:
         raise InvalidDraft(f"{path}: {_mistake(error)}; docs/graph-files.md shows one") from error
@@ -129,7 +129,7 @@ def _parse(path: Path) -> Any:
     return data
 
 
-def _draft(graph: GraphFile, directory: Path) -> Draft:
+def _draft(graph: _GraphFile, directory: Path) -> Draft:
     draft = Draft()
     functions = {name: _function(name, entry) for name, entry in graph.functions.items()}
     for name, value in graph.sources.items():

@@ -32,8 +32,8 @@ from rebaser_core.queries import ValueSnapshot
 from rebaser_core.streams import Streams
 from rebaser_core.updates import LazyUpdates, PutFunc, RemoveFunc
 
-FAILED: Final = "failed"
-BLOCKED: Final = "blocked"
+_FAILED: Final = "failed"
+_BLOCKED: Final = "blocked"
 
 Values = tuple[ValueSnapshot, ...]
 
@@ -64,8 +64,8 @@ async def read_missing_results(
         ClientError: as `ChangeSetHandle.values`.
     """
     values = await reader.values()
-    failed = tuple(value for value in values.values() if value.status == FAILED)
-    blocked = tuple(value for value in values.values() if value.status == BLOCKED)
+    failed = tuple(value for value in values.values() if value.status == _FAILED)
+    blocked = tuple(value for value in values.values() if value.status == _BLOCKED)
     if not failed or commit is None:
         return MissingResults(failed, (), blocked, affected_blocked=blocked)
     changed_ids = {values[each].id if each in values else each for each in changed}
@@ -87,7 +87,7 @@ async def _failed_before(reader: ReadsValues, commit: int, value_ids: list[str])
         before = await reader.values(*value_ids, at=max(0, commit - 1), missing_ok=True)
     except ClientError:
         return set()
-    return {value.id for value in before.values() if value.status == FAILED}
+    return {value.id for value in before.values() if value.status == _FAILED}
 
 
 def dependents_of(changed: set[str], values: Mapping[str, ValueSnapshot]) -> set[str]:
@@ -170,7 +170,7 @@ def committed(response: EnqueueUpdatesResponseV2) -> BatchOutcome:
     raise RequestDead(f"request {response.id}: {message}")
 
 
-SUBSCRIBE_TIMEOUT: Final = 5.0
+_SUBSCRIBE_TIMEOUT: Final = 5.0
 """Seconds for the server to hear of a watch; without an answer it begins all the same."""
 
 
@@ -213,7 +213,7 @@ async def watching(streams: Streams, change_set: ChangeSet) -> AsyncIterator[Act
     """
     js, activities = streams.js, ActivityFeed(streams.js.connection)
     async with subscribed(js.nc, streams.activities(change_set), activities.receive):
-        await js.connection.ping(SUBSCRIBE_TIMEOUT)  # nothing published from now on is missed
+        await js.connection.ping(_SUBSCRIBE_TIMEOUT)  # nothing published from now on is missed
         yield activities
 
 

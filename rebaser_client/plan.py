@@ -119,7 +119,7 @@ def _text(side: Any) -> str:
     return "none" if side is None else str(side)
 
 
-def derived_id(kind: Literal["value", "function"], *names: str) -> str:
+def _derived_id(kind: Literal["value", "function"], *names: str) -> str:
     """The id of a new value or function: the same in every program that gives it these names."""
     digest = blake3("\0".join((kind, *names)).encode()).digest()
     return str(RequestId.from_bytes(digest[:16]))
@@ -127,16 +127,16 @@ def derived_id(kind: Literal["value", "function"], *names: str) -> str:
 
 def new_value_id(name: str, taken: Collection[str] = ()) -> ValueId:
     """The id of a new value of that name. A value that was renamed may have taken the first."""
-    value_id, attempt = derived_id("value", name), 0
+    value_id, attempt = _derived_id("value", name), 0
     while value_id in taken:
         attempt += 1
-        value_id = derived_id("value", name, str(attempt))
+        value_id = _derived_id("value", name, str(attempt))
     return value_id
 
 
-def function_id(function: Function) -> FuncId:
+def _function_id(function: Function) -> FuncId:
     """A new function's id follows from all that it is, so its presence shows what it is."""
-    return function.func_id or derived_id(
+    return function.func_id or _derived_id(
         "function", function.runtime, function.code, function.name
     )
 
@@ -191,8 +191,8 @@ async def compare(change_set: ReadsValues, draft: Draft, *, prune: bool = False)
     named = await _read_values(change_set, _names_in(draft))
     existing = {value.name: value for value in named if value.name is not None}
     new = [name for name in draft.definitions if name not in existing]
-    clashing = await _read_values(change_set, (derived_id("value", name) for name in new))
-    rewired = is_rewired(draft, existing)
+    clashing = await _read_values(change_set, (_derived_id("value", name) for name in new))
+    rewired = _is_rewired(draft, existing)
     behind = await _read_behind(change_set, draft, existing) if rewired else []
     taken = {value.id for value in clashing}
     return build_plan(draft, existing, taken, behind=behind, functions=functions)
@@ -297,7 +297,7 @@ def input_ids(value: ValueSnapshot) -> list[ValueId]:
     return [each for given in inputs for each in ([given] if isinstance(given, str) else given)]
 
 
-def is_rewired(draft: Draft, existing: Mapping[str, ValueSnapshot]) -> bool:
+def _is_rewired(draft: Draft, existing: Mapping[str, ValueSnapshot]) -> bool:
     """Whether a value that is there gets an input that it has not: only that closes a cycle."""
     for name, definition in draft.definitions.items():
         if not isinstance(definition, Source) and name in existing:
@@ -434,7 +434,7 @@ class _Comparison:
                 changes.append(change)
                 puts.append(update)
             if isinstance(definition, Computed):
-                func_id = function_id(definition.function)
+                func_id = _function_id(definition.function)
                 if func_id not in self._functions and definition.function.func_id is None:
                     functions[func_id] = definition.function
         defined = [_defined(function, func_id) for func_id, function in functions.items()]
@@ -468,7 +468,7 @@ class _Comparison:
     ) -> Iterator[tuple[PlannedChange, AnyUpdate]]:
         value_id, function = self._ids[name], computed.function
         inputs = self._input_ids(name, computed)
-        func_id = function_id(function)
+        func_id = _function_id(function)
         put = PutValue(value_id=value_id, name=name, func_id=func_id, inputs=inputs)
         if before is None:
             yield PlannedChange(name, "added", "function", None, function.name), put

@@ -348,7 +348,7 @@ def _waiting(due: DueUpdate) -> str:
 FIRST_PART_TIMEOUTS: Final = (3.0, 10.0, 60.0)
 """Seconds until the first part of an answer, each time that it is asked for: who was asked may
 have died, and a large change set has to be loaded first."""
-NEXT_PART_TIMEOUT: Final = 60.0
+_NEXT_PART_TIMEOUT: Final = 60.0
 """Seconds from one part to the next."""
 
 _NO_RESPONDERS: Final = "503"
@@ -431,7 +431,7 @@ class QuerySender(Generic[QueryT, ReplyT]):
         while not replies or self.is_followed(replies[-1]):
             async with deadlines.within(waits):
                 message = await subscription.next_msg(timeout=None)
-            waits = NEXT_PART_TIMEOUT
+            waits = _NEXT_PART_TIMEOUT
             headers = message.headers or {}
             if headers.get("Status") == _NO_RESPONDERS:
                 raise Unreachable("no Rebaser is there to answer")
@@ -541,7 +541,7 @@ class ReadsValues(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ValueDifference:
+class _ValueDifference:
     """A value that differs; a side is None where there is no such value."""
 
     id: str
@@ -552,7 +552,7 @@ class ValueDifference:
     branch_status: str | None
 
 
-class ValueDifferences(Sequence[ValueDifference]):
+class ValueDifferences(Sequence[_ValueDifference]):
     """All values that differ, sorted by name."""
 
     def __init__(self, head: ValueSet, branch: ValueSet) -> None:
@@ -560,10 +560,10 @@ class ValueDifferences(Sequence[ValueDifference]):
         self._rows = sorted(differences, key=lambda row: (row.name or "", row.id))
 
     @overload
-    def __getitem__(self, index: int) -> ValueDifference: ...
+    def __getitem__(self, index: int) -> _ValueDifference: ...
     @overload
-    def __getitem__(self, index: slice) -> list[ValueDifference]: ...
-    def __getitem__(self, index: int | slice) -> ValueDifference | list[ValueDifference]:
+    def __getitem__(self, index: slice) -> list[_ValueDifference]: ...
+    def __getitem__(self, index: int | slice) -> _ValueDifference | list[_ValueDifference]:
         return self._rows[index]
 
     def __len__(self) -> int:
@@ -594,13 +594,13 @@ class ValueDifferences(Sequence[ValueDifference]):
         return html_table(("value", "head", "branch", "status"), rows, f"{len(rows):,} differ")
 
 
-def _differences(head: ValueSet, branch: ValueSet) -> Iterator[ValueDifference]:
+def _differences(head: ValueSet, branch: ValueSet) -> Iterator[_ValueDifference]:
     for value_id in {**dict.fromkeys(head), **dict.fromkeys(branch)}:
         one, other = head.get(value_id), branch.get(value_id)
         if _same(one, other):
             continue
         known = other or one
-        yield ValueDifference(
+        yield _ValueDifference(
             value_id,
             None if known is None else known.name,
             *(None if side is None else side.value for side in (one, other)),

@@ -303,8 +303,8 @@ def new_branch(
     )
 
 
-LOOKUP_TIMEOUT: Final = 2.0  # seconds
-RETRY_AFTER_FAILURE: Final = 60.0
+_LOOKUP_TIMEOUT: Final = 2.0  # seconds
+_RETRY_AFTER_FAILURE: Final = 60.0
 """Seconds without a lookup after one that failed: the registry may not be permitted."""
 
 _MAX_KNOWN: Final = 10_000
@@ -335,10 +335,10 @@ class WorkspaceCheck:
         if clock() < self._suspended_until:
             return
         try:
-            async with within(LOOKUP_TIMEOUT):
+            async with within(_LOOKUP_TIMEOUT):
                 objection = await _mismatch(self._registry, change_set)
         except (JetStreamError, TimeoutError, ValueError):  # a key may be anything
-            self._suspended_until = clock() + RETRY_AFTER_FAILURE
+            self._suspended_until = clock() + _RETRY_AFTER_FAILURE
             return
         if objection is not None:
             raise NotInWorkspace(objection)

@@ -82,7 +82,7 @@ from rebaser_core.versioning import (
     first_error,
 )
 
-BACKOFF: Final = Backoff(0.05, 2.0)
+_BACKOFF: Final = Backoff(0.05, 2.0)
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ async def retry(
             if clock() >= end:
                 raise
         attempts += 1
-        await pause(BACKOFF.delay(attempts))
+        await pause(_BACKOFF.delay(attempts))
 
 
 RETRY_FOR: Final = 60.0
@@ -187,18 +187,20 @@ async def _store(
             js.connection.sleep,
         )
     except Full as error:  # the server looks for the id first
-        raise queue_full_error(f"request {announced_id(headers)} of {change_set}", error) from error
+        raise _queue_full_error(
+            f"request {announced_id(headers)} of {change_set}", error
+        ) from error
     except Unsendable as error:
         raise TooLarge(f"request {announced_id(headers)}: {error}") from error
     except JetStreamError as error:
         # Stored or not, a task harms nothing and the request may need it (C2).
-        await ensure_task(streams, change_set, retry_for=BACKOFF.longest)
+        await ensure_task(streams, change_set, retry_for=_BACKOFF.longest)
         why = f"{error}{_FULL if js.connection.is_connected else ''}"
         raise NotConfirmed(f"request {announced_id(headers)}: {why}") from error
     return ack.sequence
 
 
-def queue_full_error(what: str, error: Full) -> QueueFull:
+def _queue_full_error(what: str, error: Full) -> QueueFull:
     """Return the error for a caller whose request the full queue, or a full NATS, refused."""
     if error.is_out_of_room:
         return QueueFull(f"{what} is not stored: {error}. Enqueue it again once there is room")
@@ -368,7 +370,7 @@ REFUSED: Final = "refused: "
 Action = Literal["refresh", "apply", "abandon", "delete", "checkpoint", "recompute"]
 
 OUTCOME_POLLS: Final = (1.0, 10.0, 20.0, 40.0)
-OUTCOME_POLL_INTERVAL: Final = 60.0
+_OUTCOME_POLL_INTERVAL: Final = 60.0
 """Seconds without a reply after which the task is looked after (C3) and the outcome asked for:
 ever more, since a request behind many others waits for long, and so do those who asked."""
 
@@ -416,7 +418,7 @@ class RequestSender:
 
         Raises:
             NotInWorkspace: the change set is another workspace's; nothing was sent.
-            MalformedMessage, TooLarge: see `encode_request`.
+            MalformedMessage, TooLarge: see `_encode_request`.
         """
         sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
         await self._send(change_set, *await self._encode(change_set, updates, sent, origin))
@@ -479,7 +481,7 @@ class RequestSender:
             origin = ChangeSetId.of(given_origin, "from_change_set_id")
         await self.workspace_check.check(change_set)
         content_type, limits = self.options.content_type, self.options.limits
-        headers, payload = await encode_request(
+        headers, payload = await _encode_request(
             self.batches, request_id, change_set, origin, updates, content_type, limits
         )
         if self.options.author is not None:
@@ -563,7 +565,7 @@ class RequestSender:
         self.streams.js.connection.guard()
         unknown = 0
         try:
-            for patience in chain(OUTCOME_POLLS, repeat(OUTCOME_POLL_INTERVAL)):
+            for patience in chain(OUTCOME_POLLS, repeat(_OUTCOME_POLL_INTERVAL)):
                 done, _ = await asyncio.wait([answer], timeout=patience)
                 ask = partial(self._ask, change_set, request_id, digest)
                 known = None if done else await self._look_after(ask, answer)
@@ -618,7 +620,7 @@ INLINE_BYTES: Final = 64 * 1024
 _UPDATES: Final[TypeAdapter[Sequence[AnyUpdate]]] = TypeAdapter(UpdateSequence)
 
 
-async def encode_request(
+async def _encode_request(
     bucket: ObjectStore,
     request_id: RequestId,
     change_set: ChangeSet,
@@ -648,7 +650,7 @@ async def encode_request(
     try:
         address = await store_batch(bucket, request_id, batch, content_type, limits.batch_bytes)
     except Full as error:
-        raise queue_full_error(f"the batch of request {request_id}", error) from error
+        raise _queue_full_error(f"the batch of request {request_id}", error) from error
     except JetStreamError as error:
         raise NotConfirmed(f"the batch of request {request_id}: {error}") from error
     request = EnqueueUpdatesRequestV1(

@@ -151,7 +151,7 @@ def blocking(
     return call
 
 
-def iterating(
+def _iterating(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Blocking[Any], P], Iterator[T]]:
     """The method of the same name and arguments whose items are plainly iterated over."""
@@ -164,7 +164,7 @@ def iterating(
     return call
 
 
-def entering(
+def _entering(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[T]],
 ) -> Callable[Concatenate[Blocking[Any], P], AbstractContextManager[T]]:
     """The method of the same name and arguments whose result is for a plain `with`."""
@@ -225,7 +225,7 @@ class SyncChangeSet(Blocking[W]):
     enqueue_table = blocking(ChangeSetHandle.enqueue_table)
     outcome = blocking(ChangeSetHandle.outcome)
     settled = blocking(ChangeSetHandle.settled)
-    progress = iterating(ChangeSetHandle.progress)
+    progress = _iterating(ChangeSetHandle.progress)
     values = blocking(ChangeSetHandle.values)
     functions = blocking(ChangeSetHandle.functions)
     log = blocking(ChangeSetHandle.log)
@@ -235,7 +235,7 @@ class SyncChangeSet(Blocking[W]):
     plan_revert = blocking(ChangeSetHandle.plan_revert)
     plan = blocking(ChangeSetHandle.plan)
     load = blocking(ChangeSetHandle.load)
-    edit = entering(ChangeSetHandle.edit)
+    edit = _entering(ChangeSetHandle.edit)
     describe = blocking(ChangeSetHandle.describe)
     rename = blocking(ChangeSetHandle.rename)
     comment = blocking(ChangeSetHandle.comment)

@@ -41,7 +41,7 @@ from rebaser_server.settings.settings import Settings, StoreSettings
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 
-LARGE_BATCH: Final = 16 * 1024 * 1024
+_LARGE_BATCH: Final = 16 * 1024 * 1024
 """Octets of a batch from which it is decoded alone: that takes many times as much memory."""
 
 
@@ -124,7 +124,7 @@ class BatchStore:
         return StoreRef(store=await self.put_bytes(batch.payload))
 
     async def _decode(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV1:
-        async with self._large if len(payload) > LARGE_BATCH else nullcontext():
+        async with self._large if len(payload) > _LARGE_BATCH else nullcontext():
             try:
                 return await asyncio.to_thread(decode_batch, payload, from_client=from_client)
             except CostlyMessage as error:

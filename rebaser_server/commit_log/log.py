@@ -41,7 +41,7 @@ UNFINISHED: Final = "X-DVU-DUE"
 """Header of a commit after which a dependent values update is due, or a branch is being applied to
 head: the reconciler reads this header alone."""
 
-TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate"))
+_TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate"))
 """Headers of such a commit where traces are on: the trace that the due update belongs to."""
 
 UNSAVED: Final = "X-UNSAVED"
@@ -79,11 +79,11 @@ def log_end(message: StoredMessage, known: NumberedEntry | None) -> LogEnd:
     ):
         entry = known[1]
     else:
-        entry = decode_commit(message)
-    return LogEnd(message.sequence, entry, trace_headers_of(message), UNSAVED in message.headers)
+        entry = _decode_commit(message)
+    return LogEnd(message.sequence, entry, _trace_headers_of(message), UNSAVED in message.headers)
 
 
-def decode_commit(message: StoredMessage | Delivery) -> CommitV1:
+def _decode_commit(message: StoredMessage | Delivery) -> CommitV1:
     try:
         return decode_commit_at(_sequence_of(message), message.headers, message.payload)
     except NewerVersion as error:
@@ -109,9 +109,9 @@ def publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, A
     return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}
 
 
-def trace_headers_of(message: StoredMessage) -> Mapping[str, str]:
+def _trace_headers_of(message: StoredMessage) -> Mapping[str, str]:
     """Return the headers of a commit that name a trace."""
-    return {name: message.headers[name] for name in TRACE_HEADERS & message.headers.keys()}
+    return {name: message.headers[name] for name in _TRACE_HEADERS & message.headers.keys()}
 
 
 _MISSING_AFTER: Final = 5.0  # seconds without a commit until the stream's leader is asked for it
@@ -163,14 +163,14 @@ class CommitLogReader:
     async def trace_headers(self, sequence: int) -> Mapping[str, str]:
         """Return the headers of a commit that name a trace; none if it was purged."""
         message = await self._js.get_message(self._stream, sequence=sequence)
-        return {} if message is None else trace_headers_of(message)
+        return {} if message is None else _trace_headers_of(message)
 
     async def entry(self, sequence: int) -> CommitV1 | None:
         """Return the commit of that sequence, or None if it was purged."""
         message = await self._js.get_message(self._stream, sequence=sequence)
         if message is None or message.subject != self._subject:
             return None
-        return decode_commit(message)
+        return _decode_commit(message)
 
     async def require_readable(self) -> None:
         """Raise `HistoryInconsistent` if the log has commits, and its last one cannot be read.
@@ -190,7 +190,7 @@ class CommitLogReader:
         message = await self._js.get_message(
             self._stream, sequence=1, next_by_subject=self._subject
         )
-        return None if message is None else decode_commit(message)
+        return None if message is None else _decode_commit(message)
 
     async def entries(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV1]]:
         """Yield the commits after sequence `after` up to and including `until`.
@@ -212,7 +212,7 @@ class CommitLogReader:
                     raise HistoryInconsistent(
                         f"{self._subject}: ends at {previous}, not at {until}"
                     )
-                entry = decode_commit(delivery)
+                entry = _decode_commit(delivery)
                 if entry.previous != previous:
                     raise HistoryInconsistent(
                         f"{self._subject}: commit {delivery.stream_sequence} follows commit "
@@ -228,7 +228,7 @@ class CommitLogReader:
 MAX_COMMITS: Final = 64
 """Commits that are appended together, at most."""
 
-ON_REPLICAS: Final = 2
+_ON_REPLICAS: Final = 2
 """Commits from which on a batch is faster than one after the other, where a quorum confirms."""
 
 ON_ONE_SERVER: Final = 32
@@ -270,7 +270,7 @@ class GroupCommit:
         except JetStreamError:
             return  # the append that follows says so, or is well
         self.replicated = (config.num_replicas or 1) > 1
-        batches = ON_REPLICAS if self.replicated else ON_ONE_SERVER
+        batches = _ON_REPLICAS if self.replicated else ON_ONE_SERVER
         self._min_size = batches if config.allow_atomic else NEVER
         self._known_until = math.inf
 

@@ -271,7 +271,7 @@ def _differences(numbers: Sequence[int]) -> bytes:
     return array("q", (after - before for before, after in pairwise((0, *numbers)))).tobytes()
 
 
-CHECKPOINTS_KEY: Final = "checkpoints"
+_CHECKPOINTS_KEY: Final = "checkpoints"
 """Key under which a checkpoint's metadata lists the checkpoints before it."""
 
 
@@ -287,7 +287,7 @@ class CheckpointRef(NamedTuple):
     @classmethod
     def read_all(cls, small: dict[str, Any]) -> list[Self]:
         """Read the checkpoints that a checkpoint's metadata lists: oldest first, itself last."""
-        return [cls(*what) for what in small.get(CHECKPOINTS_KEY, ())]
+        return [cls(*what) for what in small.get(_CHECKPOINTS_KEY, ())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +428,7 @@ class State:
         worthless. `now`: seconds since 1970.
         """
         checkpoints = [*self.checkpoints, CheckpointRef(self.commit, now, self._commits)]
-        metadata = {**self.metadata(), CHECKPOINTS_KEY: checkpoints}
+        metadata = {**self.metadata(), _CHECKPOINTS_KEY: checkpoints}
         snapshot = machine.take(self, metadata, whole=self.checkpoint_commit == 0)
         return CheckpointAttempt(snapshot, checkpoints, self.unsaved)
 

@@ -325,7 +325,7 @@ class StateLoader:
                     f"and with it commit {until}"
                 )
             try:
-                return await self.replay_to(until, past=at is not None)
+                return await self._replay_to(until, past=at is not None)
             except HistoryInconsistent as error:
                 _, entry = await self.log.last()
                 if entry is not None and entry.control.deleted:
@@ -340,7 +340,7 @@ class StateLoader:
         """Return the state as of `own`, the commit of a takeover, which follows `before`.
 
         If this process released the change set with the commit `before`, it still has the state
-        (W2c). Raises as `replay_to`.
+        (W2c). Raises as `_replay_to`.
         """
         sequence, entry = own
         released = await self.cache.take(self.change_set, before)
@@ -350,7 +350,7 @@ class StateLoader:
             released.advance(entry, sequence)
             return released
         known = [own] if before.entry is None else [(before.sequence, before.entry), own]
-        return await self.replay_to(sequence, known=known)
+        return await self._replay_to(sequence, known=known)
 
     async def read(self, look: Callable[[State], T], lasts: Lasts = "long") -> T:
         """Return what `look` returns of the state as of the last commit; see `StateCache.read`."""
@@ -368,7 +368,7 @@ class StateLoader:
         first = await self.log.oldest()
         return 0 if first is None else first.previous
 
-    async def replay_to(
+    async def _replay_to(
         self, until: int, *, past: bool = False, known: Sequence[NumberedEntry] = ()
     ) -> State:
         """Return the state as of commit `until`, which is the last one unless `past` is true.

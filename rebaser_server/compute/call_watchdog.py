@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from rebaser_server.compute.work_unit import CallLimits
 
-CHECKS_PER_CALL: Final = 4
+_CHECKS_PER_CALL: Final = 4
 """Checks of the running call within its time limit."""
 KILL_FACTOR: Final = 2
 """Multiples of the time limit, plus a second, after which a process with a stuck call ends."""
@@ -86,7 +86,7 @@ class CallWatchdog:
 
     def _start_ticking(self) -> None:
         signal.signal(signal.SIGALRM, self._handler)
-        interval = self._limits.seconds / CHECKS_PER_CALL
+        interval = self._limits.seconds / _CHECKS_PER_CALL
         signal.setitimer(signal.ITIMER_REAL, interval, interval)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
 

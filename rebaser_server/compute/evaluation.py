@@ -206,7 +206,7 @@ def _raise_missing(message: str, /, **_arguments: Any) -> Any:
     raise FunctionMissing(message)
 
 
-POLL_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 """Seconds."""
 _GRACE: Final = 1.0
 """Seconds for which a child may go on that has closed its pipe."""
@@ -349,7 +349,7 @@ def _read_result(
     seen, since, hangs, met = IDLE, time.monotonic(), False, 0
     while True:
         has_ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        if select.select([pipe], [], [], 0 if has_ended else POLL_SECONDS)[0]:
+        if select.select([pipe], [], [], 0 if has_ended else _POLL_SECONDS)[0]:
             part = os.read(pipe, 1 << 20)
             parts.append(part)
             has_ended = not part  # while there is more, that comes first

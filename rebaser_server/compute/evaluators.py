@@ -134,7 +134,7 @@ class SavedValues:
     """Number of values that had come out without one."""
 
 
-class ResultWriter:
+class _ResultWriter:
     """Writes values into the buffers, and collects failed and blocked ones."""
 
     def __init__(self, state: EvaluationState) -> None:
@@ -306,7 +306,7 @@ item of the memory, and hands on what comes out."""
 _UNCHANGEABLE: Final = frozenset({NoneType, bool, int, float, str})
 
 
-def compile_call(
+def _compile_call(
     function: Callable[..., Any], specs: list[ArgumentSpec], *, is_installed: bool
 ) -> Call:
     """A call that writes the arguments' names down costs half of one that hands a dict over."""
@@ -326,7 +326,7 @@ def compile_call(
     )
 
 
-def compile_loop(
+def _compile_loop(
     function: Callable[..., Any], specs: list[ArgumentSpec], *, is_installed: bool
 ) -> CallLoop:
     """Many calls without anything between them that could be done before or after."""
@@ -473,11 +473,11 @@ class ScalarEvaluator:
             (
                 number,
                 functions[number],
-                compile_call(functions[number], specs, is_installed=self._is_installed[number]),
+                _compile_call(functions[number], specs, is_installed=self._is_installed[number]),
             )
             for number, specs in state.unit.signatures
         ]
-        self.writer = ResultWriter(state)
+        self.writer = _ResultWriter(state)
         self.recall = Recall(state.unit, state.buffers) if state.unit.remembered else None
         self.returned: list[Any] = []
         """What was returned to the calls that are made together now."""
@@ -527,7 +527,7 @@ class ScalarEvaluator:
         """
         number, specs = self._unit.signatures[self._unit.signature_indices[positions[0]]]
         function, is_installed = self._functions[number], self._is_installed[number]
-        loop = compile_loop(function, specs, is_installed=is_installed)
+        loop = _compile_loop(function, specs, is_installed=is_installed)
         call = partial(self._call_rows, loop, function, specs)
         returned = self.returned
         started = perf_counter()
@@ -833,7 +833,7 @@ def _argument_columns(
     return columns
 
 
-PositionSet: TypeAlias = "slice | Positions"
+_PositionSet: TypeAlias = "slice | Positions"
 """Places: a slice of those that follow one another, which costs much less."""
 
 
@@ -877,7 +877,7 @@ class VectorEvaluator:
             where = slice(one, other) if together else positions[first:last]
             self._evaluate_same_signature(int(calls[first]), where)
 
-    def _evaluate_same_signature(self, call: int, where: PositionSet) -> None:
+    def _evaluate_same_signature(self, call: int, where: _PositionSet) -> None:
         refs = self._refs_of(where)
         if not self._must_compute_all:
             must_compute = self._unit.must_compute[where]
@@ -898,7 +898,7 @@ class VectorEvaluator:
         if len(refs):
             self._scalar.evaluate_same_signature(_to_positions(where), refs)
 
-    def _refs_of(self, where: PositionSet) -> Positions:
+    def _refs_of(self, where: _PositionSet) -> Positions:
         """A row for each."""
         starts = self._starts
         if isinstance(where, slice):
@@ -908,7 +908,7 @@ class VectorEvaluator:
         return self._refs.take(starts[where][:, None] + np.arange(width))
 
     def _call_vectorised(
-        self, vector_function: VectorFunction, call: int, where: PositionSet, refs: Positions
+        self, vector_function: VectorFunction, call: int, where: _PositionSet, refs: Positions
     ) -> Positions | None:
         """Compute those of these that the form can; return the others, by position, if any."""
         function, specs = self._unit.signatures[call]
@@ -940,7 +940,7 @@ class VectorEvaluator:
         return left
 
     @contextmanager
-    def _limiting_calls(self, where: PositionSet) -> Iterator[None]:
+    def _limiting_calls(self, where: _PositionSet) -> Iterator[None]:
         """Hold all calls at once to the limits of one: beyond, they are made one by one."""
         position = self._watchdog.position
         with self._watchdog.limiting_memory():
@@ -951,7 +951,7 @@ class VectorEvaluator:
                 position[0] = IDLE
                 self._watchdog.restart()
 
-    def _put_process_back(self, function: int, where: PositionSet) -> None:
+    def _put_process_back(self, function: int, where: _PositionSet) -> None:
         """Raises `Spoilt`."""
         if self._guard is not None and not self._guard.is_clean():
             changed = self._guard.put_back()
@@ -961,7 +961,7 @@ class VectorEvaluator:
             if self._guard.spoilt:
                 raise Spoilt
 
-    def _write_uniform(self, where: PositionSet, result: UniformResult) -> None:
+    def _write_uniform(self, where: _PositionSet, result: UniformResult) -> None:
         buffers = self._buffers
         is_new = buffers.bits[where] != result.bits
         is_new |= buffers.kinds[where] != result.kind
@@ -973,7 +973,7 @@ class VectorEvaluator:
         self._changed[where] = True
 
     def _write(
-        self, where: PositionSet, result: VectorResult, complete: NDArray[np.bool_] | None
+        self, where: _PositionSet, result: VectorResult, complete: NDArray[np.bool_] | None
     ) -> Positions | None:
         buffers = self._buffers
         self._drop_invalid_texts(result)
@@ -1012,7 +1012,7 @@ class VectorEvaluator:
             result.kinds[texts[is_too_large | (self._buffers.kinds[chosen] == NONE)]] = NONE
 
 
-def _to_positions(where: PositionSet) -> Positions:
+def _to_positions(where: _PositionSet) -> Positions:
     return np.arange(where.start, where.stop) if isinstance(where, slice) else where
 
 

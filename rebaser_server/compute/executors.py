@@ -68,7 +68,7 @@ PROGRESS_EVERY: Final = 0.5
 """Seconds between two calls of `OnProgress`."""
 
 
-SMALL_SECONDS: Final = 0.25
+_SMALL_SECONDS: Final = 0.25
 """Seconds that a run takes, by estimate, up to which a job of Spark, which takes some 0.1 s beside
 that, is not worth it."""
 _SMALL_BYTES: Final = 8 << 20
@@ -136,7 +136,7 @@ class RoutingExecutor:
     ) -> None:
         """`large_from`: affected values from which a run is `large`'s; 0: all are.
 
-        None: those are that take more than `SMALL_SECONDS`, as `costs` expects.
+        None: those are that take more than `_SMALL_SECONDS`, as `costs` expects.
         """
         self._small = small
         self._large = large
@@ -164,9 +164,9 @@ class RoutingExecutor:
         count = sum(map(count_values, units))
         if self._large_from is not None:
             return count >= self._large_from
-        if count * ROW_SECONDS > SMALL_SECONDS or sum(map(len, units)) > _SMALL_BYTES:
+        if count * ROW_SECONDS > _SMALL_SECONDS or sum(map(len, units)) > _SMALL_BYTES:
             return True
-        return await asyncio.to_thread(self._seconds, units) > SMALL_SECONDS
+        return await asyncio.to_thread(self._seconds, units) > _SMALL_SECONDS
 
     def _seconds(self, units: Sequence[bytes | memoryview]) -> float:
         estimate = partial(self._costs.estimate, unmeasured=UNMEASURED_SECONDS)
@@ -285,7 +285,7 @@ class _Protocol(SubprocessStreamProtocol):
         self.ended.set()
 
 
-class WorkerProcess:
+class _WorkerProcess:
     """Has a session of its own: Ctrl-C is for this process, which decides what it means."""
 
     def __init__(self, transport: SubprocessTransport, protocol: _Protocol) -> None:
@@ -373,7 +373,7 @@ class WorkerProcess:
         self._protocol.prints.close()
 
 
-INLINE_UNIT_BYTES: Final = 256 * 1024
+_INLINE_UNIT_BYTES: Final = 256 * 1024
 """Octets of a unit that travels with the job; a larger one lies in the run store, if there is one:
 in a job it would be held several times over by driver, scheduler and worker."""
 _PUT_CONCURRENCY: Final = 4
@@ -438,7 +438,7 @@ class DvuRun:
         )
 
     def _is_in_store(self, number: int) -> bool:
-        return self.store is not None and len(self._units[number]) > INLINE_UNIT_BYTES
+        return self.store is not None and len(self._units[number]) > _INLINE_UNIT_BYTES
 
     def _put_large(self, store: RunStore, numbers: Iterable[int], names: list[str]) -> None:
         missing = {
@@ -477,7 +477,7 @@ HEAD_START: Final = 0.1
 as long as many cheap tasks do."""
 QUICK: Final = 0.25
 """Seconds of a task, from when its child is there, after which it is slow."""
-SLOW_SEATS: Final = 2
+_SLOW_SEATS: Final = 2
 """Slow tasks at once, for each quick one."""
 
 
@@ -492,16 +492,16 @@ class ChildProcessExecutor:
     def __init__(self, children: int = 1) -> None:
         """Start no child yet.
 
-        `children`: quick tasks at once, and tasks of one run; `SLOW_SEATS` times as many slow ones
+        `children`: quick tasks at once, and tasks of one run; `_SLOW_SEATS` times as many slow ones
         go on beside them.
         """
         self._limit = children
         self._open = 1
         """Quick tasks at once as of now: more only where they are needed for a while."""
         self._opening: asyncio.TimerHandle | None = None
-        self._quick, self._slow = Turns(self._open), Turns(SLOW_SEATS * children)
-        self._idle: list[WorkerProcess] = []
-        self._busy: set[WorkerProcess] = set()
+        self._quick, self._slow = Turns(self._open), Turns(_SLOW_SEATS * children)
+        self._idle: list[_WorkerProcess] = []
+        self._busy: set[_WorkerProcess] = set()
 
     async def start(self) -> None:
         await self.run([WorkUnit().encode()])
@@ -605,7 +605,7 @@ class ChildProcessExecutor:
             self._quick.give()
             self._open_later()
 
-    async def _take_child(self) -> tuple[WorkerProcess, bool]:
+    async def _take_child(self) -> tuple[_WorkerProcess, bool]:
         """A child that is idle, or a new one, and whether it is new."""
         if self._idle:
             child = self._idle.pop()
@@ -613,15 +613,15 @@ class ChildProcessExecutor:
             return child, False
         return await self._start_child(), True
 
-    async def _start_child(self) -> WorkerProcess:
+    async def _start_child(self) -> _WorkerProcess:
         try:
-            child = await WorkerProcess.start()
+            child = await _WorkerProcess.start()
         except EOFError as error:
             raise RunFailed("the evaluator ended before it was ready") from error
         self._busy.add(child)
         return child
 
-    async def _execute(self, question: bytes, child: WorkerProcess, *, is_fresh: bool) -> bytes:
+    async def _execute(self, question: bytes, child: _WorkerProcess, *, is_fresh: bool) -> bytes:
         """The answer of a child in which no function has left its marks.
 
         What goes wrong in a child that has computed something before may be the fault of that, so
@@ -635,7 +635,7 @@ class ChildProcessExecutor:
             raise evaluator_error(reason.partition(":")[0], reason)
         return answer[1:]
 
-    async def _ask(self, question: bytes, child: WorkerProcess) -> bytes:
+    async def _ask(self, question: bytes, child: _WorkerProcess) -> bytes:
         try:
             answer = await child.ask(question)
         except EOFError as error:
@@ -651,7 +651,7 @@ class ChildProcessExecutor:
             self._idle.append(child)
         return answer
 
-    async def _end(self, child: WorkerProcess) -> None:
+    async def _end(self, child: _WorkerProcess) -> None:
         self._busy.discard(child)
         await child.end()
 

@@ -40,7 +40,7 @@ from rebaser_server.compute.work_unit import (
     with_inputs,
 )
 
-PARTS_PER_SLOT: Final = 2
+_PARTS_PER_SLOT: Final = 2
 """Into how many units for each slot a level is split, so that a slot that is done early helps."""
 _MIN_STAGES: Final = 2
 """Times what a run takes besides: what takes no longer cannot win by splitting."""
@@ -124,7 +124,7 @@ class LevelParallelExecutor:
         for unit, each in zip(units, seconds, strict=True):
             if each > fair:
                 samples += self._samples_of(unit)
-        return samples[: self._slots * PARTS_PER_SLOT]  # others are taken to cost as much
+        return samples[: self._slots * _PARTS_PER_SLOT]  # others are taken to cost as much
 
     def _samples_of(self, unit: WorkUnit) -> list[WorkUnit]:
         """A value of each function that was never measured, with what it is computed from."""
@@ -136,7 +136,7 @@ class LevelParallelExecutor:
         samples: list[WorkUnit] = []
         for function in np.flatnonzero(~np.array(is_known)):
             positions = np.flatnonzero(functions == function)
-            if len(positions) and len(samples) < self._slots * PARTS_PER_SLOT:
+            if len(positions) and len(samples) < self._slots * _PARTS_PER_SLOT:
                 chosen = with_inputs(unit, int(positions[0]))
                 if int(is_unmeasured[chosen].sum()) <= _MAX_SAMPLE:
                     sample = extract(unit, chosen)
@@ -250,7 +250,7 @@ class LevelParallelExecutor:
         if not len(due):
             return []
         until = level_split.seconds[stage.start : stage.stop][due].cumsum()
-        count = min(self._slots * PARTS_PER_SLOT, len(due))
+        count = min(self._slots * _PARTS_PER_SLOT, len(due))
         cuts = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="left")
         chosen = [part for part in np.split(due, cuts) if len(part)]
         return [(part, extract(piece, part)) for part in chosen]

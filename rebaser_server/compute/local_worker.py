@@ -23,7 +23,7 @@ from rebaser_server.compute.work_unit import WorkUnit
 LENGTH: Final = 8
 DONE: Final = b"\0"
 BROKEN: Final = b"\1"
-DONE_AND_UNFIT: Final = b"\2"
+_DONE_AND_UNFIT: Final = b"\2"
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def _answer(question: bytes) -> bytes:
         if os.getpid() != own:
             os._exit(0)  # a child that a function forked
         return BROKEN + describe(error).encode(errors="replace")
-    return (DONE_AND_UNFIT if process_guard.unfit else DONE) + answer
+    return (_DONE_AND_UNFIT if process_guard.unfit else DONE) + answer
 
 
 if __name__ == "__main__":

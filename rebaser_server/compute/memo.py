@@ -30,17 +30,17 @@ from rebaser_server.runtime.containment import contained
 
 log: Final = structlog.get_logger()
 
-MIN_CALL_SECONDS: Final = 20e-6
+_MIN_CALL_SECONDS: Final = 20e-6
 """Seconds of a call from which its result is remembered: a look-up takes some microseconds."""
-MIN_FILE_SECONDS: Final = 0.05
+_MIN_FILE_SECONDS: Final = 0.05
 """Seconds that an update's calls take from which its results are looked for, and put, in files."""
-RESULTS_PER_VALUE: Final = 4
+_RESULTS_PER_VALUE: Final = 4
 """Results of one value that are kept, the latest."""
 MAX_FILES: Final = 64
 """Small files of a workspace beyond which they are merged."""
 _MERGED_BYTES: Final = 1 << 20
 """Bytes of a file from which it is left alone."""
-MEMORY_PART: Final = 16
+_MEMORY_PART: Final = 16
 """The part of the limit in bytes that each process takes in memory: a sixteenth."""
 _TIDIED_EVERY: Final = 16
 """Files that a process puts until it looks whether files are too many or too large."""
@@ -75,7 +75,7 @@ class Memo:
     def __init__(self, files: SharedFiles, max_bytes: int) -> None:
         self._files = files
         self.max_bytes: Final = max_bytes
-        self._room = max_bytes // MEMORY_PART
+        self._room = max_bytes // _MEMORY_PART
         self._lock = Lock()
         self._results: OrderedDict[tuple[str, str], _Results] = OrderedDict()
         """By workspace and value; the least lately used first."""
@@ -109,7 +109,7 @@ class Memo:
                 self._results.move_to_end(place)
                 entry.by_key.pop(key, None)
                 entry.by_key[key], entry.written = text, written
-                if len(entry.by_key) > RESULTS_PER_VALUE:
+                if len(entry.by_key) > _RESULTS_PER_VALUE:
                     del entry.by_key[next(iter(entry.by_key))]
                 self._size -= entry.size
                 entry.size = sum(_ENTRY_BYTES + len(each) for each in entry.by_key.values())
@@ -208,7 +208,7 @@ class Memo:
                 results = latest.setdefault(value_id, {})
                 results.pop(key, None)
                 results[key] = text
-                if len(results) > RESULTS_PER_VALUE:
+                if len(results) > _RESULTS_PER_VALUE:
                     del results[next(iter(results))]
         merged = [(i, key, text) for i, results in latest.items() for key, text in results.items()]
         if merged:
@@ -231,11 +231,11 @@ class WorkspaceMemo:
         if runtime not in _REMEMBERED_RUNTIMES:
             return 0.0
         seconds = costs.of_function(runtime, code, unmeasured=UNMEASURED_SECONDS)
-        return seconds if seconds - ROW_SECONDS >= MIN_CALL_SECONDS else 0.0
+        return seconds if seconds - ROW_SECONDS >= _MIN_CALL_SECONDS else 0.0
 
     def reads_store(self, seconds: float) -> bool:
         """Whether `prepare` takes longer than a moment."""
-        return seconds >= MIN_FILE_SECONDS
+        return seconds >= _MIN_FILE_SECONDS
 
     def prepare(self, seconds: float) -> None:
         """Have what is in the store at hand, if an update's calls would take that long. Blocks."""
@@ -251,7 +251,7 @@ class WorkspaceMemo:
         """Remember results, columns as `REMEMBERED` has them, whose calls took so long."""
         if results.num_rows:
             self.memo.add(self.workspace, results, time.time())
-            if seconds >= MIN_FILE_SECONDS:
+            if seconds >= _MIN_FILE_SECONDS:
                 with contained("remembered result", workspace=self.workspace):
                     self.memo.put(self.workspace, results)
 

@@ -43,7 +43,7 @@ from rebaser_server.compute.work_unit import (
 from rebaser_server.values.columns import sorted_unique
 from rebaser_server.values.graph import Graph, GraphSnapshot, ReadableGraph
 
-MAX_UNIT_BYTES: Final = 512 << 20
+_MAX_UNIT_BYTES: Final = 512 << 20
 """Bytes of text of a unit, unless the settings have another number."""
 _MIB: Final = 1 << 20
 
@@ -54,11 +54,11 @@ class UnitLimits:
 
     calls: CallLimits = CallLimits()
     """Of each call of a function in it."""
-    text_bytes: int = MAX_UNIT_BYTES
+    text_bytes: int = _MAX_UNIT_BYTES
     """Of its values and constants; values that need more of it together are planned to fail."""
 
 
-def text_bytes_of_parts(
+def _text_bytes_of_parts(
     graph: ReadableGraph,
     indices: NDArray[np.int32],
     parts: NDArray[np.int32],
@@ -81,7 +81,7 @@ def text_bytes_of_parts(
     return (own + np.bincount(pairs >> 32, constants, count)).astype(np.float64)
 
 
-def split_by_bytes(
+def _split_by_bytes(
     order: NDArray[np.int64], needed: NDArray[np.float64], most: int
 ) -> list[NDArray[np.int64]]:
     """Split parts, in this order, into groups that need at most `most` bytes each."""
@@ -94,7 +94,7 @@ def split_by_bytes(
     return np.split(order, ends)
 
 
-def refused_unit(
+def _refused_unit(
     graph: ReadableGraph, indices: NDArray[np.int32], needed: float, most: int
 ) -> WorkUnit:
     """A unit in which all these values fail, since what they need does not go into one."""
@@ -174,11 +174,11 @@ def balance(costs: NDArray[Any], count: int) -> NDArray[np.int32]:
 
 MAX_VALUES: Final = 60
 """Values shown."""
-MAX_VALUES_PER_LEVEL: Final = 12
+_MAX_VALUES_PER_LEVEL: Final = 12
 """Values shown of a level."""
 MAX_LEVELS: Final = 10
 """Levels shown, the changed sources before them among these."""
-MAX_DEPENDENTS: Final = 20
+_MAX_DEPENDENTS: Final = 20
 """Dependents of one value that are looked at for the next level."""
 MAX_NAME: Final = 48
 """Characters of a name."""
@@ -201,7 +201,7 @@ class GraphPreview:
     """Places in `values`: what is taken, and who takes it."""
 
 
-def preview_graph(graph: ReadableGraph, affected: Closure) -> GraphPreview:
+def _preview_graph(graph: ReadableGraph, affected: Closure) -> GraphPreview:
     """Sample the update of the graph's roots.
 
     In each level those come first that take a value drawn before: there is something to see.
@@ -215,7 +215,7 @@ def preview_graph(graph: ReadableGraph, affected: Closure) -> GraphPreview:
     columns = [(0, len(sources))] if len(sources) else []
     columns += zip(starts.tolist(), ends, strict=True)
     columns = columns[:MAX_LEVELS]
-    drawing = _Drawing(graph, affected, min(MAX_VALUES_PER_LEVEL, MAX_VALUES // len(columns)))
+    drawing = _Drawing(graph, affected, min(_MAX_VALUES_PER_LEVEL, MAX_VALUES // len(columns)))
     for position, (start, end) in enumerate(columns):
         if position == 0 and len(sources):
             drawing.add(position, sources[: drawing.most].tolist())
@@ -263,7 +263,7 @@ class _Drawing:
             self._positions[index] = position
             self.values.append(self._value(column, index))
             self._dependents.update(
-                dict.fromkeys(islice(self._graph.adjacency.dependents(index), MAX_DEPENDENTS))
+                dict.fromkeys(islice(self._graph.adjacency.dependents(index), _MAX_DEPENDENTS))
             )
 
     def _value(self, column: int, index: int) -> dict[str, Any]:
@@ -326,7 +326,7 @@ def plan(
         memo: results that the values had before.
     """
     affected = affected or closure(graph)
-    preview = preview_graph(graph, affected)
+    preview = _preview_graph(graph, affected)
     units = []
     if len(affected.indices):
         builder = _UnitBuilder(graph, affected, limits, costs or CostModel(), memo)
@@ -407,7 +407,7 @@ class _UnitBuilder:
         is_edge = inside >= 0
         parts = components(len(self._indices), inside[is_edge], dependents[is_edge])
         if is_large:
-            needed = text_bytes_of_parts(
+            needed = _text_bytes_of_parts(
                 self._graph, self._indices, parts, self._refs[~is_edge], dependents[~is_edge]
             )
             seconds_of_parts = np.bincount(parts, seconds).astype(np.float64)
@@ -434,13 +434,13 @@ class _UnitBuilder:
         units = []
         for number in range(most):
             chosen = np.flatnonzero((group_of == number) & ~is_refused)
-            for some in split_by_bytes(chosen, needed, allowed) if len(chosen) else ():
+            for some in _split_by_bytes(chosen, needed, allowed) if len(chosen) else ():
                 is_in = np.zeros(len(needed), np.bool_)
                 is_in[some] = True
                 units.append(self._build(np.flatnonzero(is_in[parts])))
         for part in np.flatnonzero(is_refused).tolist():
             indices = self._indices[parts == part]
-            refused = refused_unit(self._graph, indices, float(needed[part]), allowed)
+            refused = _refused_unit(self._graph, indices, float(needed[part]), allowed)
             units.append(refused.encode())
         return units
 

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 import numpy as np
 
-MAX_LEFT_OPEN: Final = 256
+_MAX_LEFT_OPEN: Final = 256
 """Descriptors that functions may leave open in a process, unless its own limit is lower still."""
 _FEW: Final = 1024
 """Descriptors that are closed without a look whether they are open."""
@@ -113,7 +113,7 @@ class ProcessGuard:
         self.spoilt = ""
         """Reason why the process is unfit to compute another value; empty: it is fit."""
 
-    def exit_if_forked(self) -> None:
+    def _exit_if_forked(self) -> None:
         """End this process if it is a child that a function forked and returned in.
 
         What it would write would reach the process that waits for its parent's answer.
@@ -126,7 +126,7 @@ class ProcessGuard:
         self._threads = _thread._count()  # noqa: SLF001 - see above
 
     @property
-    def has_threads_left(self) -> bool:
+    def _has_threads_left(self) -> bool:
         return _thread._count() > self._threads  # noqa: SLF001 - see above
 
     @property
@@ -136,7 +136,7 @@ class ProcessGuard:
 
     @property
     def is_over(self) -> bool:
-        return bool(self.spoilt) or (self.is_strict and self.has_threads_left)
+        return bool(self.spoilt) or (self.is_strict and self._has_threads_left)
 
     def end(self, memory: int) -> None:
         """Decide, after the last call, whether the process is fit for other units.
@@ -151,7 +151,7 @@ class ProcessGuard:
         np.random.seed()  # noqa: NPY002 - it is this one that functions may have seeded
         if self.spoilt:
             unfit = self.spoilt
-        elif self.has_threads_left:
+        elif self._has_threads_left:
             unfit = "functions left threads behind"
         elif memory and _claim.memory_growth() > memory:
             unfit = "functions hold more memory than one call may take"
@@ -166,7 +166,7 @@ class ProcessGuard:
     def _is_as_before(self) -> bool:
         if self._builtins != _BUILTINS:
             return False
-        self.exit_if_forked()
+        self._exit_if_forked()
         if not self._keep_ticking():
             return False
         for now, before in self._modules:
@@ -190,7 +190,7 @@ class ProcessGuard:
         else:
             changed = []
         changed += self._put_back_modules()
-        self.exit_if_forked()
+        self._exit_if_forked()
         for each, kept in self._before:
             if not _is_same(each, kept):
                 changed.append(each.words)
@@ -200,7 +200,7 @@ class ProcessGuard:
                     self.spoilt = f"{each.words} could not be put back"
         if _claim is not None:
             changed += self._put_back_process(_claim)
-        if changed and self.has_threads_left:
+        if changed and self._has_threads_left:
             self.spoilt = "a thread that a function left behind may have changed it"
         return changed
 
@@ -240,7 +240,7 @@ class ProcessGuard:
             self.spoilt = claim.put_descriptors_back() or self.spoilt
         if _has_children():
             changed.append("what processes there are")
-            if not end_children():
+            if not _end_children():
                 self.spoilt = "a process that a function started does not end"
         return changed
 
@@ -486,8 +486,8 @@ class _Claim:
         self._standard = [(fd, os.dup(fd), _identity(fd)) for fd in _STANDARD if _identity(fd)]
         self._first_free = self._lowest_free()
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._most_free = self._first_free + min(MAX_LEFT_OPEN, max(soft // 4, 8))
-        self._memory = resident_bytes()
+        self._most_free = self._first_free + min(_MAX_LEFT_OPEN, max(soft // 4, 8))
+        self._memory = _resident_bytes()
         self._kept: set[int] = set()
         self._channels: list[tuple[int, Any]] = []
         """Pipes and sockets to whom this process answers."""
@@ -505,7 +505,7 @@ class _Claim:
         ]
 
     def memory_growth(self) -> int:
-        return resident_bytes() - self._memory
+        return _resident_bytes() - self._memory
 
     def is_cut_off(self) -> bool:
         """Whether a function closed or replaced what this process answers by."""
@@ -587,7 +587,7 @@ def claim_again() -> None:
 def end_orphans() -> None:
     """End what functions had started, once the child that called them has ended."""
     if _claim is not None:
-        end_children()
+        _end_children()
 
 
 def is_cut_off() -> bool:
@@ -618,7 +618,7 @@ def _has_children() -> bool:
     return True
 
 
-def end_children() -> bool:
+def _end_children() -> bool:
     """Kill what this process has started, and what that has; whether all of it is gone."""
     until = time.monotonic() + _END_SECONDS
     while _has_children():
@@ -658,6 +658,6 @@ def _identity(fd: int) -> tuple[int, int, int] | None:
     return status.st_dev, status.st_ino, stat.S_IFMT(status.st_mode)
 
 
-def resident_bytes() -> int:
+def _resident_bytes() -> int:
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * resource.getpagesize()

@@ -49,7 +49,7 @@ from rebaser_server.compute.work_unit import (
 
 log: Final = structlog.get_logger()
 
-TRIALS: Final = 3
+_TRIALS: Final = 3
 """Number of times that a value by itself must end its evaluator to be blamed."""
 _BROKEN: Final = (RunFailed, EvaluationFailed, Stalled)
 
@@ -152,7 +152,7 @@ class _Bisection:
     async def _is_culprit(self, unit: WorkUnit, index: int) -> bool:
         """Whether that value, and none before it, ends the evaluator whenever it is computed."""
         split = IncrementalSplit(unit)
-        for _ in range(TRIALS):
+        for _ in range(_TRIALS):
             try:
                 before = await self._run(prefix(unit, index))  # nothing, maybe: that must do, too
             except _BROKEN:

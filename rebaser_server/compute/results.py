@@ -104,7 +104,7 @@ class UnitResult:
         ]
 
 
-def write_result(result: UnitResult, sink: Any) -> None:
+def _write_result(result: UnitResult, sink: Any) -> None:
     """Write it, encoded, to what Arrow can write to."""
     metadata = {
         "recomputed": result.recomputed,
@@ -118,10 +118,10 @@ def write_result(result: UnitResult, sink: Any) -> None:
 
 def encode_result(result: UnitResult) -> pa.Buffer:
     size = pa.MockOutputStream()
-    write_result(result, size)
+    _write_result(result, size)
     # Memory of Arrow's pool, which a stream that grows would take several times over.
     encoded = pa.allocate_buffer(size.size())
-    write_result(result, pa.FixedSizeBufferWriter(encoded))
+    _write_result(result, pa.FixedSizeBufferWriter(encoded))
     return encoded
 
 
@@ -209,7 +209,7 @@ class RunStore:
     def put_part(self, digest: str, start: int, stop: int, result: UnitResult) -> str:
         """The name under which `result` lies there now."""
         name = f"{digest}-{start}-{stop}-{uuid4().hex}"
-        self.files.put(self._path(name), partial(write_result, result))
+        self.files.put(self._path(name), partial(_write_result, result))
         return name
 
     def get_part(self, name: str) -> UnitResult:

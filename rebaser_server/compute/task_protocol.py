@@ -32,11 +32,11 @@ from rebaser_server.compute.work_unit import (
     offset_positions,
 )
 
-REPORT_SECONDS: Final = 1.0
+_REPORT_SECONDS: Final = 1.0
 """Seconds."""
 
 
-class ProgressReporter:
+class _ProgressReporter:
     """A thread for each process, since one for each unit would cost more than small units do."""
 
     def __init__(self) -> None:
@@ -62,19 +62,19 @@ class ProgressReporter:
 
     def _run(self, lock: Lock) -> None:
         while True:
-            time.sleep(REPORT_SECONDS)
+            time.sleep(_REPORT_SECONDS)
             with lock, suppress(Exception):
                 if self._tell is not None:
                     self._tell()
 
 
-REPORTER: Final = ProgressReporter()
+_REPORTER: Final = _ProgressReporter()
 
 
 FIRST_STEP: Final = 16
-"""Values of the first step; each further one has up to `GROWTH` times as many."""
-GROWTH: Final = 16
-STEP_SECONDS: Final = REPORT_SECONDS
+"""Values of the first step; each further one has up to `_GROWTH` times as many."""
+_GROWTH: Final = 16
+_STEP_SECONDS: Final = _REPORT_SECONDS
 """Seconds of a step, after each of which progress is reported."""
 TIME_SLICE: Final = 2.0
 """Seconds of work after which a worker keeps what it has and gives way, so that small runs need
@@ -210,7 +210,7 @@ class _TaskExecution:
     def run(self, began: float, time_slice: float) -> bytes:
         """Go on behind what was found, until all is done or the time slice is over."""
         if isinstance(self._evaluation, Evaluation):
-            with REPORTER.reporting(self._report_ahead):
+            with _REPORTER.reporting(self._report_ahead):
                 self._advance(began, time_slice)
         else:
             self._evaluation.on_progress = self._report_ahead
@@ -235,7 +235,7 @@ class _TaskExecution:
     def _advance(self, began: float, time_slice: float) -> None:
         now = time.monotonic()
         until = now + max(time_slice, _MIN_START_RATIO * (now - began))
-        count, usual = FIRST_STEP, min(STEP_SECONDS, time_slice)
+        count, usual = FIRST_STEP, min(_STEP_SECONDS, time_slice)
         while self._done < self._size and (now < until or not self._evaluation.done):
             if self._evaluation.is_over:
                 return
@@ -243,19 +243,19 @@ class _TaskExecution:
             self._evaluation.advance(count)
             _exit_unless(self._process)
             now = time.monotonic()
-            count = max(1, int(count * min(usual / max(now - before, 1e-6), GROWTH)))
+            count = max(1, int(count * min(usual / max(now - before, 1e-6), _GROWTH)))
             self._report(now)
 
     def _report(self, now: float) -> None:
         """How far it is, now and then, and of what took long when it is done."""
         is_last = self._done == self._size
-        if now - self._reported_at >= STEP_SECONDS or (is_last and self._has_reported):
+        if now - self._reported_at >= _STEP_SECONDS or (is_last and self._has_reported):
             self._store.put_progress(self._run, self._digest, self._done)
             self._reported_at, self._has_reported = now, True
 
     def _report_ahead(self) -> None:
         """How far it is in the midst of a step."""
         now, ahead = time.monotonic(), self._evaluation.ahead
-        if ahead and now - self._reported_at >= STEP_SECONDS:
+        if ahead and now - self._reported_at >= _STEP_SECONDS:
             self._store.put_progress(self._run, self._digest, self._done + ahead)
             self._reported_at, self._has_reported = now, True

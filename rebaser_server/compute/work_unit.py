@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 from blake3 import blake3
 from numpy.typing import NDArray
 
-ALIGNMENT: Final = 8
+_ALIGNMENT: Final = 8
 _OFFSET_TYPE: Final = np.dtype("<i8")
 STRING_TYPE: Final = pa.large_string()
 """Of every column of strings: offsets of 64 bits, since values may be 2 GiB of text together."""
@@ -69,7 +69,7 @@ def string_buffers(column: pa.LargeStringArray) -> list[bytes | memoryview]:
     return [(bounds - bounds[0]).data.cast("B") if first else bounds.data.cast("B"), data]
 
 
-def strings_from_buffers(count: int, offsets: memoryview, text: memoryview) -> pa.LargeStringArray:
+def _strings_from_buffers(count: int, offsets: memoryview, text: memoryview) -> pa.LargeStringArray:
     """Return the strings in these buffers; shares their memory."""
     return pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
 
@@ -79,20 +79,20 @@ def contiguous(given: Any, kind: type[np.generic]) -> NDArray[Any]:
     return np.ascontiguousarray(given, kind)
 
 
-def join_sections(sections: Sequence[bytes | memoryview]) -> bytes:
-    """All sections, each padded to begin at a multiple of `ALIGNMENT`."""
+def _join_sections(sections: Sequence[bytes | memoryview]) -> bytes:
+    """All sections, each padded to begin at a multiple of `_ALIGNMENT`."""
     parts: list[bytes | memoryview] = []
     for section in sections:
-        parts += [section, bytes(-len(section) % ALIGNMENT)]
+        parts += [section, bytes(-len(section) % _ALIGNMENT)]
     return b"".join(parts)
 
 
-def split_sections(data: memoryview, lengths: Sequence[int]) -> list[memoryview]:
-    """Return the sections, of these lengths, that `join_sections` joined."""
+def _split_sections(data: memoryview, lengths: Sequence[int]) -> list[memoryview]:
+    """Return the sections, of these lengths, that `_join_sections` joined."""
     sections, start = [], 0
     for length in lengths:
         sections.append(data[start : start + length])
-        start += length + -length % ALIGNMENT
+        start += length + -length % _ALIGNMENT
     if start != len(data):
         raise ValueError(f"{len(data)} bytes are not sections of {start}")
     return sections
@@ -225,9 +225,9 @@ class WorkUnit:
                 lengths,
             ]
         )
-        size = _HEADER_OFFSET + sum(n + -n % ALIGNMENT for n in [len(header), *lengths])
+        size = _HEADER_OFFSET + sum(n + -n % _ALIGNMENT for n in [len(header), *lengths])
         fixed = _FIXED_PART.pack(VERSION, len(header), len(self), size)
-        encoded = join_sections([fixed + _pack_limits(self.limits), header, *sections])
+        encoded = _join_sections([fixed + _pack_limits(self.limits), header, *sections])
         return encoded + self._encode_known() if self.remembered else encoded
 
     def _encode_known(self) -> bytes:
@@ -255,19 +255,19 @@ class WorkUnit:
         view, tail = memoryview(data)[:size], memoryview(data)[size:]
         start = _HEADER_OFFSET + length
         functions, signatures, constants, lengths = cbor2.loads(view[_HEADER_OFFSET:start])
-        parts = split_sections(view[start + -length % ALIGNMENT :], lengths)
+        parts = _split_sections(view[start + -length % _ALIGNMENT :], lengths)
         return cls(
             [(runtime, code) for runtime, code in functions],
             [(function, [(name, n) for name, n in specs]) for function, specs in signatures],
-            strings_from_buffers(count, *parts[0:2]),
+            _strings_from_buffers(count, *parts[0:2]),
             np.frombuffer(parts[2], np.int32),
             np.frombuffer(parts[3], np.uint8),
-            strings_from_buffers(count, *parts[4:6]),
+            _strings_from_buffers(count, *parts[4:6]),
             np.frombuffer(parts[6], np.bool_),
             np.frombuffer(parts[7], np.int32),
-            strings_from_buffers(constants, *parts[8:10]),
+            _strings_from_buffers(constants, *parts[8:10]),
             np.frombuffer(parts[10], np.bool_),
-            strings_from_buffers(constants, *parts[11:13]),
+            _strings_from_buffers(constants, *parts[11:13]),
             read_limits(data),
             *_decode_known(tail),
         )

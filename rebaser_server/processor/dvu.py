@@ -99,7 +99,7 @@ async def _attempt(do: Callable[[], T]) -> tuple[T | None, Exception | None]:
 
 log: Final = structlog.get_logger()
 
-APPEND_GRACE: Final = 2.0  # seconds for an append that is under way when the run ends
+_APPEND_GRACE: Final = 2.0  # seconds for an append that is under way when the run ends
 _MAX_CORRECTIONS: Final = 20
 """Most rejected results that the commit lists one by one."""
 
@@ -197,7 +197,7 @@ class DvuCommitter:
 
     async def _append(self, settled: SettledRequest | None, **changes: Any) -> None:
         """Write the commit; a cancellation waits for it a moment."""
-        await finish(self._ownership.write(settled, **changes), APPEND_GRACE)
+        await finish(self._ownership.write(settled, **changes), _APPEND_GRACE)
 
     async def _count_failure(self, error: Exception, covered: dict[str, Any]) -> ResultNotCommitted:
         """Count the failure; drop the update if even giving it up failed. Return why the run ends.
@@ -225,28 +225,28 @@ def _corrections_for_log(corrections: Sequence[Correction]) -> tuple[Correction,
 
 FIRST_DELAY: Final = 1.0  # seconds until a failed update is tried again, doubled up to
 MAX_DELAY: Final = 60.0
-NOT_COMPUTED: Final = "not computed"
+_NOT_COMPUTED: Final = "not computed"
 """First words of the message of a value that was not computed although no function failed."""
 STORE_DELAY: Final = 15.0  # seconds until an update is tried again after the store failed
-MAX_REASON: Final = 1_000
+_MAX_REASON: Final = 1_000
 """Characters of the text of a failure."""
 
 
-def ends_the_run(error: Exception) -> bool:
+def _ends_the_run(error: Exception) -> bool:
     """Whether the error is not the update's: another run owns the change set, or NATS is away."""
     is_of_nats = is_transient(error) and not isinstance(error, OSError)
     return is_of_nats or isinstance(error, RunEnded)
 
 
-def failure_reason(error: Exception) -> str:
+def _failure_reason(error: Exception) -> str:
     """Return the reason that users see."""
     name = "" if isinstance(error, JobFailed | EvaluatorAway) else type(error).__name__
-    return ": ".join(filter(None, (name, str(error))))[:MAX_REASON]
+    return ": ".join(filter(None, (name, str(error))))[:_MAX_REASON]
 
 
-def give_up_message(reason: str, failures: int) -> str:
+def _give_up_message(reason: str, failures: int) -> str:
     """Return the message of a value that was given up after so many failures."""
-    return f"{NOT_COMPUTED}, {many(failures, 'update')} failed: {reason}"[:MAX_REASON]
+    return f"{_NOT_COMPUTED}, {many(failures, 'update')} failed: {reason}"[:_MAX_REASON]
 
 
 def retry_delay(failures: int) -> float:
@@ -254,11 +254,11 @@ def retry_delay(failures: int) -> float:
     return Backoff(FIRST_DELAY, MAX_DELAY).jittered(failures)
 
 
-DEATHS_PER_ATTEMPT: Final = 2
+_DEATHS_PER_ATTEMPT: Final = 2
 """Times `attempts` that failures, deaths of owners among them, may be in a row before an update is
 given up untried: a process is more often killed for other reasons than for an update's."""
-REPORT_EVERY: Final = 1.0  # seconds between two words of how far an update is
-CANCELLED_DELAY: Final = 60.0  # seconds until an update that was cancelled is tried again
+_REPORT_EVERY: Final = 1.0  # seconds between two words of how far an update is
+_CANCELLED_DELAY: Final = 60.0  # seconds until an update that was cancelled is tried again
 
 
 class DvuScheduler:
@@ -271,7 +271,7 @@ class DvuScheduler:
         self._ownership = ownership
         self._application = services.application
         self._attempts = services.settings.dvu_attempts
-        self._max_failures = DEATHS_PER_ATTEMPT * self._attempts
+        self._max_failures = _DEATHS_PER_ATTEMPT * self._attempts
         self._notifier = services.notifier
         self._committer = DvuCommitter(
             ownership,
@@ -359,7 +359,7 @@ class DvuScheduler:
                 if isinstance(error, ResultNotCommitted):
                     details = {"reason": str(error), "failures": error.failures}
                     await self._publish(ActivityKind.DVU_FAILED, claim, **details)
-                if ends_the_run(error):
+                if _ends_the_run(error):
                     raise
                 await self._on_failure(update, error)
             if self._ownership.state.control.clean_sequence >= claim.covers:
@@ -378,7 +378,7 @@ class DvuScheduler:
         except DvuCancelled:
             log.warning("dvu cancelled", affected=affected)
             await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=affected)
-            await self._backoff(CANCELLED_DELAY)
+            await self._backoff(_CANCELLED_DELAY)
             return
         if not await self._committer.commit(claim, update.base, result):
             await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=affected)
@@ -404,7 +404,7 @@ class DvuScheduler:
 
     async def _report(self, progress: list[tuple[int, int]], claim: DvuClaim) -> Never:
         while True:
-            await asyncio.sleep(REPORT_EVERY)
+            await asyncio.sleep(_REPORT_EVERY)
             if progress:
                 done, in_all = progress[-1]
                 progress.clear()
@@ -415,7 +415,7 @@ class DvuScheduler:
 
         What is no fault of the values is waited for, and counts nothing.
         """
-        reason = failure_reason(error)
+        reason = _failure_reason(error)
         if isinstance(error, EvaluatorAway):
             await self._postpone(update.claim, error, reason)
             return
@@ -447,7 +447,7 @@ class DvuScheduler:
 
     async def _give_up(self, update: ClaimedUpdate, reason: str) -> bool:
         """Fail the values that were not computed; if not even that works, the update stays due."""
-        message = give_up_message(reason, self._ownership.state.control.dvu_failures + 1)
+        message = _give_up_message(reason, self._ownership.state.control.dvu_failures + 1)
         try:
             if update.job is not None:
                 result = await update.job.give_up(message)
@@ -459,7 +459,7 @@ class DvuScheduler:
                     )
             await self._committer.commit(update.claim, update.base, result)
         except Exception as error:
-            if ends_the_run(error):
+            if _ends_the_run(error):
                 raise
             log.exception("dvu give-up failed")
             return False

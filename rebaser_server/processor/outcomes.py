@@ -89,7 +89,7 @@ async def recent_result(
     if recent is None:
         return None
     if is_other_request(recent.digest, digest):
-        return refused_as_other(request_id, recent.commit)
+        return _refused_as_other(request_id, recent.commit)
     entry = await ownership.loader.log.entry(recent.commit)
     if entry is not None and entry.settled is not None:
         return CommittedRequest(entry.settled, recent.commit)
@@ -98,7 +98,7 @@ async def recent_result(
     )
 
 
-def refused_as_other(request_id: RequestId, commit: int) -> CommittedRequest:
+def _refused_as_other(request_id: RequestId, commit: int) -> CommittedRequest:
     """Return the result of a request whose id was another one's, settled by `commit`."""
     settled = SettledRequest(
         id=request_id, sequence=0, outcome=RequestOutcome.REFUSED, message=used_id(commit)
@@ -106,7 +106,7 @@ def refused_as_other(request_id: RequestId, commit: int) -> CommittedRequest:
     return CommittedRequest(settled, commit)
 
 
-def shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
+def _shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
     """Return the response without details that a message has no room for; it says so."""
     if isinstance(response.status, ErrorStatus):
         return response
@@ -168,7 +168,7 @@ class OutcomeLookup:
         result, settled = await self._find_result(change_set, query.id)
         is_other = is_other_request(settled, digest)
         if result is not None and is_other:
-            result = refused_as_other(query.id, result.commit)
+            result = _refused_as_other(query.id, result.commit)
         if result is not None and not (is_other and waiting):  # until then it may be forgotten
             response = build_response(change_set, result)
             return OutcomeReplyV1(id=query.id, state=RequestState.SETTLED, response=response)
@@ -250,10 +250,10 @@ class OutcomeLookup:
         return None, ""
 
 
-INBOX_LENGTH: Final = 200
+_INBOX_LENGTH: Final = 200
 """Most characters of a reply inbox: a longer one gets no reply."""
 
-DETAIL_LENGTH: Final = 1_000
+_DETAIL_LENGTH: Final = 1_000
 """Most characters of a text among the details of an activity."""
 
 _SUBJECT: Final = re.compile(r"[!-)+\-/-=?-~]+(\.[!-)+\-/-=?-~]+)*")
@@ -276,7 +276,7 @@ class Notifier:
         A subject that is no inbox gets no answer: a caller cannot make us write into streams.
         """
         ours = self._subjects.join("rebaser.")
-        fits = len(inbox) <= INBOX_LENGTH and _SUBJECT.fullmatch(inbox)
+        fits = len(inbox) <= _INBOX_LENGTH and _SUBJECT.fullmatch(inbox)
         if not fits or inbox.startswith(("$", ours)):
             log.warning("reply inbox rejected", inbox=inbox[:200])
             return
@@ -284,7 +284,7 @@ class Notifier:
         headers, payload = EnqueueUpdatesResponse.encode(response, content_type)
         headers = dict(trace_context.inject(headers))
         if len(payload) > Connection.of(self._nc).message_limits.max_payload_for(inbox, headers):
-            _, payload = EnqueueUpdatesResponse.encode(shorten(response), content_type)
+            _, payload = EnqueueUpdatesResponse.encode(_shorten(response), content_type)
         await self._publish(inbox, payload, headers)
 
     async def activity(
@@ -296,7 +296,7 @@ class Notifier:
     ) -> None:
         """Publish an activity of the change set, and count it; long texts are cut."""
         details = {
-            name: detail[:DETAIL_LENGTH] if isinstance(detail, str) else detail
+            name: detail[:_DETAIL_LENGTH] if isinstance(detail, str) else detail
             for name, detail in details.items()
         }
         if kind is not ActivityKind.REQUEST_APPLIED:  # the most frequent, of which it keeps nothing

@@ -53,7 +53,7 @@ class CommittedEntry(NamedTuple):
         return cls(sequence, entry, action, settled if is_of_request else None)
 
 
-CommitObserver = Callable[[CommittedEntry], None]
+_CommitObserver = Callable[[CommittedEntry], None]
 """Called under the lock, so it notes what was committed, and others act on it later."""
 
 
@@ -71,7 +71,7 @@ class Ownership:
         self.lock = WatchedLock()
         self.spans = RequestSpans(loader.change_set)
         self.pending_dvu = PendingDvu()
-        self.on_commit: CommitObserver | None = None
+        self.on_commit: _CommitObserver | None = None
         """Called with each commit of the run, in the order of the log."""
         self._last_entry: CommitV1 | None = None
         """The last commit of this run."""

@@ -178,7 +178,7 @@ class HandledRequests:
 
 _CLOSE_TIMEOUT: Final = 1.0  # seconds for them when a run ends early
 
-CONSUMER_IDLE: Final = 5.0
+_CONSUMER_IDLE: Final = 5.0
 """Seconds without a request after which the queue deletes its consumer on the server."""
 
 _FIRST_CHECKS: Final = (1.0, 5.0)
@@ -205,7 +205,7 @@ class RequestQueue(StoredRequests):
         streams: Streams,
         change_set: ChangeSet,
         *,
-        idle: float = CONSUMER_IDLE,
+        idle: float = _CONSUMER_IDLE,
         first: StoredMessage | None = None,
     ) -> None:
         """`idle`: seconds; `first`: the lowest request, if the leader was asked for it.

@@ -127,7 +127,7 @@ def read_request(change_set: ChangeSet, request: Delivery) -> ClientRequest:
     return message
 
 
-def is_batchable(message: ClientRequest) -> bool:
+def _is_batchable(message: ClientRequest) -> bool:
     """Whether the request is small, and needs no batch or other change set to be looked at.
 
     Such requests may be committed together.
@@ -158,11 +158,11 @@ async def apply_request(
     """
     ownership = run.ownership
     if message.id in ownership.state.recent:
-        stage_duplicate(ownership, request, message.id)
+        _stage_duplicate(ownership, request, message.id)
         return None
     if isinstance(message, ChangeSetRequestV1):
         settled, changes = await execute(run, message, request.stream_sequence)
-        stage_request(ownership, request, settled, action=message.action, **changes)
+        _stage_request(ownership, request, settled, action=message.action, **changes)
         return None
     if message.from_change_set_id is not None:
         admission = await run.services.application.admit(ownership, request, message)
@@ -177,7 +177,7 @@ async def apply_request(
         settled = end(outcome=RequestOutcome.STALE)
         if batch is not None:
             settled = reject(end(outcome=RequestOutcome.REFUSED), batch)
-        stage_request(ownership, request, settled)
+        _stage_request(ownership, request, settled)
         return unused
     applied = await ownership.state.content.apply(request.stream_sequence, batch)
     address = message.updates_address
@@ -193,7 +193,7 @@ async def apply_request(
         corrections=await batches.put_corrections(message.id, applied.corrections),
     )
     dirty: Changes = {"dirty_sequence": request.stream_sequence} if applied.dirty else {}
-    stage_request(ownership, request, settled, **dirty)
+    _stage_request(ownership, request, settled, **dirty)
     return None if settled.updates is unused else unused
 
 
@@ -220,15 +220,15 @@ def _stage_unapplied(
 ) -> None:
     """Stage the commit of a request that the application did not admit; see its `admit`."""
     if isinstance(admission, RequestOutcome):
-        stage_duplicate(ownership, request, request_id)
+        _stage_duplicate(ownership, request, request_id)
         return
     settled = SettledRequest(
         id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.REFUSED
     )
-    stage_request(ownership, request, reject(settled, admission))
+    _stage_request(ownership, request, reject(settled, admission))
 
 
-def stage_duplicate(ownership: Ownership, request: Delivery, request_id: RequestId) -> None:
+def _stage_duplicate(ownership: Ownership, request: Delivery, request_id: RequestId) -> None:
     """Stage the commit of a request whose id was settled before: nothing is applied.
 
     The request was stored twice, because the server had forgotten its id; or it is another one,
@@ -244,10 +244,10 @@ def stage_duplicate(ownership: Ownership, request: Delivery, request_id: Request
         outcome=RequestOutcome.DUPLICATE,
         message=used_id(recent.commit) if recent is not None and is_other else None,
     )
-    stage_request(ownership, request, settled)
+    _stage_request(ownership, request, settled)
 
 
-def stage_request(
+def _stage_request(
     ownership: Ownership,
     request: Delivery,
     settled: SettledRequest,
@@ -275,13 +275,13 @@ def stage_request(
 
 log: Final = structlog.get_logger()
 
-DEATHS_PER_ATTEMPT: Final = 2
+_DEATHS_PER_ATTEMPT: Final = 2
 """A request becomes a dead letter, untried, after this many times `attempts` runs died at it: a
 process is killed for reasons of its own more often than an attempt fails for them."""
 
 
 @dataclass(frozen=True, slots=True)
-class RequestAttempts:
+class _RequestAttempts:
     """The failures of, and deaths at, the request at the head of the queue (control record).
 
     The caller of each method but `count_death` holds the ownership's lock.
@@ -336,7 +336,7 @@ class RequestAttempts:
         if self._ownership.control.attempts is None:  # as nearly always
             return False
         deaths = self._before(request.stream_sequence).deaths
-        if deaths < DEATHS_PER_ATTEMPT * self._limit:
+        if deaths < _DEATHS_PER_ATTEMPT * self._limit:
             return False
         await self._dead_letter(request, "too many runs died, or lost their lease, at it", deaths)
         return True
@@ -349,7 +349,7 @@ class RequestAttempts:
     async def _dead_letter(self, request: Delivery, reason: str, attempts: int) -> None:
         """Copy the request to the dead letters, and only then commit that it is dead (L2)."""
         if request_id_of(request) in self._ownership.state.recent:
-            stage_duplicate(self._ownership, request, request_id_of(request))
+            _stage_duplicate(self._ownership, request, request_id_of(request))
             await self._ownership.flush()
             return
         try:
@@ -368,7 +368,7 @@ class RequestAttempts:
             outcome=RequestOutcome.DEAD,
             message=reason[:REASON_LENGTH].encode(errors="replace").decode(),
         )
-        stage_request(self._ownership, request, settled)
+        _stage_request(self._ownership, request, settled)
         await self._ownership.flush()
         log.error(
             "request dead-lettered", request=str(settled.id), reason=reason, attempts=attempts
@@ -417,7 +417,7 @@ class RequestHandler:
         self.run = run
         self.queue = queue
         self.ownership = run.ownership
-        self.attempts = RequestAttempts(run)
+        self.attempts = _RequestAttempts(run)
         self._committed: dict[int, CommittedRequest] = {}
         """Of the requests in hand those that are committed, by stream sequence."""
 
@@ -540,7 +540,7 @@ class RequestHandler:
         ownership = self.ownership
         try:
             message = await self._read(request)
-            is_alone = not is_batchable(message) or ownership.has_staged(message.id)
+            is_alone = not _is_batchable(message) or ownership.has_staged(message.id)
             if is_alone:
                 await ownership.flush()
             unused = await apply_request(self.run, request, message)

@@ -54,21 +54,21 @@ class FuncState(NamedTuple):
     code: str | None = None
 
 
-ABSENT: Final = ValueState()
-NO_FUNC: Final = FuncState()
+_ABSENT: Final = ValueState()
+_NO_FUNC: Final = FuncState()
 
 
-def value_state(graph: Graph, value_id: str) -> ValueState:
+def _value_state(graph: Graph, value_id: str) -> ValueState:
     """The definition that a graph has of a value."""
     value = graph.values.get(value_id)
     if value is None:
-        return ABSENT
+        return _ABSENT
     if value.func_id is None:
         return ValueState(exists=True, text=value.text)
     return ValueState(exists=True, func_id=value.func_id, inputs=value.inputs)
 
 
-def same_inputs(one: Mapping[str, object] | None, other: Mapping[str, object] | None) -> bool:
+def _same_inputs(one: Mapping[str, object] | None, other: Mapping[str, object] | None) -> bool:
     return list((one or {}).items()) == list((other or {}).items())
 
 
@@ -117,8 +117,8 @@ class TrackedDefinitions(Generic[E]):
     """The definitions of `values` and `funcs`, as the commits of a history are applied in order."""
 
     def __init__(self, values: Iterable[str], funcs: Iterable[str]) -> None:
-        self._values: dict[str, _Tracked[E]] = {i: _Tracked(ABSENT, known=True) for i in values}
-        self._funcs: dict[str, FuncState] = dict.fromkeys(funcs, NO_FUNC)
+        self._values: dict[str, _Tracked[E]] = {i: _Tracked(_ABSENT, known=True) for i in values}
+        self._funcs: dict[str, FuncState] = dict.fromkeys(funcs, _NO_FUNC)
         self._takers: dict[str, set[str]] = {}
         """Input → values that take it, or once did."""
         self._restored: set[str] = set()
@@ -131,7 +131,7 @@ class TrackedDefinitions(Generic[E]):
     def begin(self, graph: Graph) -> None:
         """Take over the definitions of a graph, which is what the history begins with."""
         for value_id in self._values:
-            state = value_state(graph, value_id)
+            state = _value_state(graph, value_id)
             self._values[value_id] = _Tracked(state, known=not state.exists)
             self._note_inputs(value_id, state.inputs)
             for input_id in ids_in(state.inputs or {}):
@@ -158,7 +158,7 @@ class TrackedDefinitions(Generic[E]):
                 case PutFunc():
                     self._put_func(update.func_id, FuncState(update.runtime, update.code), funcs)
                 case RemoveFunc():
-                    self._put_func(update.func_id, NO_FUNC, funcs)
+                    self._put_func(update.func_id, _NO_FUNC, funcs)
                 case RemoveValue():
                     removed.add(update.value_id)
                     self._remove(update.value_id, values)
@@ -218,7 +218,7 @@ class TrackedDefinitions(Generic[E]):
                 tracked.now = tracked.now._replace(inputs=kept)
         if value_id in self._values:
             before.setdefault(value_id, self._values[value_id].now)
-            self._values[value_id].now = ABSENT
+            self._values[value_id].now = _ABSENT
 
     def _change(
         self, update: PutValue | SetValue | SetInputs, before: dict[str, ValueState]
@@ -251,9 +251,9 @@ class TrackedDefinitions(Generic[E]):
             tracked.lost, tracked.known = {}, True
         elif before.text != after.text:
             tracked.set = Attribution(edit, value_id, "value", before, after)
-        elif not same_inputs(before.inputs, after.inputs):
+        elif not _same_inputs(before.inputs, after.inputs):
             gone = {i for i in ids_in(before.inputs or {}) if i in removed}
-            if same_inputs(without(before.inputs or {}, gone), after.inputs):
+            if _same_inputs(without(before.inputs or {}, gone), after.inputs):
                 for lost in gone:
                     part = Attribution(edit, value_id, "input", before, after, lost)
                     tracked.lost[lost] = part
@@ -274,7 +274,7 @@ class TrackedDefinitions(Generic[E]):
             yield tracked.defined
         if tracked.set is not None:
             yield tracked.set
-        if tracked.wired is not None and not same_inputs(tracked.unwired, tracked.now.inputs):
+        if tracked.wired is not None and not _same_inputs(tracked.unwired, tracked.now.inputs):
             yield tracked.wired
         yield from tracked.lost.values()
 

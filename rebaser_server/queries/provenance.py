@@ -132,7 +132,7 @@ class Lineage:
         yield from self.path(self._computed[func_id])
 
 
-MAX_FAILED: Final = 20
+_MAX_FAILED: Final = 20
 """Failed values that are listed."""
 
 
@@ -140,7 +140,7 @@ def failed_inputs(lineage: Lineage) -> list[FailedInput]:
     """The failed values because of which the value has no result, the nearest first."""
     return [
         FailedInput(id=value_id, path=[*lineage.path(value_id)], message=lineage.failures[value_id])
-        for value_id in nsmallest(MAX_FAILED, lineage.failures, key=lineage.steps)
+        for value_id in nsmallest(_MAX_FAILED, lineage.failures, key=lineage.steps)
     ]
 
 
@@ -166,14 +166,14 @@ def time_of(commit_id: RequestId) -> str:
     return utc_text(datetime.fromtimestamp(commit_id.milliseconds / 1000, UTC))
 
 
-MAX_EDITS: Final = 1_000
-MAX_CHANGES: Final = 20
+_MAX_EDITS: Final = 1_000
+_MAX_CHANGES: Final = 20
 """Changes of an edit that are listed."""
-MAX_TRACES: Final = 50
+_MAX_TRACES: Final = 50
 """Edits whose trace is looked up: each costs a read."""
-MAX_TEXT: Final = 1_000
+_MAX_TEXT: Final = 1_000
 """Characters of a definition."""
-MAX_NAMES: Final = 200_000
+_MAX_NAMES: Final = 200_000
 """Names in the paths of all changes that are listed."""
 
 Parts = Sequence[Attribution[CommittedEdit]]
@@ -181,15 +181,15 @@ Parts = Sequence[Attribution[CommittedEdit]]
 _CommitKey = tuple[ChangeSetId, int]
 
 
-async def list_edits(
+async def _list_edits(
     loader: StateLoader, attributions: Parts, lineage: Lineage
 ) -> tuple[list[ProvenanceEdit], int]:
     """The edits, the latest first, and how many are left out."""
     workspace = str(loader.change_set.workspace_id)
     latest = await compute_in_turn(workspace, _by_commit, attributions)
-    traces = [await _trace_of(loader, parts[0].edit) for parts in latest[:MAX_TRACES]]
-    edits = await compute_in_turn(workspace, _described, latest[:MAX_EDITS], traces, lineage)
-    return edits, max(0, len(latest) - MAX_EDITS)
+    traces = [await _trace_of(loader, parts[0].edit) for parts in latest[:_MAX_TRACES]]
+    edits = await compute_in_turn(workspace, _described, latest[:_MAX_EDITS], traces, lineage)
+    return edits, max(0, len(latest) - _MAX_EDITS)
 
 
 def _by_commit(attributions: Parts) -> list[Parts]:
@@ -209,15 +209,15 @@ def _described(
     latest: Sequence[Parts], traces: Iterable[str | None], lineage: Lineage
 ) -> list[ProvenanceEdit]:
     """The edits with what is nearest of each, as long as there is room for the paths."""
-    room, edits = MAX_NAMES, []
+    room, edits = _MAX_NAMES, []
     for parts, trace in zip_longest(latest, traces):
         changes = []
-        for part in nsmallest(MAX_CHANGES, parts, key=lambda each: _steps(each, lineage)):
+        for part in nsmallest(_MAX_CHANGES, parts, key=lambda each: _steps(each, lineage)):
             steps = _steps(part, lineage)
             if steps <= room:
                 room -= steps
                 changes.append(_change(part, lineage))
-        edits.append(edit_of(parts[0].edit, changes, trace, len(parts) - len(changes)))
+        edits.append(_edit_of(parts[0].edit, changes, trace, len(parts) - len(changes)))
     return edits
 
 
@@ -227,7 +227,7 @@ def _steps(part: Attribution[CommittedEdit], lineage: Lineage) -> int:
     return lineage.steps(part.id)
 
 
-def edit_of(
+def _edit_of(
     edit: CommittedEdit,
     changes: list[DefinitionChange],
     trace: str | None = None,
@@ -274,14 +274,14 @@ def _text(state: ValueState | FuncState, lineage: Lineage) -> str | None:
             f"{name}={_names(given, lineage)}" for name, given in (state.inputs or {}).items()
         )
         text = f"{lineage.func_names.get(state.func_id, state.func_id)}({', '.join(arguments)})"
-    return text if text is None or len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
+    return text if text is None or len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
 
 
 def _names(given: str | list[str], lineage: Lineage) -> str:
     if isinstance(given, str):
         return lineage.names.get(given, given)
-    shown = ", ".join(lineage.names.get(each, each) for each in given[:MAX_CHANGES])
-    return f"[{shown}{', …' if len(given) > MAX_CHANGES else ''}]"
+    shown = ", ".join(lineage.names.get(each, each) for each in given[:_MAX_CHANGES])
+    return f"[{shown}{', …' if len(given) > _MAX_CHANGES else ''}]"
 
 
 async def _trace_of(loader: StateLoader, edit: CommittedEdit) -> str | None:
@@ -295,7 +295,7 @@ async def _trace_of(loader: StateLoader, edit: CommittedEdit) -> str | None:
     return None if span is None else f"{span.trace_id:032x}"
 
 
-async def find_removal(loader: StateLoader, name: str, until: int) -> ProvenanceEdit | None:
+async def _find_removal(loader: StateLoader, name: str, until: int) -> ProvenanceEdit | None:
     """The commit, up to `until`, that removed the value of that name or id; None if unknown."""
     begins, ids, removal = await loader.earliest_commit(), {name}, None
     if begins:
@@ -311,7 +311,7 @@ async def find_removal(loader: StateLoader, name: str, until: int) -> Provenance
         if removed is not None:
             change = DefinitionChange(id=removed, what="removal", path=[name])
             edit = CommittedEdit(loader.change_set.change_set_id, sequence, entry)
-            removal = edit_of(edit, [change])
+            removal = _edit_of(edit, [change])
     return removal
 
 
@@ -371,7 +371,7 @@ class ProvenanceService:
             state = await loader.load(query.at)
             known = await compute_in_turn(workspace, _look_up, state, query.value)
         if isinstance(known, _Unknown):
-            removal = await find_removal(loader, query.value, known.commit)
+            removal = await _find_removal(loader, query.value, known.commit)
             if removal is not None:
                 return ProvenanceReplyV1(id=query.id, commit=known.commit, edits=[removal])
             why = f"there is no value {query.value!r}{known.offer}"
@@ -385,7 +385,7 @@ class ProvenanceService:
             workspace, or_, history.definitions.names, lineage.names
         )
         attributions = [each async for each in history.attributions()]
-        edits, omitted = await list_edits(loader, attributions, lineage)
+        edits, omitted = await _list_edits(loader, attributions, lineage)
         return ProvenanceReplyV1(
             id=query.id,
             commit=known.commit,

@@ -62,7 +62,7 @@ from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import background, compute_in_turn
 from rebaser_server.telemetry import metrics
 
-RETRY_SECONDS: Final = "1"
+_RETRY_SECONDS: Final = "1"
 """Seconds after which a busy Rebaser is to be asked again; clients wait longer each time."""
 
 _LONGEST_PIECE_NUMBER: Final = "999999/999999"
@@ -70,7 +70,7 @@ _LONGEST_PIECE_NUMBER: Final = "999999/999999"
 ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
-class ReplySender(Generic[ReplyT]):
+class _ReplySender(Generic[ReplyT]):
     """The answer to one query."""
 
     def __init__(
@@ -118,7 +118,7 @@ class ReplySender(Generic[ReplyT]):
 
     async def busy(self, refusal: ReplyT) -> None:
         """Have the asker ask again later."""
-        await self._send_small(refusal, {RETRY_AFTER: RETRY_SECONDS})
+        await self._send_small(refusal, {RETRY_AFTER: _RETRY_SECONDS})
 
     async def _send_small(self, reply: ReplyT, more: dict[str, str] | None = None) -> None:
         if self._inbox:
@@ -151,7 +151,7 @@ _BUSY: Final = "too many queries are waiting here: ask again later"
 _NO_ID: Final = RequestId.from_bytes(bytes(16))
 
 
-class Query(Protocol):
+class _Query(Protocol):
     """What every query says: the change set that it is about."""
 
     @property
@@ -245,7 +245,7 @@ class _Queue:
         return next((each for each in self._waiting if self._in_hand[each] < _SHARE), None)
 
 
-class Intake(Generic[QueryT, ReplyT]):
+class _Intake(Generic[QueryT, ReplyT]):
     """Replies to each query, if only with an error; drops a query whose client gave up."""
 
     def __init__(
@@ -332,14 +332,14 @@ class Intake(Generic[QueryT, ReplyT]):
             query = await compute_in_turn(
                 str(change_set.workspace_id), decode, headers, message.data
             )
-        addressed: Query = query
+        addressed: _Query = query
         about = ChangeSet(addressed.workspace_id, addressed.change_set_id)
         if about != change_set:
             raise MalformedMessage(f"the query is about {about}, its subject about {change_set}")
         return query
 
-    def _reply_sender(self, message: Msg) -> ReplySender[ReplyT]:
-        return ReplySender(self._nc, self._subjects, message, self._kind.reply, self._kind.refusal)
+    def _reply_sender(self, message: Msg) -> _ReplySender[ReplyT]:
+        return _ReplySender(self._nc, self._subjects, message, self._kind.reply, self._kind.refusal)
 
     def _refusal(self, message: Msg, why: str) -> ReplyT:
         """Without a look at the body; the asker knows the query by the inbox."""
@@ -392,11 +392,11 @@ class QueryService:
         )
         reverts = QueryKind("reverts", RevertQuery, RevertReply, self.comparisons.revert, no_revert)
         async with (
-            Intake(nc, self._subjects, provenance, self._bounds).open(),
-            Intake(nc, self._subjects, values, self._bounds).open(),
-            Intake(nc, self._subjects, outcomes, self._bounds).open(),
-            Intake(nc, self._subjects, differences, self._bounds).open(),
-            Intake(nc, self._subjects, reverts, self._bounds).open(),
+            _Intake(nc, self._subjects, provenance, self._bounds).open(),
+            _Intake(nc, self._subjects, values, self._bounds).open(),
+            _Intake(nc, self._subjects, outcomes, self._bounds).open(),
+            _Intake(nc, self._subjects, differences, self._bounds).open(),
+            _Intake(nc, self._subjects, reverts, self._bounds).open(),
         ):
             yield
 

@@ -57,7 +57,7 @@ class NamedValues(NamedTuple):
     missing: list[str]
 
 
-def named_values(graph: Graph, which: Sequence[str]) -> NamedValues:
+def _named_values(graph: Graph, which: Sequence[str]) -> NamedValues:
     """The values of these names or ids, each once."""
     ids: dict[str, None] = {}
     missing = []
@@ -232,7 +232,7 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-class TableLookup:
+class _TableLookup:
     """Answers as of the last commit, or not at all: then the change set has to be loaded."""
 
     def __init__(self, open_loader: Callable[[ChangeSet], StateLoader], min_rows: int) -> None:
@@ -309,7 +309,7 @@ class QueryBounds:
     """Rows of a table from which on a few values are read from it, not the change set loaded."""
 
 
-PART_BYTES: Final = 256 * 1024
+_PART_BYTES: Final = 256 * 1024
 """Octets of values in one reply, more or less; a value that is larger has one of its own."""
 
 FEW: Final = 1_000
@@ -326,7 +326,7 @@ class ValueService:
 
     def __init__(self, open_loader: OpenLoader, bounds: QueryBounds) -> None:
         self._open_loader = open_loader
-        self._tables = TableLookup(open_loader, bounds.loaded_rows)
+        self._tables = _TableLookup(open_loader, bounds.loaded_rows)
         self._max_bytes = bounds.answer_bytes
         self._large = asyncio.Lock()
         """A large value takes many times its octets while it is made: one at a time."""
@@ -339,7 +339,7 @@ class ValueService:
         workspace = str(query.workspace_id)
         parts = await compute_in_turn(workspace, list, _parts(found.rows)) or [[]]
         for number, part in enumerate(parts, 1):
-            large = sum(row.octets for row in part) > PART_BYTES
+            large = sum(row.octets for row in part) > _PART_BYTES
             async with self._large if large else nullcontext():
                 read = await compute_in_turn(workspace, _read, part)
                 yield ValuesReplyV1(
@@ -390,7 +390,7 @@ def prepare_find(query: ValuesQueryV1, max_bytes: int, state: State) -> Callable
         rows, missing = function_rows(graph, query.which)
         functions = list(within(rows, max_bytes))
         return partial(_same, ValuesFound(state.commit, state.control.dvu_due, functions, missing))
-    named = named_values(graph, query.which)
+    named = _named_values(graph, query.which)
     is_small = _names_few(query) or len(graph.values) <= FEW
     find = partial(
         _find_values,
@@ -427,7 +427,7 @@ def _parts(rows: Iterable[Row]) -> Iterator[list[Row]]:
     part: list[Row] = []
     size = 0
     for row in rows:
-        if part and size + row.octets > PART_BYTES:
+        if part and size + row.octets > _PART_BYTES:
             yield part
             part, size = [], 0
         part.append(row)

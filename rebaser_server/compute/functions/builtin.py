@@ -20,25 +20,25 @@ from rebaser_core.codecs import json_equal
 _NUMBERS: Final = {int, float}
 
 
-def non_null(values: Any) -> list[Any]:
+def _non_null(values: Any) -> list[Any]:
     """A list's items that are not null."""
-    return [item for item in require_kinds([values], list, "a list")[0] if item is not None]
+    return [item for item in _require_kinds([values], list, "a list")[0] if item is not None]
 
 
-def require_numbers(values: Any) -> list[Any]:
+def _require_numbers(values: Any) -> list[Any]:
     if type(values) is list and _NUMBERS.issuperset(map(type, values)):
         return values  # as nearly always
-    return require_kinds(non_null(values), (int, float), "numbers")
+    return _require_kinds(_non_null(values), (int, float), "numbers")
 
 
-def require_comparable(values: Any) -> list[Any]:
+def _require_comparable(values: Any) -> list[Any]:
     """What can be compared with each other."""
-    items = non_null(values)
+    items = _non_null(values)
     kinds = str if items and isinstance(items[0], str) else (int, float)
-    return require_kinds(items, kinds, "numbers, or strings")
+    return _require_kinds(items, kinds, "numbers, or strings")
 
 
-def require_kinds(values: list[Any], kinds: type | tuple[type, ...], words: str) -> list[Any]:
+def _require_kinds(values: list[Any], kinds: type | tuple[type, ...], words: str) -> list[Any]:
     """`values`, which are all of these kinds; in JSON, unlike Python, true is not a number."""
     for value in values:
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
@@ -49,7 +49,7 @@ def require_kinds(values: list[Any], kinds: type | tuple[type, ...], words: str)
 _INDEX: Final = re.compile("0|[1-9][0-9]{,17}")
 
 
-def resolve_pointer(document: Any, pointer: str, default: Any) -> Any:
+def _resolve_pointer(document: Any, pointer: str, default: Any) -> Any:
     """What `pointer` leads to in `document`, or `default` if it leads nowhere."""
     if pointer and not pointer.startswith("/"):
         raise ValueError("a JSON pointer is empty or begins with '/'")
@@ -64,12 +64,12 @@ def resolve_pointer(document: Any, pointer: str, default: Any) -> Any:
     return document
 
 
-def merge_patch(target: Any, patch: Any) -> Any:
+def _merge_patch(target: Any, patch: Any) -> Any:
     """`target` with `patch` applied; neither is changed."""
     if not isinstance(patch, dict):
         return patch
     old = target if isinstance(target, dict) else {}
-    new = {key: merge_patch(old.get(key), item) for key, item in patch.items() if item is not None}
+    new = {key: _merge_patch(old.get(key), item) for key, item in patch.items() if item is not None}
     return {key: item for key, item in old.items() if key not in patch} | new
 
 
@@ -100,17 +100,17 @@ def _collect(*, values: list[Any]) -> list[Any]:
 
 @builtin("sum")
 def _sum(*, values: list[Any]) -> int | float:
-    return _total(require_numbers(values))
+    return _total(_require_numbers(values))
 
 
 @builtin("product")
 def _product(*, values: list[Any]) -> Any:
-    return prod(require_numbers(values))
+    return prod(_require_numbers(values))
 
 
 @builtin("mean")
 def _mean(*, values: list[Any]) -> float | None:
-    items = require_numbers(values)
+    items = _require_numbers(values)
     return _total(items) / len(items) if items else None
 
 
@@ -121,50 +121,50 @@ def _total(items: list[Any]) -> int | float:
 
 @builtin("min")
 def _min(*, values: list[Any]) -> Any:
-    return min(require_comparable(values), default=None)
+    return min(_require_comparable(values), default=None)
 
 
 @builtin("max")
 def _max(*, values: list[Any]) -> Any:
-    return max(require_comparable(values), default=None)
+    return max(_require_comparable(values), default=None)
 
 
 @builtin("count")
 def _count(*, values: list[Any]) -> int:
-    return len(non_null(values))
+    return len(_non_null(values))
 
 
 @builtin("subtract")
 def _subtract(*, left: float, right: float) -> int | float:
-    left, right = require_kinds([left, right], (int, float), "numbers")
+    left, right = _require_kinds([left, right], (int, float), "numbers")
     return left - right
 
 
 @builtin("divide")
 def _divide(*, left: float, right: float) -> float:
-    left, right = require_kinds([left, right], (int, float), "numbers")
+    left, right = _require_kinds([left, right], (int, float), "numbers")
     return left / right
 
 
 @builtin("round")
 def _round(*, value: float, digits: int = 0) -> int | float:
-    (value,) = require_kinds([value], (int, float), "numbers")
+    (value,) = _require_kinds([value], (int, float), "numbers")
     return round(value, digits) if digits > 0 else round(round(value, digits))
 
 
 @builtin("any")
 def _any(*, values: list[bool | None]) -> bool:
-    return any(require_kinds(non_null(values), bool, "booleans"))
+    return any(_require_kinds(_non_null(values), bool, "booleans"))
 
 
 @builtin("all")
 def _all(*, values: list[bool | None]) -> bool:
-    return all(require_kinds(non_null(values), bool, "booleans"))
+    return all(_require_kinds(_non_null(values), bool, "booleans"))
 
 
 @builtin("not")
 def _not(*, value: bool) -> bool:
-    (value,) = require_kinds([value], bool, "booleans")
+    (value,) = _require_kinds([value], bool, "booleans")
     return not value
 
 
@@ -176,27 +176,27 @@ def _equal(*, left: Any, right: Any) -> bool:
 @builtin("less")
 def _less(*, left: Any, right: Any) -> bool:
     kinds = str if isinstance(left, str) else (int, float)
-    left, right = require_kinds([left, right], kinds, "two numbers, or two strings")
+    left, right = _require_kinds([left, right], kinds, "two numbers, or two strings")
     return bool(left < right)
 
 
 @builtin("if")
 def _if(*, condition: bool, then: Any, otherwise: Any = None) -> Any:
-    (condition,) = require_kinds([condition], bool, "booleans")
+    (condition,) = _require_kinds([condition], bool, "booleans")
     return then if condition else otherwise
 
 
 @builtin("coalesce")
 def _coalesce(*, values: list[Any]) -> Any:
-    return next(iter(non_null(values)), None)
+    return next(iter(_non_null(values)), None)
 
 
 @builtin("concat")
 def _concat(*, values: list[Any], separator: str = "") -> str | list[Any]:
-    parts = non_null(values)
+    parts = _non_null(values)
     if parts and isinstance(parts[0], list):
-        return list(chain.from_iterable(require_kinds(parts, list, "strings, or lists")))
-    return separator.join(require_kinds(parts, str, "strings, or lists"))
+        return list(chain.from_iterable(_require_kinds(parts, list, "strings, or lists")))
+    return separator.join(_require_kinds(parts, str, "strings, or lists"))
 
 
 @builtin("lookup")
@@ -210,9 +210,9 @@ def _lookup(*, table: dict[str, Any] | list[Any], key: str | int, default: Any =
 
 @builtin("json_get")
 def _json_get(*, document: Any, pointer: str, default: Any = None) -> Any:
-    return resolve_pointer(document, pointer, default)
+    return _resolve_pointer(document, pointer, default)
 
 
 @builtin("json_merge")
 def _json_merge(*, values: list[Any]) -> Any:
-    return reduce(merge_patch, non_null(values), None)
+    return reduce(_merge_patch, _non_null(values), None)

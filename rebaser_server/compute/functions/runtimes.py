@@ -114,7 +114,7 @@ def _first_line(error: object) -> str:
     return re.sub(r"^[A-Z_]+: (ERROR: )?| \[[A-Z_]+\]$", "", line)
 
 
-GROUP: Final = "rebaser.functions"
+_GROUP: Final = "rebaser.functions"
 """Entry points in this group are what runtime `python` can name."""
 
 
@@ -210,7 +210,7 @@ def _distribution_digest(point: EntryPoint) -> bytes | None:
 
 
 def _entry_points_of(name: str) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=GROUP, name=name))
+    return tuple(entry_points(group=_GROUP, name=name))
 
 
 def _load(points: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
@@ -231,7 +231,7 @@ def _other_versions(name: str) -> str:
     """What there is of that name, as the end of a message."""
     versions = [
         point.name
-        for point in entry_points(group=GROUP)
+        for point in entry_points(group=_GROUP)
         if point.name == name or point.name.startswith(f"{name}@")
     ]
     current = _entry_points_of(name)

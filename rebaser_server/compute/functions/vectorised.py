@@ -37,7 +37,7 @@ from rebaser_server.compute.work_unit import VECTOR_THRESHOLD, ArgumentSpec
 
 _NARROW: Final = 16
 
-MAX_INTEGER: Final = 2**31
+_MAX_INTEGER: Final = 2**31
 """Magnitude below which integers are given to a vectorised function, unless it says otherwise in
 an attribute `integers`: two of them multiplied, or as many of them added, are right in 64 bits."""
 
@@ -53,7 +53,7 @@ def any_in_row(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return any_true
 
 
-def all_in_row(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _all_in_row(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether all of each row are true."""
     return ~any_in_row(~matrix)
 
@@ -168,7 +168,7 @@ def gather_arguments(
     if kind != NONE:
         return arguments, None
     is_present = kinds != NONE
-    return arguments, None if is_present.all() else all_in_row(is_present)
+    return arguments, None if is_present.all() else _all_in_row(is_present)
 
 
 def vector_function_of(function: Callable[..., Any]) -> VectorFunction | None:
@@ -176,7 +176,7 @@ def vector_function_of(function: Callable[..., Any]) -> VectorFunction | None:
     offered = getattr(function, "vectorised", None)
     if not callable(offered):
         return None
-    limit = getattr(function, "integers", MAX_INTEGER)
+    limit = getattr(function, "integers", _MAX_INTEGER)
 
     def form(arguments: dict[str, ArgumentBuffers], count: int) -> VectorResult | UniformResult:
         if all(argument.is_uniform(limit) for argument in arguments.values()):
@@ -202,7 +202,7 @@ def _uniform_groups(
         if argument.kinds.shape[1]:
             first = argument.kinds[:, 0]
             fits &= (
-                all_in_row(argument.kinds == first[:, None]) & (first >= BOOL) & (first <= FLOAT)
+                _all_in_row(argument.kinds == first[:, None]) & (first >= BOOL) & (first <= FLOAT)
             )
             integers = argument.kinds == INT
             if integers.any():
@@ -250,7 +250,7 @@ def _read_results(results: Any, count: int) -> VectorResult | UniformResult:
     return VectorResult(np.where(done, kind, NONE).astype(np.uint8), np.where(done, bits, 0))
 
 
-LISTS: Final = {"values", "table"}
+_LISTS: Final = {"values", "table"}
 """The arguments that are lists."""
 
 
@@ -269,7 +269,7 @@ class VectorRegistry(dict[str, VectorFunction]):
             def checked(arguments: dict[str, ArgumentBuffers], count: int) -> VectorResult:
                 names = set(arguments)
                 fits = names >= set(required) and names <= {*required, *optional}
-                if not fits or any((n in LISTS) != arguments[n].is_list for n in names):
+                if not fits or any((n in _LISTS) != arguments[n].is_list for n in names):
                     return VectorResult.none(count)
                 return function(count=count, **arguments)
 
@@ -320,7 +320,7 @@ def _two_sum(one: Floats, other: Floats) -> tuple[Floats, Floats]:
     return total, (one - (total - back)) + (other - back)
 
 
-Mask = NDArray[np.bool_]
+_Mask = NDArray[np.bool_]
 
 VECTOR_BUILTINS: Final = VectorRegistry()
 """By the name of the builtin function."""
@@ -333,14 +333,14 @@ _ROOM: Final = float(2**62)
 """Integers whose result is below this by floats are below 2⁶³ by all means."""
 
 
-def _numbers(argument: ArgumentBuffers) -> tuple[Mask, Mask]:
+def _numbers(argument: ArgumentBuffers) -> tuple[_Mask, _Mask]:
     """Which cells are there, not null; in which calls all of these are numbers."""
     present = argument.kinds != NULL
     is_number = (argument.kinds == INT) | (argument.kinds == FLOAT)
-    return present, all_in_row(is_number | ~present)
+    return present, _all_in_row(is_number | ~present)
 
 
-def _is_comparable(argument: ArgumentBuffers) -> Mask:
+def _is_comparable(argument: ArgumentBuffers) -> _Mask:
     """In which calls as floats all numbers compare as they are."""
     large = (argument.bits > _EXACT) | (argument.bits < -_EXACT)
     return ~any_in_row((argument.kinds == INT) & large)
@@ -398,7 +398,7 @@ def _product(values: ArgumentBuffers, count: int) -> VectorResult:
         integers = integers * whole[:, column]
     any_float = any_in_row(values.kinds == FLOAT)
     result.set_integers(fits & ~any_float & (magnitude < _ROOM), integers)
-    result.set_floats(fits & any_float & all_in_row(is_float), product)
+    result.set_floats(fits & any_float & _all_in_row(is_float), product)
     return result
 
 
@@ -428,10 +428,10 @@ def _count(values: ArgumentBuffers, count: int) -> VectorResult:
 
 
 def _of_booleans(
-    values: ArgumentBuffers, count: int, truths: Callable[[Mask], Mask]
+    values: ArgumentBuffers, count: int, truths: Callable[[_Mask], _Mask]
 ) -> VectorResult:
     result = VectorResult.none(count)
-    fits = all_in_row((values.kinds == BOOL) | (values.kinds == NULL))
+    fits = _all_in_row((values.kinds == BOOL) | (values.kinds == NULL))
     result.set_booleans(fits, truths(values.bits != 0))
     return result
 
@@ -443,7 +443,7 @@ def _any(values: ArgumentBuffers, count: int) -> VectorResult:
 
 @vectorised("all", "values")
 def _all(values: ArgumentBuffers, count: int) -> VectorResult:
-    return _of_booleans(values, count, lambda given: all_in_row(given | (values.kinds == NULL)))
+    return _of_booleans(values, count, lambda given: _all_in_row(given | (values.kinds == NULL)))
 
 
 @vectorised("not", "value")
@@ -453,10 +453,10 @@ def _not(value: ArgumentBuffers, count: int) -> VectorResult:
     return result
 
 
-def _pair(left: ArgumentBuffers, right: ArgumentBuffers) -> tuple[Mask, Mask]:
+def _pair(left: ArgumentBuffers, right: ArgumentBuffers) -> tuple[_Mask, _Mask]:
     """In which calls both are numbers, and in which both are integers."""
     kinds = np.concatenate([left.kinds, right.kinds], 1)
-    return all_in_row((kinds == INT) | (kinds == FLOAT)), all_in_row(kinds == INT)
+    return _all_in_row((kinds == INT) | (kinds == FLOAT)), _all_in_row(kinds == INT)
 
 
 @vectorised("subtract", "left", "right")

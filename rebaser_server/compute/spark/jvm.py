@@ -30,7 +30,7 @@ from rebaser_server.compute.spark.options import (
     with_remedy,
 )
 
-GRACE: Final = 10.0
+_GRACE: Final = 10.0
 """Seconds that a JVM may take to end by itself."""
 _REMEMBERED: Final = (
     (SparkContext, "_gateway"),
@@ -39,13 +39,13 @@ _REMEMBERED: Final = (
     (SparkSession, "_activeSession"),
 )
 """Where pyspark remembers the JVM that it has, and has no way to forget it."""
-CONNECT_WITHIN: Final = 600.0
+_CONNECT_WITHIN: Final = 600.0
 """Seconds that it may take to come up; Spark's scripts may download packages first."""
-TRAINING_GRACE: Final = 300.0
+_TRAINING_GRACE: Final = 300.0
 """Seconds likewise, while it writes what it has learnt."""
 _ENDS_WITHIN: Final = 1.0
 """Seconds from when it does not answer until its end is known, if that is why."""
-EXECUTORS_WITHIN: Final = 60.0
+_EXECUTORS_WITHIN: Final = 60.0
 """Seconds that runs wait for an executor of a standalone cluster. Its master forgets the session if
 it ends, and the session would wait for ever."""
 
@@ -58,7 +58,7 @@ class JvmSession:
         spark: SparkSession,
         gateway: JavaGateway,
         scratch: ScratchDirectory,
-        grace: float = GRACE,
+        grace: float = _GRACE,
     ) -> None:
         self.spark = spark
         self._jobs = 0
@@ -98,10 +98,10 @@ class JvmSession:
             return None
         now = time.monotonic()
         self._alone_since = self._alone_since or now
-        if now - self._alone_since < EXECUTORS_WITHIN:
+        if now - self._alone_since < _EXECUTORS_WITHIN:
             return None
         self._forgotten = (
-            f"the master at {context.master} has given it no executor for {EXECUTORS_WITHIN:g} s; "
+            f"the master at {context.master} has given it no executor for {_EXECUTORS_WITHIN:g} s; "
             "see that it and its workers run, and have room"
         )
         return self._forgotten
@@ -153,7 +153,7 @@ def start(
             forget_settings(scratch)
             _log_in(gateway)
             context = SparkContext(conf=settings, gateway=gateway)
-        grace = GRACE if options.training is None else TRAINING_GRACE
+        grace = _GRACE if options.training is None else _TRAINING_GRACE
         return JvmSession(SparkSession(context), gateway, scratch, grace)
     except SessionFailed:
         raise
@@ -161,7 +161,7 @@ def start(
         cause = root_cause(error)
         ended = process.poll()
         if gateway is not None:
-            _end(gateway, GRACE)
+            _end(gateway, _GRACE)
         if gateway is None or ended is not None:
             cause = last_log_line(options.log.read_text(errors="replace")) or cause
         cause += "" if ended is None else _why(ended)
@@ -176,12 +176,12 @@ def start(
 
 def _connect(process: Popen[bytes], connection: Path) -> JavaGateway:
     """Let pyspark talk to a JVM that it did not start, as `spark-submit` has it do."""
-    give_up = time.monotonic() + CONNECT_WITHIN
+    give_up = time.monotonic() + _CONNECT_WITHIN
     while not connection.exists():
         if process.poll() is not None:
             raise OSError("Java ended")
         if time.monotonic() > give_up:
-            raise OSError(f"Java has not come up within {CONNECT_WITHIN:g} s")
+            raise OSError(f"Java has not come up within {_CONNECT_WITHIN:g} s")
         time.sleep(0.01)
     with connection.open("rb") as info:
         port = read_int(info)

@@ -175,7 +175,7 @@ def launch(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> Pope
         )
 
 
-MIN_VERSION: Final = 17
+_MIN_VERSION: Final = 17
 VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
 """Spark's launcher passes this always, and a Java without that module does not start with it."""
 
@@ -220,7 +220,7 @@ def find_java(directory: Path, environment: Mapping[str, str]) -> Path:
         reasons.append(f"{own}: {reason}")
     tried = "; ".join(reasons)
     raise JavaMissing(
-        f"Spark needs Java {MIN_VERSION} or newer, install one or set JAVA_HOME ({tried})"
+        f"Spark needs Java {_MIN_VERSION} or newer, install one or set JAVA_HOME ({tried})"
     )
 
 
@@ -248,7 +248,7 @@ def _why_unfit(home: Path, asked: Sequence[str] = (VECTOR_MODULE,)) -> str | Non
         return f"does not run: {error}"
     printed = ran.stderr + ran.stdout
     version = re.search(r'version "(\d+)', printed)
-    if version and int(version[1]) < MIN_VERSION:
+    if version and int(version[1]) < _MIN_VERSION:
         return f"is Java {version[1]}"
     if ran.returncode != 0 or not version:
         return f"does not start: {' '.join(printed.split())[:200]}"
@@ -273,7 +273,7 @@ def _write_shim(directory: Path) -> Path:
     return home
 
 
-MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_MAIN: Final = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _HERE: Final = Path(__file__).parent
 
 
@@ -311,7 +311,7 @@ def main() -> None:
         f"-Dlog4j2.configurationFile={(_HERE / 'log4j2.properties').as_uri()}",
         *(f"-D{name}={value}" for name, value in (settings(directory) | overrides).items()),
         *MODULES,
-        MAIN,
+        _MAIN,
     ]
     ours = {
         "JAVA_HOME": str(java),

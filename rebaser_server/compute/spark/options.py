@@ -104,7 +104,7 @@ def _remove_if_dead(path: Path) -> None:
             os.close(lock)
 
 
-AOT: Final = 25
+_AOT: Final = 25
 """Java versions from this one on also archive what linking and profiling found."""
 
 
@@ -118,7 +118,7 @@ def archive_path(directory: Path, java: Path) -> Path | None:
     release = _release(java)
     if release is None:
         return None
-    ending = "aot" if _major(release) >= AOT else "jsa"
+    ending = "aot" if _major(release) >= _AOT else "jsa"
     return directory / f"spark-{version('pyspark')}-java-{release}.{ending}"
 
 

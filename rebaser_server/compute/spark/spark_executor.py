@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     Running = JvmSession | ConnectSession
 
 
-class SessionHolder:
+class _SessionHolder:
     """At most one Spark session: started when first needed, and again when it was lost.
 
     All methods block and may be called from any thread. A JVM that it starts ends with this
@@ -167,9 +167,9 @@ def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Run
     return jvm.start(options, java, scratch, process)
 
 
-LOOK_EVERY: Final = 5.0
+_LOOK_EVERY: Final = 5.0
 """Seconds between two looks whether a run that goes on has a session that can complete it."""
-CANCEL_GRACE: Final = 1.0
+_CANCEL_GRACE: Final = 1.0
 """Seconds for which a cancelled run waits until its job is gone."""
 
 
@@ -200,7 +200,7 @@ class SparkExecutor:
         self.absence: SparkAbsence | None = None
         """Set from a failure to start Spark, or its loss, until it computes again."""
         self._has_computed = False
-        self._session = SessionHolder(options)
+        self._session = _SessionHolder(options)
         self._turns = Turns(max_concurrent_runs)
         self._threads = WorkThreads(max_concurrent_runs, thread_name_prefix="spark-run")
 
@@ -250,7 +250,7 @@ class SparkExecutor:
                     break
                 if on_progress is not None:
                     on_progress(await asyncio.to_thread(run.values_done), run.size)
-                if time.monotonic() - looked > LOOK_EVERY:
+                if time.monotonic() - looked > _LOOK_EVERY:
                     await self._require_session(ending)
                     looked = time.monotonic()
             results = await ending
@@ -308,15 +308,15 @@ class SparkExecutor:
     async def _require_session(self, ending: "asyncio.Future[Any]") -> None:
         """Raise `SessionFailed` if a run waits for nothing, unless it learns by itself."""
         reason = await asyncio.to_thread(self._session.end_reason)
-        if reason is not None and not (await asyncio.wait([ending], timeout=CANCEL_GRACE))[0]:
+        if reason is not None and not (await asyncio.wait([ending], timeout=_CANCEL_GRACE))[0]:
             self._note_absence(reason)
             raise SessionFailed(f"Spark could not complete the run: {reason}")
 
     def _cancel(self, run: DvuRun, job: Future[Any]) -> None:
-        give_up = time.monotonic() + CANCEL_GRACE
+        give_up = time.monotonic() + _CANCEL_GRACE
         while not job.done() and time.monotonic() < give_up:
             self._session.cancel(run.id)  # again, lest it had not begun yet
-            wait([job], CANCEL_GRACE / 5)
+            wait([job], _CANCEL_GRACE / 5)
 
 
 def _run_id() -> str:
