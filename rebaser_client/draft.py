@@ -340,7 +340,7 @@ class Family:
         return len(self.names)
 
 
-_Input: TypeAlias = ValueRef | Family | str | Sequence[ValueRef | Family | str]
+Input: TypeAlias = ValueRef | Family | str | Sequence[ValueRef | Family | str]
 """Values by reference or by name; in a family's inputs names may have columns in braces."""
 
 
@@ -403,7 +403,7 @@ class Draft:
         return self._define(name, Source(plain(value)))
 
     def value(
-        self, name: str, function: AnyFunction, /, *inputs: _Input, **named: _Input
+        self, name: str, function: AnyFunction, /, *inputs: Input, **named: Input
     ) -> ValueRef:
         """Define a value that `function` computes from its inputs, given in order or by name."""
         ordered = [*map(_listed, inputs)]
@@ -425,7 +425,7 @@ class Draft:
         return Family(pattern, tuple(dict.fromkeys(names)))
 
     def values(
-        self, pattern: str, function: AnyFunction, table: Table, /, *inputs: _Input, **named: _Input
+        self, pattern: str, function: AnyFunction, table: Table, /, *inputs: Input, **named: Input
     ) -> Family:
         """Define a computed value for each row, whose inputs are those of the row."""
         known = function if isinstance(function, FunctionName) else as_function(function)
@@ -492,12 +492,12 @@ def _require_fits(name: str, definition: Definition) -> None:
 
 
 def _each(
-    named: Mapping[str, _Input], read: Callable[[_Input], str | list[str]]
+    named: Mapping[str, Input], read: Callable[[Input], str | list[str]]
 ) -> dict[str, str | list[str]]:
     return {argument: read(each) for argument, each in named.items()}
 
 
-def _listed(given: _Input) -> str | list[str]:
+def _listed(given: Input) -> str | list[str]:
     """The name or names that an input of a single value stands for."""
     if isinstance(given, Family):
         return list(given.names)
@@ -506,7 +506,7 @@ def _listed(given: _Input) -> str | list[str]:
     return [name for each in _several(given) for name in _as_list(_listed(each))]
 
 
-def _of_row(given: _Input, row: Row) -> str | list[str]:
+def _of_row(given: Input, row: Row) -> str | list[str]:
     """The name or names that an input stands for in a row."""
     if isinstance(given, Family):
         return name_in(given.pattern, row)

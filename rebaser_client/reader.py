@@ -541,7 +541,7 @@ class ReadsValues(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _ValueDifference:
+class ValueDifference:
     """A value that differs; a side is None where there is no such value."""
 
     id: str
@@ -552,7 +552,7 @@ class _ValueDifference:
     branch_status: str | None
 
 
-class ValueDifferences(Sequence[_ValueDifference]):
+class ValueDifferences(Sequence[ValueDifference]):
     """All values that differ, sorted by name."""
 
     def __init__(self, head: ValueSet, branch: ValueSet) -> None:
@@ -560,10 +560,10 @@ class ValueDifferences(Sequence[_ValueDifference]):
         self._rows = sorted(differences, key=lambda row: (row.name or "", row.id))
 
     @overload
-    def __getitem__(self, index: int) -> _ValueDifference: ...
+    def __getitem__(self, index: int) -> ValueDifference: ...
     @overload
-    def __getitem__(self, index: slice) -> list[_ValueDifference]: ...
-    def __getitem__(self, index: int | slice) -> _ValueDifference | list[_ValueDifference]:
+    def __getitem__(self, index: slice) -> list[ValueDifference]: ...
+    def __getitem__(self, index: int | slice) -> ValueDifference | list[ValueDifference]:
         return self._rows[index]
 
     def __len__(self) -> int:
@@ -594,13 +594,13 @@ class ValueDifferences(Sequence[_ValueDifference]):
         return html_table(("value", "head", "branch", "status"), rows, f"{len(rows):,} differ")
 
 
-def _differences(head: ValueSet, branch: ValueSet) -> Iterator[_ValueDifference]:
+def _differences(head: ValueSet, branch: ValueSet) -> Iterator[ValueDifference]:
     for value_id in {**dict.fromkeys(head), **dict.fromkeys(branch)}:
         one, other = head.get(value_id), branch.get(value_id)
         if _same(one, other):
             continue
         known = other or one
-        yield _ValueDifference(
+        yield ValueDifference(
             value_id,
             None if known is None else known.name,
             *(None if side is None else side.value for side in (one, other)),
