@@ -175,7 +175,7 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
         for _ in range(400):  # 24 MB
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
         busy = await heard.next_msg(timeout=20)
-        intakes = [obj for obj in gc.get_objects() if type(obj).__name__ == "Intake"]
+        intakes = [obj for obj in gc.get_objects() if type(obj).__name__ == "_Intake"]
         assert any(intake._queue.bytes for intake in intakes)
         assert all(intake._queue.bytes <= bounds.waiting_bytes for intake in intakes)
         reading = asyncio.create_task(deployment.client.change_set(*change_set).values(value))
