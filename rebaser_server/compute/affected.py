@@ -1,15 +1,19 @@
-"""What an update affects: its roots and all that depends on them, level by level."""
+"""What an update affects: its roots and all that depends on them, level by level.
+
+Where that is much, a part of it at a time: what is due, and what has to be known before.
+"""
 
 import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from rebaser_server.values.adjacency import topological_levels
-from rebaser_server.values.columns import PENDING, indptr_of, sorted_unique
-from rebaser_server.values.graph import ReadableGraph
+from rebaser_server.values.columns import OK, PENDING, indptr_of, sorted_unique
+from rebaser_server.values.graph import GraphSnapshot, ReadableGraph
 
 _SCALAR_UP_TO: Final = 64
 """Up to so many values at a step their dependents are found faster one by one."""
@@ -63,6 +67,84 @@ def small_closure(graph: ReadableGraph, most: int) -> Closure | None:
     return walk.closure(direct)
 
 
+@dataclass(frozen=True, slots=True)
+class RoundSizes:
+    """How much the rounds of a large update look at. Beyond that all that is left is one round."""
+
+    ahead: int = 256
+    """Edges from what is due that the first round looks ahead, about."""
+    growth: int = 4
+    """Times as many edges that each further round looks ahead, so that the rounds stay few."""
+    behind: int = 4_096
+    """Values that are not due, and on which others of a round depend: so many, or four times the
+    others, at most."""
+    steps: int = 256
+    """Steps from value to input that these are looked for, at most."""
+    values: float = 0.125
+    """Of a round, as a part of all values, at most."""
+
+
+class LargeClosure:
+    """The closure of a snapshot, in rounds that end where nothing comes out changed.
+
+    A round has all that is due by then. What its values take was computed in an earlier round, is
+    in this one, or does not change. So each value is in one round at most, and is right after it.
+    """
+
+    def __init__(self, graph: GraphSnapshot, sizes: RoundSizes = RoundSizes()) -> None:
+        self._graph = graph
+        self._sizes = sizes
+        self._due = certain_dependents(graph)
+        self._is_done = np.zeros(len(graph.columns), np.bool_)
+        self._ahead = sizes.ahead
+        self.is_last = False
+        """Whether nothing can be due after the round in hand."""
+
+    def next(self) -> Closure | None:
+        """The next round, to be computed before this is called again; None: nothing is due."""
+        if not len(self._due):
+            return None
+        found = self._reach(self._ahead) or self._reach(sys.maxsize)
+        if found is None:
+            raise AssertionError("no graph has so many edges")
+        self._is_done[found.indices] = True
+        self._ahead *= self._sizes.growth
+        return found
+
+    def record(self, results: pa.Table) -> None:
+        """Take in the round's values that are not what they were: their id, status and text."""
+        graph, indices = self._graph, self._graph.indices_of(results.column("id"))
+        statuses = results.column("status").to_numpy()
+        is_changed = (statuses == OK) | (graph.columns.status.buffer[indices] == OK)
+        graph.assign(indices, statuses, results.column("text").combine_chunks())
+        dependents, _ = graph.adjacency.dependents_of(indices[is_changed])
+        self._due = sorted_unique(dependents[~self._is_done[dependents]]).astype(_INDEX)
+
+    def ids_of_rest(self) -> pa.Array:
+        """The ids of what the round in hand may affect, and that is in no round yet."""
+        found = self._reach(sys.maxsize) if len(self._due) else None
+        if found is None:
+            return self._graph.ids_of(_NONE)
+        found.release(self._graph)
+        return self._graph.ids_of(found.indices[~self._is_done[found.indices]])
+
+    def _reach(self, ahead: int) -> Closure | None:
+        """What is due, and what that affects; only a part of it beyond so many edges."""
+        walk, frontier = _Walk(self._graph, ahead), self._due
+        walk.add(frontier)
+        while len(frontier):
+            frontier = walk.expand(frontier)
+        self.is_last = walk.room >= 0
+        if self.is_last:
+            return walk.closure(len(self._due))
+        if walk.count <= self._sizes.values * len(self._graph.columns) and walk.add_inputs(
+            self._is_done, self._graph.columns.rank.buffer[self._due].min(), self._sizes
+        ):
+            return walk.cut_closure(len(self._due))
+        walk.give_up()
+        return None
+
+
 def certain_dependents(graph: ReadableGraph) -> NDArray[np.int32]:
     """The dependent values that an update of the roots computes in any case, in any order."""
     roots = graph.root_indices()
@@ -82,14 +164,17 @@ class _Walk:
         self._met: list[NDArray[np.int32]] = []
         self._dependents: list[NDArray[np.int32]] = []
         self._widths: list[NDArray[Any]] = []
-        self._count = 0
+        self.count = 0
+        """Values met."""
         self._numbers = graph.borrow_scratch()
         """By index: its number and 1, or 0 for what was not met."""
+        self._ahead = 0
+        """Values met until `add_inputs`."""
 
     def add(self, indices: NDArray[np.int32]) -> None:
         count = len(indices)
-        self._numbers[indices] = np.arange(self._count + 1, self._count + count + 1, dtype=_INDEX)
-        self._count += count
+        self._numbers[indices] = np.arange(self.count + 1, self.count + count + 1, dtype=_INDEX)
+        self.count += count
         self._met.append(indices)
 
     def expand(self, frontier: NDArray[np.int32], *, steps: int = sys.maxsize) -> NDArray[np.int32]:
@@ -113,7 +198,7 @@ class _Walk:
         met: list[int] = []
         dependents: list[int] = []
         widths: list[int] = []
-        count = self._count
+        count = self.count
         while 0 < len(step) <= _SCALAR_UP_TO and steps and len(dependents) <= self.room:
             steps -= 1
             if len(step) == 1 and len(row := lookup(step[0])) == 1:  # a chain has many of these
@@ -138,12 +223,46 @@ class _Walk:
                 count += 1
                 numbers[index] = count
             met += step
-        self._count = count
+        self.count = count
         self.room -= len(dependents)
         self._met.append(np.array(met, _INDEX))
         self._dependents.append(np.array(dependents, _INDEX))
         self._widths.append(np.array(widths, np.int64))
         return np.array(step, _INDEX) if self.room >= 0 else _NONE
+
+    def add_inputs(self, is_done: NDArray[np.bool_], lowest: int, sizes: RoundSizes) -> bool:
+        """Meet what is taken, directly or not, and may depend on a value of the rank `lowest`.
+
+        Returns False if that is too much.
+        """
+        columns, frontier = self._graph.columns, np.concatenate(self._met)
+        self._ahead = len(frontier)
+        room = max(sizes.behind, 4 * len(frontier))
+        for _ in range(sizes.steps):
+            refs, _ = self._graph.adjacency.inputs_of(frontier)
+            is_new = (self._numbers[refs] == 0) & (columns.rank.buffer[refs] > lowest)
+            is_new &= (columns.func.buffer[refs] >= 0) & ~is_done[refs]
+            frontier = sorted_unique(refs[is_new])
+            self.add(frontier)
+            room -= len(frontier)
+            if not len(frontier) or room < 0:
+                break
+        return not len(frontier)
+
+    def cut_closure(self, direct: int) -> Closure:
+        """The values met, of those that `add_inputs` met only what depends on the others."""
+        met = np.concatenate(self._met)
+        refs, widths = self._graph.adjacency.inputs_of(met)
+        inputs = self._numbers[refs] - np.int32(1)
+        dependents = np.repeat(np.arange(len(met), dtype=_INDEX), widths)[inputs >= 0]
+        inputs = inputs[inputs >= 0]
+        order = np.argsort(inputs, kind="stable")
+        inputs, dependents = inputs[order], dependents[order]
+        is_reached = np.arange(len(met)) < self._ahead
+        while (is_new := is_reached[inputs] & ~is_reached[dependents]).any():
+            is_reached[dependents[is_new]] = True
+        bounds = indptr_of(np.bincount(inputs, minlength=len(met)))
+        return self._in_order(direct, met, bounds, dependents, is_reached)
 
     def give_up(self) -> None:
         """Return what was borrowed."""
@@ -154,10 +273,21 @@ class _Walk:
         met = np.concatenate(self._met)
         dependents = self._numbers[np.concatenate([_NONE, *self._dependents])] - np.int32(1)
         bounds = indptr_of(np.concatenate([_NO_WIDTHS, *self._widths]))
+        is_dependent = self._graph.columns.func.buffer[met] >= 0
+        return self._in_order(direct, met, bounds, dependents, is_dependent)
+
+    def _in_order(
+        self,
+        direct: int,
+        met: NDArray[np.int32],
+        bounds: NDArray[np.int64],
+        dependents: NDArray[np.int32],
+        is_wanted: NDArray[np.bool_],
+    ) -> Closure:
         waiting = np.bincount(dependents, minlength=len(met)).astype(np.int32)
         order, levels = topological_levels(waiting, bounds, dependents)
         columns = self._graph.columns
-        order = order[columns.func.buffer[met[order]] >= 0]
+        order = order[is_wanted[order]]
         indices = met[order]
         must_compute = (order < direct) | (columns.status.buffer[indices] == PENDING)
         positions = self._numbers

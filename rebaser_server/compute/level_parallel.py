@@ -35,6 +35,7 @@ from rebaser_server.compute.work_unit import (
     IncrementalSplit,
     WorkUnit,
     count_values,
+    digest_of,
     extract,
     sort_by_level,
     with_inputs,
@@ -47,8 +48,10 @@ _MIN_STAGES: Final = 2
 _MAX_SAMPLE: Final = 4
 """Values of functions never measured that a sample holds, at most: it is computed once more."""
 
-SPLIT_COSTS: Final = "sweeps"
-"""In the run store: what functions were taken to cost when units were cut."""
+
+def split_costs_of(units: Sequence[bytes | memoryview]) -> str:
+    """The name in the run store of what functions were taken to cost when units were cut."""
+    return f"sweeps-{digest_of(units[0])}"
 
 
 class LevelParallelExecutor:
@@ -114,7 +117,9 @@ class LevelParallelExecutor:
         if self._slots <= 1:
             return []
         units = list(map(WorkUnit.decode, encoded))
-        if all(map(self._costs.knows, units)) or (store is not None and store.costs(SPLIT_COSTS)):
+        if all(map(self._costs.knows, units)) or (
+            store is not None and store.costs(split_costs_of(encoded))
+        ):
             return []
         seconds = [
             float(self._costs.estimate(unit, unmeasured=UNMEASURED_SECONDS).sum()) for unit in units
@@ -166,7 +171,7 @@ class LevelParallelExecutor:
                 costs.seconds[runtime, code] = assumed
         dear = self._is_dear(units, costs)
         if store is not None and (any(dear) or not all(map(costs.knows, units))):
-            before = store.costs(SPLIT_COSTS)
+            before = store.costs(split_costs_of(encoded))
             is_known = bool(before)
             if is_known:
                 costs = CostModel(before)
@@ -177,7 +182,7 @@ class LevelParallelExecutor:
         ]
         if store is not None and any(splits) and not is_known:
             functions = chain.from_iterable(unit.functions for unit in units)
-            store.put_costs(costs.known(functions), SPLIT_COSTS)
+            store.put_costs(costs.known(functions), split_costs_of(encoded))
         return splits
 
     def _is_dear(self, units: Sequence[WorkUnit], costs: CostModel) -> list[bool]:
@@ -284,7 +289,7 @@ def _locate(
 ) -> UnitResult:
     """A result of a part, with the positions of the whole."""
     if isinstance(result, StoredResult):
-        parts = [store.get_part(name) for name, _ in result.files] if store else []
+        parts = store.results_of(result) if store else []
         tables = [SCHEMA.empty_table(), *(part.table.replace_schema_metadata() for part in parts)]
         read = replace(join_results(parts, pa.concat_tables(tables)), recomputed=result.recomputed)
         return _locate(read, positions, store)

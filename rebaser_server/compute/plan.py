@@ -13,7 +13,7 @@ Plans the updates of one change set, so that all attempts at an update have the 
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.compute.affected import Closure, closure, small_closure
+from rebaser_server.compute.affected import Closure, LargeClosure, closure, small_closure
 from rebaser_server.compute.cost_model import (
     ROW_SECONDS,
     UNKNOWN_SECONDS,
@@ -31,7 +31,12 @@ from rebaser_server.compute.cost_model import (
     CostModel,
 )
 from rebaser_server.compute.memo import WorkspaceMemo
-from rebaser_server.compute.results import RunStore
+from rebaser_server.compute.results import (
+    SCHEMA,
+    RunStore,
+    StoredResult,
+    UnitResult,
+)
 from rebaser_server.compute.work_unit import (
     FAILED_RUNTIME,
     OK,
@@ -533,6 +538,55 @@ _PART: Final = 128
 plan it costs no more than a snapshot of the graph."""
 
 
+class Rounds:
+    """The rounds of one attempt at an update, each of which has its units.
+
+    What is small is one round. Of a large update it is not looked at what it affects in all: what
+    came out changed in a round says what the next one has.
+    """
+
+    def __init__(
+        self,
+        first: Plan,
+        large: LargeClosure | None = None,
+        plan_round: Callable[[Closure], Plan] | None = None,
+    ) -> None:
+        """`large` and `plan_round`: what the rounds after the first are made of, if there are."""
+        self._current = first
+        self._large, self._plan_round = large, plan_round
+        self.affected = first.affected
+        """Values of the rounds until now: those that may be recomputed."""
+
+    @property
+    def units(self) -> list[bytes]:
+        """Of the round in hand; none once all is done."""
+        return self._current.units
+
+    @property
+    def preview(self) -> GraphPreview:
+        """Of the round in hand."""
+        return self._current.preview
+
+    def record(self, outcomes: Sequence[UnitResult | StoredResult], store: RunStore) -> None:
+        """Take in what became of the round's units, and plan the next round. Blocks."""
+        self._current = Plan(0, [])
+        if self._large is None or self._plan_round is None or self._large.is_last:
+            return
+        results = [each for outcome in outcomes for each in store.results_of(outcome)]
+        tables = [result.table.replace_schema_metadata() for result in results]
+        self._large.record(pa.concat_tables([SCHEMA.empty_table(), *tables]))
+        affected = self._large.next()
+        if affected is not None:
+            self._current = self._plan_round(affected)
+            self.affected += self._current.affected
+
+    def rest(self) -> pa.Array:
+        """Ids of what the round in hand may affect, and that is in no round yet. Blocks."""
+        if self._large is None:
+            return strings([])
+        return self._large.ids_of_rest()
+
+
 class UpdatePlanner:
     """Keeps the estimates that the update in hand is planned with, in all of its attempts.
 
@@ -552,12 +606,13 @@ class UpdatePlanner:
 
     def prepare(
         self, graph: Graph, clean_sequence: int, store: RunStore, *, is_repeated: bool
-    ) -> Plan | Callable[[], Plan]:
+    ) -> Rounds | Callable[[], Rounds]:
         """Take from the graph what planning the update behind `clean_sequence` needs.
 
         Blocks; the caller holds the graph for as long as that takes, which is some milliseconds
-        for a million values. Returns the plan if it is small and needs no results from the store,
-        else what makes it, which blocks for longer and needs the graph no more.
+        for a million values. Returns the rounds, which are one, if that is small and needs no
+        results from the store, else what makes them: it blocks for longer and needs the graph
+        no more.
 
         Args:
             graph: of the change set.
@@ -573,8 +628,12 @@ class UpdatePlanner:
             affected.release(graph)  # no store is waited for while the caller holds the graph
             affected = None
         if affected is None:
-            return partial(self._plan, GraphSnapshot(graph), store)
-        return self._plan(graph, store, affected)
+            return partial(self._begin_large, GraphSnapshot(graph), store)
+        return Rounds(self._plan(graph, store, affected))
+
+    def _begin_large(self, graph: GraphSnapshot, store: RunStore) -> Rounds:
+        large, plan_round = LargeClosure(graph), partial(self._plan, graph, store)
+        return Rounds(plan_round(large.next()), large, plan_round)
 
     def _reads_memo(self, graph: Graph, affected: Closure) -> bool:
         """Whether results are looked for in the store."""

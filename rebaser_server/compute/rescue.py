@@ -22,7 +22,7 @@ import structlog
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import EvaluationFailed, RunFailed, Stalled
 from rebaser_server.compute.executors import Executor, OnProgress, ProgressDeadline
-from rebaser_server.compute.level_parallel import SPLIT_COSTS, LevelParallelExecutor
+from rebaser_server.compute.level_parallel import LevelParallelExecutor, split_costs_of
 from rebaser_server.compute.results import (
     SCHEMA,
     RunStore,
@@ -196,7 +196,7 @@ async def salvage(
         store: of the update.
         slots: as the attempts had it.
     """
-    guesses = await asyncio.to_thread(store.costs, SPLIT_COSTS)
+    guesses = await asyncio.to_thread(store.costs, split_costs_of(units)) if units else {}
     keeper = _StoredOnlyExecutor(message)
     if not guesses:
         return await keeper.run(units, store=store)

@@ -17,8 +17,8 @@ the digest of its bytes, without the limits that it is computed under:
 - `progress/<run>-<digest>`: how many of its values are done. This alone need not outlast a power
   cut: only the run in hand reads it.
 
-And `costs`, what the first attempt took functions to cost, in all; in `sweeps`, as it was when
-that attempt split units into levels.
+And `costs`, what the first attempt took functions to cost, in all; in `sweeps-<digest>`, as it was
+when that attempt split the units of a round, of which the first has this digest, into levels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -215,6 +215,12 @@ class RunStore:
     def get_part(self, name: str) -> UnitResult:
         """Raises `FileNotFoundError`."""
         return decode_result(self.files.get(self._path(name)))
+
+    def results_of(self, outcome: UnitResult | StoredResult) -> list[UnitResult]:
+        """What became of a unit, part by part. Raises `FileNotFoundError`."""
+        if isinstance(outcome, UnitResult):
+            return [outcome]
+        return [self.get_part(name) for name, _ in outcome.files]
 
     def put_unit(self, digest: str, unit: bytes) -> None:
         self.files.put(self._path(f"{digest}.blob"), unit)

@@ -4,9 +4,10 @@ The result of a dependent values update: a few values in a commit, many in files
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed, Stalled
 from rebaser_server.compute.executors import Executor, OnProgress, ProgressDeadline
 from rebaser_server.compute.memo import Memo, WorkspaceMemo
-from rebaser_server.compute.plan import Plan, UnitLimits, UpdatePlanner
+from rebaser_server.compute.plan import Rounds, UnitLimits, UpdatePlanner
 from rebaser_server.compute.rescue import failed_result, run_isolated, salvage
 from rebaser_server.compute.results import (
     REMEMBERED,
@@ -37,7 +38,7 @@ from rebaser_server.compute.results import (
     ValueResult,
     total_costs,
 )
-from rebaser_server.compute.work_unit import WorkUnit
+from rebaser_server.compute.work_unit import WorkUnit, count_values
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.processor.application import Job
 from rebaser_server.runtime.containment import contained
@@ -125,14 +126,6 @@ def collect(outcomes: Sequence[UnitResult | StoredResult], target: ResultTarget)
     return DvuResult(target, recomputed, costs, files=files)
 
 
-async def _fail_uncomputed(
-    units: Sequence[bytes | memoryview], message: str, target: ResultTarget, slots: int
-) -> DvuResult:
-    """Collect the units' computed results; all their other values fail with this message."""
-    outcomes = await salvage(units, message, target.run_store, slots)
-    return await asyncio.to_thread(collect, outcomes, target)
-
-
 def _fail_affected(graph: Graph, message: str, target: ResultTarget) -> DvuResult:
     """Fail all values that the graph's roots affect: the update cannot be planned.
 
@@ -201,10 +194,13 @@ class DvuPlanner:
         self, content: Content, after: int, *, is_repeated: bool
     ) -> Job | Callable[[], Job]:
         target, graph = self._target(after), as_graph(content).graph
-        plan = self._planner.prepare(graph, after, target.run_store, is_repeated=is_repeated)
-        if callable(plan):
-            return lambda: DvuJob(self._services, self._change_set, plan(), target, self._memo)
-        return DvuJob(self._services, self._change_set, plan, target, self._memo)
+        rounds = self._planner.prepare(graph, after, target.run_store, is_repeated=is_repeated)
+        if callable(rounds):
+            return lambda: self._job(rounds(), target)
+        return self._job(rounds, target)
+
+    def _job(self, rounds: Rounds, target: ResultTarget) -> "DvuJob":
+        return DvuJob(self._services, self._change_set, rounds, target, self._memo)
 
     def fail_all(self, content: Content, after: int, message: str) -> DvuResult:
         return _fail_affected(as_graph(content).graph, message, self._target(after))
@@ -218,40 +214,55 @@ class DvuPlanner:
 
 @dataclass(frozen=True, slots=True)
 class DvuJob:
-    """A `Job`: a plan, and where its results go."""
+    """A `Job`: the rounds of a plan, and where their results go."""
 
     services: DvuServices
     change_set: ChangeSet
-    planned: Plan
+    rounds: Rounds
     target: ResultTarget
     memo: WorkspaceMemo | None
+    outcomes: list[UnitResult | StoredResult] = field(default_factory=list)
+    """Of the rounds that are over."""
 
     @property
     def affected(self) -> int:
-        return self.planned.affected
+        return self.rounds.affected
 
     async def run(self, *, is_suspect: bool, on_progress: OnProgress) -> DvuResult:
-        self.services.stats.set_sketch(self.change_set, self.planned.preview)
+        deadline = ProgressDeadline(self.services.deadline.total_seconds())
         try:
-            outcomes = await self._evaluate(is_suspect=is_suspect, on_progress=on_progress)
+            async with deadline.limiting():
+                while self.rounds.units:
+                    await self._run_round(deadline, on_progress, is_suspect=is_suspect)
         except Stalled as error:
             if self._is_no_functions_fault():
                 raise RunFailed(f"{error}, and no function may take that long") from error
             raise
-        result = await asyncio.to_thread(collect, outcomes, self.target)
-        self.services.costs.learn(result.costs)
+        return await asyncio.to_thread(collect, self.outcomes, self.target)
+
+    async def _run_round(
+        self, deadline: ProgressDeadline, on_progress: OnProgress, *, is_suspect: bool
+    ) -> None:
+        before = self.rounds.affected - sum(map(count_values, self.rounds.units))
+
+        def record(done: int, in_all: int) -> None:
+            on_progress(before + done, before + in_all)
+            deadline.record(before + done, before + in_all)
+
+        self.services.stats.set_sketch(self.change_set, self.rounds.preview)
+        outcomes = await self._evaluate(deadline, record, is_suspect=is_suspect)
+        self.services.costs.learn(total_costs(outcomes))
         if self.memo is not None:
             await asyncio.to_thread(self._remember, self.memo, outcomes)
-        return result
+        await asyncio.to_thread(self.rounds.record, outcomes, self.target.run_store)
+        self.outcomes.extend(outcomes)
+        deadline.extend()
 
     def _remember(self, memo: WorkspaceMemo, outcomes: Sequence[UnitResult | StoredResult]) -> None:
         tables = []
         for outcome in outcomes:
-            if isinstance(outcome, UnitResult):
-                tables.append(outcome.remembered)
-                continue
             with contained("remembered result"):
-                parts = [self.target.run_store.get_part(name) for name, _ in outcome.files]
+                parts = self.target.run_store.results_of(outcome)
                 tables += [part.remembered for part in parts]
         results = pa.concat_tables([REMEMBERED.empty_table(), *tables])
         self._report_impure(results.filter(results.column("former").is_valid()))
@@ -266,7 +277,7 @@ class DvuJob:
         if not results.num_rows:
             return
         metrics.DVU_VALUES.labels("impure").inc(results.num_rows)
-        units = [WorkUnit.decode(unit) for unit in self.planned.units]
+        units = [WorkUnit.decode(unit) for unit in self.rounds.units]
         functions = {
             value_id: unit.functions[unit.signatures[signature][0]][1]
             for unit in units
@@ -284,34 +295,22 @@ class DvuJob:
             )
 
     async def _evaluate(
-        self, *, is_suspect: bool, on_progress: OnProgress
+        self, deadline: ProgressDeadline, on_progress: OnProgress, *, is_suspect: bool
     ) -> list[UnitResult | StoredResult]:
-        if not self.planned.units:
-            return []
-        executor, seconds = self.services.executor, self.services.deadline.total_seconds()
-        deadline, owner = ProgressDeadline(seconds), str(self.change_set.workspace_id)
-
-        def record(done: int, in_all: int) -> None:
-            on_progress(done, in_all)
-            deadline.record(done, in_all)
-
-        async with deadline.limiting():
-            if not is_suspect:
-                return await executor.run(
-                    self.planned.units,
-                    owner=owner,
-                    store=self.target.run_store,
-                    on_progress=record,
-                )
-            return await run_isolated(
-                executor,
-                self.planned.units,
-                limit=max(_MIN_UNIT_DEADLINE, seconds / 20),
-                owner=owner,
-                store=self.target.run_store,
-                on_progress=record,
+        run: Callable[..., Awaitable[list[UnitResult | StoredResult]]] = self.services.executor.run
+        if is_suspect:
+            run = partial(
+                run_isolated,
+                self.services.executor,
+                limit=max(_MIN_UNIT_DEADLINE, self.services.deadline.total_seconds() / 20),
                 on_step=deadline.extend,
             )
+        return await run(
+            self.rounds.units,
+            owner=str(self.change_set.workspace_id),
+            store=self.target.run_store,
+            on_progress=on_progress,
+        )
 
     def _is_no_functions_fault(self) -> bool:
         """Whether a call that takes as long as the deadline would have been ended before."""
@@ -319,5 +318,8 @@ class DvuJob:
         return 1 < longest < self.services.deadline.total_seconds()
 
     async def give_up(self, message: str) -> DvuResult:
-        units, slots = self.planned.units, self.services.slots
-        return await _fail_uncomputed(units, message, self.target, slots)
+        """What was computed, in earlier rounds, too; all else that may be affected fails."""
+        run_store, slots = self.target.run_store, self.services.slots
+        salvaged = await salvage(self.rounds.units, message, run_store, slots)
+        rest = failed_result(await asyncio.to_thread(self.rounds.rest), message)
+        return await asyncio.to_thread(collect, [*self.outcomes, *salvaged, rest], self.target)

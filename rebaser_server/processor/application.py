@@ -99,7 +99,7 @@ class Job(Protocol):
 
     @property
     def affected(self) -> int:
-        """Values that may be recomputed."""
+        """Values that may be recomputed, as far as is known by now."""
 
     async def run(self, *, is_suspect: bool, on_progress: OnProgress) -> JobResult:
         """Compute. Cancelled at any await, it stops; repeated, it goes on where it was.

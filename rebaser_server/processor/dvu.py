@@ -53,6 +53,7 @@ class ClaimedUpdate:
 
     @property
     def affected(self) -> int:
+        """Values that may be recomputed, as far as is known by now."""
         return self.job.affected if self.job else 0
 
 
@@ -366,28 +367,28 @@ class DvuScheduler:
                 pending.covered()
 
     async def _execute(self, update: ClaimedUpdate) -> None:
-        claim, job, affected = update.claim, update.job, update.affected
+        claim, job = update.claim, update.job
         if job is None:
             raise update.error or JobFailed("the update was not planned")
-        await self._publish(ActivityKind.DVU_STARTED, claim, affected=affected)
+        await self._publish(ActivityKind.DVU_STARTED, claim, affected=job.affected)
         started = asyncio.get_running_loop().time()
         self._cancels.clear()
         try:
             async with self._cancels.interrupts():
                 result = await self._run(job, claim)
         except DvuCancelled:
-            log.warning("dvu cancelled", affected=affected)
-            await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=affected)
+            log.warning("dvu cancelled", affected=job.affected)
+            await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=job.affected)
             await self._backoff(_CANCELLED_DELAY)
             return
         if not await self._committer.commit(claim, update.base, result):
-            await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=affected)
+            await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=job.affected)
             return
         self._may_crash, self._postponed = False, 0
         await self._publish(
             ActivityKind.DVU_FINISHED,
             claim,
-            affected=affected,
+            affected=job.affected,
             recomputed=result.recomputed,
             changed=len(result),
             seconds=round(asyncio.get_running_loop().time() - started, 3),

@@ -185,8 +185,8 @@ _LAYOUT: Final[dict[str, tuple[DTypeLike, Any]]] = {
 }
 
 
-_SHARED: Final = ("ids", "rank")
-"""With a snapshot: what never changes, and what no reader of one looks at."""
+_SHARED: Final = ("ids",)
+"""With a snapshot: what never changes."""
 
 
 class Columns:
@@ -259,7 +259,7 @@ class Columns:
             column.attach(buffer)
 
     def snapshot(self) -> "Columns":
-        """As they are now, for reading alone; ranks go on changing."""
+        """As they are now. Ids are for reading alone."""
         columns = {name: getattr(self, name) for name in _LAYOUT}
         return Columns(
             self.count,

@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 
+from rebaser_server.compute.affected import LargeClosure, RoundSizes
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.plan import MIN_VALUES_PER_UNIT, plan
-from rebaser_server.compute.results import UnitResult, decode_result
+from rebaser_server.compute.plan import MIN_VALUES_PER_UNIT, Rounds, plan
+from rebaser_server.compute.results import RunStore, UnitResult, decode_result
 from rebaser_server.values.columns import Func, Inputs
-from rebaser_server.values.graph import Graph
+from rebaser_server.values.graph import Graph, GraphSnapshot
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A busy machine is no failure."""
@@ -50,6 +52,22 @@ class Builder:
         """One dependent values update, evaluated here, applied, its roots covered."""
         planned = plan(self.graph, slots, small=small)
         outcomes = [decode_result(evaluate(unit)) for unit in planned.units]
+        self.apply(outcomes)
+        return outcomes
+
+    def update_in_rounds(self, sizes: RoundSizes, store: RunStore) -> list[UnitResult]:
+        """The same, planned as a large update is: round by round."""
+        snapshot = GraphSnapshot(self.graph)
+        large = LargeClosure(snapshot, sizes)
+        plan_round = partial(plan, snapshot, 2)
+        rounds = Rounds(
+            plan_round(affected=large.next()), large, lambda part: plan_round(affected=part)
+        )
+        outcomes: list[UnitResult] = []
+        while rounds.units:
+            of_round = [decode_result(evaluate(unit)) for unit in rounds.units]
+            rounds.record(of_round, store)
+            outcomes += of_round
         self.apply(outcomes)
         return outcomes
 

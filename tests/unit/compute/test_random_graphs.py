@@ -6,10 +6,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rebaser_server.compute.affected import RoundSizes
 from rebaser_server.compute.functions.builtin import BUILTINS
+from rebaser_server.compute.results import RunStore
+from rebaser_server.files import SharedFiles
 from rebaser_server.values.graph import Graph, Value
 from tests.helpers.graph_builder import UNHURRIED, Builder
 
+NO_STORE = RunStore(SharedFiles("/nowhere"), "0" * 64)
+"""All results are in memory."""
 State = dict[str, tuple[str, Any]]
 
 MIXED = st.sampled_from([0, 1, 2, 0.0, -0.0, 1.0, True, False, None, "a", "", [1], {"a": 1}])
@@ -58,11 +63,22 @@ def define(build: Builder, value_id: str, code: str, data: Any) -> None:
         build.dependent(value_id, code, data)
 
 
+ROUNDS = st.builds(
+    RoundSizes,
+    ahead=st.sampled_from([0, 0, 0, 2]),
+    growth=st.integers(1, 2),
+    behind=st.sampled_from([0, 100]),
+    steps=st.integers(1, 16),
+    values=st.sampled_from([0.5, 1.0, 1.0]),
+)
+
+
 @UNHURRIED
-@given(histories(), st.integers(1, 3), st.sampled_from([0, 256]))
+@given(histories(), st.integers(1, 3), st.sampled_from([0, 256]), st.none() | ROUNDS)
 def test_updates_end_where_full_recomputation_does(
-    history: list[list[tuple[str, str, Any]]], slots: int, small: int
+    history: list[list[tuple[str, str, Any]]], slots: int, small: int, sizes: RoundSizes | None
 ) -> None:
+    """Planned at once, or round by round, whatever a round looks at."""
     build = Builder()
     for changes in history:
         before = build.state()
@@ -70,7 +86,11 @@ def test_updates_end_where_full_recomputation_does(
             define(build, *change)
         roots = set(build.graph.roots)
 
-        outcomes = build.update(slots=slots, small=small)
+        outcomes = (
+            build.update(slots=slots, small=small)
+            if sizes is None
+            else build.update_in_rounds(sizes, NO_STORE)
+        )
 
         assert text(build.state()) == text(recomputed(build.graph))
         assert sum(o.recomputed for o in outcomes) == due(build.graph, before, roots)
