@@ -221,8 +221,10 @@ class DvuJob:
     rounds: Rounds
     target: ResultTarget
     memo: WorkspaceMemo | None
-    outcomes: list[UnitResult | StoredResult] = field(default_factory=list)
+    units: list[bytes] = field(default_factory=list)
     """Of the rounds that are over."""
+    outcomes: list[UnitResult | StoredResult] = field(default_factory=list)
+    """Of these units."""
 
     @property
     def affected(self) -> int:
@@ -254,7 +256,9 @@ class DvuJob:
         self.services.costs.learn(total_costs(outcomes))
         if self.memo is not None:
             await asyncio.to_thread(self._remember, self.memo, outcomes)
+        units = self.rounds.units
         await asyncio.to_thread(self.rounds.record, outcomes, self.target.run_store)
+        self.units.extend(units)
         self.outcomes.extend(outcomes)
         deadline.extend()
 
@@ -319,7 +323,13 @@ class DvuJob:
 
     async def give_up(self, message: str) -> DvuResult:
         """What was computed, in earlier rounds, too; all else that may be affected fails."""
-        run_store, slots = self.target.run_store, self.services.slots
-        salvaged = await salvage(self.rounds.units, message, run_store, slots)
+        units, run_store = self.rounds.units, self.target.run_store
+        salvaged = await salvage(units, message, run_store, self.services.slots)
         rest = failed_result(await asyncio.to_thread(self.rounds.rest), message)
-        return await asyncio.to_thread(collect, [*self.outcomes, *salvaged, rest], self.target)
+        try:
+            return await asyncio.to_thread(collect, [*self.outcomes, *salvaged, rest], self.target)
+        except Exception:
+            log.exception("computed results not kept")
+        every = [WorkUnit.decode(unit).ids for unit in (*self.units, *units)]
+        failed = [failed_result(ids, message) for ids in every]
+        return await asyncio.to_thread(collect, [*failed, rest], self.target)

@@ -30,6 +30,7 @@ class RunningDvu:
     """A dependent values update (DVU) that is running."""
 
     affected: int
+    """Values that it may recompute, as far as is known by now."""
     done: int = 0
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -136,6 +137,7 @@ class WorkStats:
                 holding.update = RunningDvu(details["affected"])
             case ActivityKind.DVU_PROGRESS if holding and holding.update:
                 holding.update.done = details["done"]
+                holding.update.affected = details["of"]
             case ActivityKind.DVU_FINISHED:
                 metrics.DVUS.labels("finished").inc()
                 metrics.DVU_SECONDS.observe(details["seconds"])

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from rebaser_server.commands import cli
 from rebaser_server.compute import plan
-from rebaser_server.graph_application.dvu import DvuJob
+from rebaser_server.compute.results import StoredResult, UnitResult
+from rebaser_server.graph_application import dvu
 
 PLANNING, DYING, GATHERING = STEPS = ("planning", "dying", "gathering")
 
@@ -43,13 +44,14 @@ def arm(step: str) -> None:
     elif step == DYING:
         plan.plan = _die
     elif step == GATHERING:
-        run = DvuJob.run
+        collect = dvu.collect
 
-        async def gather(*args: Any, **how: Any) -> Never:
-            await run(*args, **how)
-            raise pa.ArrowInvalid("too large")
+        def gather(outcomes: Sequence[UnitResult | StoredResult], target: dvu.ResultTarget) -> Any:
+            if any(outcome.recomputed for outcome in outcomes):
+                raise pa.ArrowInvalid("too large")
+            return collect(outcomes, target)
 
-        DvuJob.run = gather  # type: ignore[method-assign]
+        dvu.collect = gather
 
 
 if __name__ == "__main__":
