@@ -837,6 +837,10 @@ _PositionSet: TypeAlias = "slice | Positions"
 """Places: a slice of those that follow one another, which costs much less."""
 
 
+_FEW: Final = 32
+"""Values of one signature up to which, on average, they are computed faster one by one."""
+
+
 class VectorEvaluator:
     """Calls a function for many values at once; for others it has the scalar evaluator do it."""
 
@@ -871,6 +875,9 @@ class VectorEvaluator:
             positions = positions[np.argsort(calls, kind="stable")]
             calls = self._unit.signature_indices[positions]
         bounds = [0, *(np.flatnonzero(np.diff(calls)) + 1).tolist(), len(calls)]
+        if len(bounds) * _FEW > end - start:
+            self._scalar.evaluate_in_order(start, end)
+            return
         for first, last in pairwise(bounds):
             one, other = int(positions[first]), int(positions[last - 1]) + 1
             together = other - one == last - first
