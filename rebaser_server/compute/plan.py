@@ -552,10 +552,16 @@ class Rounds:
         plan_round: Callable[[Closure], Plan] | None = None,
     ) -> None:
         """`large` and `plan_round`: what the rounds after the first are made of, if there are."""
-        self._current = first
         self._large, self._plan_round = large, plan_round
-        self.affected = first.affected
+        self.affected = 0
         """Values of the rounds until now: those that may be recomputed."""
+        self._begin(first)
+
+    def _begin(self, planned: Plan) -> None:
+        self._current = planned
+        self.affected += planned.affected
+        if self._large is not None and self._large.is_last:
+            self._large = self._plan_round = None  # they hold a copy of the graph
 
     @property
     def units(self) -> list[bytes]:
@@ -569,22 +575,19 @@ class Rounds:
 
     def record(self, outcomes: Sequence[UnitResult | StoredResult], store: RunStore) -> None:
         """Take in what became of the round's units, and plan the next round. Blocks."""
-        self._current = Plan(0, [])
-        if self._large is None or self._plan_round is None or self._large.is_last:
-            return
-        results = [each for outcome in outcomes for each in store.results_of(outcome)]
-        tables = [result.table.replace_schema_metadata() for result in results]
-        self._large.record(pa.concat_tables([SCHEMA.empty_table(), *tables]))
-        affected = self._large.next()
-        if affected is not None:
-            self._current = self._plan_round(affected)
-            self.affected += self._current.affected
+        planned = Plan(0, [])
+        if self._large is not None and self._plan_round is not None:
+            results = [each for outcome in outcomes for each in store.results_of(outcome)]
+            tables = [result.table.replace_schema_metadata() for result in results]
+            self._large.record(pa.concat_tables([SCHEMA.empty_table(), *tables]))
+            affected = self._large.next()
+            if affected is not None:
+                planned = self._plan_round(affected)
+        self._begin(planned)
 
     def rest(self) -> pa.Array:
         """Ids of what the round in hand may affect, and that is in no round yet. Blocks."""
-        if self._large is None:
-            return strings([])
-        return self._large.ids_of_rest()
+        return strings([]) if self._large is None else self._large.ids_of_rest()
 
 
 class UpdatePlanner:
