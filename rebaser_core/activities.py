@@ -29,6 +29,7 @@ class ActivityKind(StrEnum):
     DVU_FINISHED = "dvuFinished"
     DVU_FAILED = "dvuFailed"
     DVU_CANCELLED = "dvuCancelled"
+    FUNCTION_IMPURE = "functionImpure"
     QUIET = "quiet"
 
 

@@ -12,6 +12,7 @@ Paths of everything in the store, relative to its root.
 | `deployment.json` | the id of the deployment that the store belongs to |
 | `stream_ends.json` | how far the streams of NATS had come when that was last looked at |
 | `losses/<stream>-<end>-<end>.json` | what NATS lost, until a person has read of it |
+| `impure/<workspace>/<digest>.json` | two results of one call of a function, see `compute/memo` |
 | `memo/<workspace>/<ULID>` | results that functions had, see `compute/memo` |
 | `results/<key>.batch` | a batch of updates |
 | `results/<run>/` | what the runs of one dependent values update leave, see `RunStore` |
@@ -304,6 +305,7 @@ class SharedFiles:
 _RESULTS: Final = "results"
 CHANGE_SETS: Final = "change_sets"
 MEMO: Final = "memo"
+IMPURE: Final = "impure"
 DEPLOYMENT: Final = "deployment.json"
 STREAM_ENDS: Final = "stream_ends.json"
 LOSSES: Final = "losses"
@@ -316,6 +318,10 @@ def change_set_directory(change_set: ChangeSet) -> str:
 
 def memo_directory(workspace: str) -> str:
     return f"{MEMO}/{workspace}"
+
+
+def impure_directory(workspace: str) -> str:
+    return f"{IMPURE}/{workspace}"
 
 
 def loss_file(name: str) -> str:

@@ -34,6 +34,7 @@ from rebaser_server.files import (
     OrphanFiles,
     SharedFiles,
     change_set_directory,
+    impure_directory,
     memo_directory,
 )
 from rebaser_server.runtime.containment import contained, printable
@@ -129,8 +130,9 @@ class DeletedDataJob:
             with contained("change set", passing=(JetStreamError,), change_set=change_set):
                 await self._remove(change_set)
                 if record.kind == ChangeSetKind.HEAD:
-                    memo = memo_directory(str(record.workspace_id))
-                    await asyncio.to_thread(self._files.delete_directory, memo)
+                    for directory in (memo_directory, impure_directory):
+                        gone_too = directory(str(record.workspace_id))
+                        await asyncio.to_thread(self._files.delete_directory, gone_too)
                     await self._registry.delete_workspace(record.workspace_id)
                 await self._registry.delete(change_set)
                 gone.append(change_set)

@@ -29,6 +29,13 @@ _HEADINGS: Final = {
     "instance": "Rebaser",
 }
 _FAILED: Final = {"name": "name or id", "status": "status", "message": "message"}
+_IMPURE: Final = {
+    "function": "function that is not pure",
+    "value": "value",
+    "before": "was",
+    "now": "is, from the same inputs",
+    "at": "found",
+}
 _WHICH: Final = "give the names of the values, or --failed"
 _NO_UPDATE: Final = "no update runs or is due"
 
@@ -43,7 +50,8 @@ def add(commands: Any) -> None:
         group,
         "status",
         _status,
-        about="list updates that run or are due; for one change set also the values that failed",
+        about="list updates that run or are due; for one change set also the values that failed, "
+        "and functions that are not pure",
     )
     add_address(status, default="all change sets")
     add_ids(status)
@@ -84,7 +92,7 @@ def add(commands: Any) -> None:
 
 @with_deployment
 async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.progress import failed_in, updates
+    from rebaser_server.commands.render.progress import failed_in, impure_in, updates
     from rebaser_server.commands.support.addresses import (
         add_addresses,
         address_headings,
@@ -101,9 +109,12 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
     change_set = await change_set_of(deployment, arguments, closed=True)
     rows = await updates(deployment, change_set)
     await add_addresses(deployment, rows)
-    failed = await failed_in(deployment, change_set)
+    failed, impure = (
+        await failed_in(deployment, change_set),
+        await impure_in(deployment, change_set),
+    )
     if arguments.json:
-        say_json({"updates": rows, **failed})
+        say_json({"updates": rows, **failed, "impure": impure})
         return
     show(rows, headings, as_json=False, nothing=_NO_UPDATE)
     show(failed["values"][: arguments.limit], _FAILED, as_json=False, nothing="no value failed")
@@ -111,6 +122,12 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
         say(
             f"failed: {failed['failed']:,}, and blocked by them: {failed['blocked']:,}; "
             f"remove the cause, then: `rebaser dvu run {shlex.join(arguments.address)} --failed`"
+        )
+    if impure:
+        show(impure, _IMPURE, as_json=False, nothing="")
+        say(
+            "values of a function that is not pure may be wrong; mend it, then: "
+            f"`rebaser dvu run {shlex.join(arguments.address)} FUNCTION`"
         )
 
 

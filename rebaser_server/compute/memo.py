@@ -7,15 +7,21 @@ and what is lost costs a call. A workspace's results are never looked up for ano
 In the store each update adds a file to its workspace's directory: the digest of what follows, and
 an Arrow stream. Files are merged where they are many, and the oldest are deleted beyond the limit
 in bytes; results that are used are written again, so the least lately used go first.
+
+Functions that came to two results from the same inputs are noted in the store for people to see.
 """
 
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate
+from datetime import datetime
+from heapq import nlargest
+from itertools import accumulate, chain
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import structlog
@@ -25,7 +31,7 @@ from rebaser_core.ids import RequestId
 from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
 from rebaser_server.compute.results import REMEMBERED
 from rebaser_server.compute.work_unit import KNOWN_RESULTS
-from rebaser_server.files import MEMO, SharedFiles, memo_directory
+from rebaser_server.files import IMPURE, MEMO, SharedFiles, impure_directory, memo_directory
 from rebaser_server.runtime.containment import contained
 
 log: Final = structlog.get_logger()
@@ -50,6 +56,10 @@ _DIGEST_BYTES: Final = 32
 _ENTRY_BYTES: Final = 300
 """Bytes of memory of a result beside its text, more or less."""
 _REMEMBERED_RUNTIMES: Final = ("python", "cel")
+_NOTE_SECONDS: Final = 30 * 86_400.0
+"""Seconds for which a function that is not pure is noted."""
+_NOTES_PER_WORKSPACE: Final = 10
+_MAX_NOTES: Final = 50
 
 
 @dataclass(slots=True)
@@ -74,6 +84,7 @@ class Memo:
 
     def __init__(self, files: SharedFiles, max_bytes: int) -> None:
         self._files = files
+        self.impure: Final = ImpureFunctions(files)
         self.max_bytes: Final = max_bytes
         self._room = max_bytes // _MEMORY_PART
         self._lock = Lock()
@@ -258,3 +269,51 @@ class WorkspaceMemo:
     def forget(self, value_ids: Iterable[str]) -> None:
         """Have these values computed anew."""
         self.memo.forget(self.workspace, value_ids)
+
+
+class ImpureFunctions:
+    """Notes of functions that came to two results from the same inputs, for people to see.
+
+    The latest of each function, `_NOTES_PER_WORKSPACE` of a workspace at most, for `_NOTE_SECONDS`.
+    All methods block.
+    """
+
+    def __init__(self, files: SharedFiles) -> None:
+        self._files = files
+        self.latest: list[dict[str, Any]] = []
+        """Notes of all workspaces, at most `_MAX_NOTES`, the latest first, as of the last look."""
+
+    def add(self, workspace: str, runtime: str | None, code: str, note: dict[str, Any]) -> None:
+        """Keep a note, plain data, in place of an earlier one of the function; drop the oldest."""
+        path = _note_file(workspace, runtime, code)
+        self._files.put(path, json.dumps(note).encode(), durable=False)
+        for _, oldest in sorted(self._written_in(workspace))[:-_NOTES_PER_WORKSPACE]:
+            self._files.delete(oldest)
+
+    def of_function(self, workspace: str, runtime: str | None, code: str) -> dict[str, Any] | None:
+        """The note of a function; None if there is none."""
+        return self._read(_note_file(workspace, runtime, code))
+
+    def look(self) -> None:
+        """Take in what the store has."""
+        written = chain.from_iterable(map(self._written_in, self._files.list_names(IMPURE)))
+        notes = [self._read(path) for _, path in nlargest(_MAX_NOTES, written)]
+        self.latest = [*filter(None, notes)]
+
+    def _written_in(self, workspace: str) -> list[tuple[int, str]]:
+        """When a workspace's notes were written, and where they lie."""
+        directory = impure_directory(workspace)
+        infos = self._files.list_infos(directory)
+        return [(info.mtime_ns or 0, f"{directory}/{info.base_name}") for info in infos]
+
+    def _read(self, path: str) -> dict[str, Any] | None:
+        with contained("remembered result", file=path), suppress(FileNotFoundError):
+            note: dict[str, Any] = json.loads(self._files.get(path).to_pybytes())
+            is_old = datetime.fromisoformat(note["at"]).timestamp() < time.time() - _NOTE_SECONDS
+            return None if is_old else note
+        return None
+
+
+def _note_file(workspace: str, runtime: str | None, code: str) -> str:
+    name = blake3(f"{runtime} {code}".encode()).hexdigest(16)
+    return f"{impure_directory(workspace)}/{name}.json"

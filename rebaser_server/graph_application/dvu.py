@@ -6,15 +6,16 @@ The result of a dependent values update: a few values in a commit, many in files
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import structlog
 from blake3 import blake3
 
 from rebaser_client.requests import INLINE_UPDATES
+from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import DvuResultInfo, ResultFile, UpdatesAddress
@@ -41,9 +42,9 @@ from rebaser_server.compute.results import (
 from rebaser_server.compute.work_unit import WorkUnit, count_values
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.processor.application import Job
+from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.containment import contained
 from rebaser_server.telemetry import metrics
-from rebaser_server.telemetry.work_stats import WorkStats
 from rebaser_server.values.graph import Graph
 
 log: Final = structlog.get_logger()
@@ -52,10 +53,10 @@ _INLINE_TEXT: Final = 32 * 1024
 """Most octets of results that travel in a message."""
 
 
-_IMPURE_LOGGED: Final = 10
-"""Values of functions that are not pure that one update logs, at most."""
-_LOGGED_TEXT: Final = 200
-"""Characters of their results."""
+_IMPURE_REPORTED: Final = 10
+"""Values of functions that are not pure that one round of an update reports, at most."""
+_REPORTED_TEXT: Final = 100
+"""Characters of their results, and of the functions' code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +178,8 @@ class DvuServices:
     """For which an update may go on without computing another value."""
     batches: BatchStore
     memo: Memo
-    stats: WorkStats
-    """Where people see what an update looks like."""
+    notifier: Notifier
+    """Lets people see what an update looks like, and what it found."""
 
 
 class DvuPlanner:
@@ -251,52 +252,72 @@ class DvuJob:
             on_progress(before + done, before + in_all)
             deadline.record(before + done, before + in_all)
 
-        self.services.stats.set_sketch(self.change_set, self.rounds.preview)
+        self.services.notifier.stats.set_sketch(self.change_set, self.rounds.preview)
         outcomes = await self._evaluate(deadline, record, is_suspect=is_suspect)
         self.services.costs.learn(total_costs(outcomes))
         if self.memo is not None:
-            await asyncio.to_thread(self._remember, self.memo, outcomes)
+            for found in await asyncio.to_thread(self._remember, self.memo, outcomes):
+                await self.services.notifier.activity(
+                    self.change_set, ActivityKind.FUNCTION_IMPURE, **found
+                )
         units = self.rounds.units
         await asyncio.to_thread(self.rounds.record, outcomes, self.target.run_store)
         self.units.extend(units)
         self.outcomes.extend(outcomes)
         deadline.extend()
 
-    def _remember(self, memo: WorkspaceMemo, outcomes: Sequence[UnitResult | StoredResult]) -> None:
+    def _remember(
+        self, memo: WorkspaceMemo, outcomes: Sequence[UnitResult | StoredResult]
+    ) -> list[dict[str, Any]]:
+        """Remember results; return what shows that functions are not pure."""
         tables = []
         for outcome in outcomes:
             with contained("remembered result"):
                 parts = self.target.run_store.results_of(outcome)
                 tables += [part.remembered for part in parts]
         results = pa.concat_tables([REMEMBERED.empty_table(), *tables])
-        self._report_impure(results.filter(results.column("former").is_valid()))
         costs = total_costs(outcomes)
         memo.record(
             results,
             sum(spent for function, (_, spent) in costs.items() if function[0] != "builtin"),
         )
+        return self._note_impure(memo, results.filter(results.column("former").is_valid()))
 
-    def _report_impure(self, results: pa.Table) -> None:
-        """Tell of values of which the same call came to another result than before."""
+    def _note_impure(self, memo: WorkspaceMemo, results: pa.Table) -> list[dict[str, Any]]:
+        """Log and note values of which the same call came to another result than before."""
         if not results.num_rows:
-            return
+            return []
         metrics.DVU_VALUES.labels("impure").inc(results.num_rows)
         units = [WorkUnit.decode(unit) for unit in self.rounds.units]
         functions = {
-            value_id: unit.functions[unit.signatures[signature][0]][1]
+            value_id: unit.functions[unit.signatures[signature][0]]
             for unit in units
             for value_id, signature in zip(
                 unit.ids.to_pylist(), unit.signature_indices.tolist(), strict=True
             )
         }
-        for row in results.to_pylist()[:_IMPURE_LOGGED]:
-            log.warning(
-                "function is not pure",
-                function=functions.get(row["id"]),
-                value=row["id"],
-                before=row["former"][:_LOGGED_TEXT],
-                now=row["text"][:_LOGGED_TEXT],
-            )
+        where = {"workspace": memo.workspace, "changeSet": str(self.change_set.change_set_id)}
+        impure: list[dict[str, Any]] = []
+        notes: dict[tuple[str | None, str], dict[str, Any]] = {}
+        for row in results.to_pylist()[:_IMPURE_REPORTED]:
+            function = functions.get(row["id"], (None, "unknown"))
+            found = {
+                "function": function[1][:_REPORTED_TEXT],
+                "value": row["id"],
+                "before": row["former"][:_REPORTED_TEXT],
+                "now": row["text"][:_REPORTED_TEXT],
+            }
+            log.warning("function is not pure", **found)
+            impure.append(found)
+            notes[function] = {
+                "at": datetime.now(UTC).isoformat(timespec="seconds"),
+                **where,
+                **found,
+            }
+        with contained("remembered result"):
+            for (runtime, code), note in notes.items():
+                memo.memo.impure.add(memo.workspace, runtime, code, note)
+        return impure
 
     async def _evaluate(
         self, deadline: ProgressDeadline, on_progress: OnProgress, *, is_suspect: bool

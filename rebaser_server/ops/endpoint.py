@@ -30,6 +30,7 @@ from rebaser_core.jetstream import JetStreamError
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.commit_log.batch_store import open_shared_files
+from rebaser_server.compute.memo import ImpureFunctions
 from rebaser_server.errors import OpsNotStarted
 from rebaser_server.ops.actions import ActionService
 from rebaser_server.ops.auth import Guard, tls_of
@@ -47,7 +48,7 @@ from rebaser_server.ops.status import (
 from rebaser_server.ops.visitors import Bounds, Visitors
 from rebaser_server.processor.context import Services
 from rebaser_server.queries.query_service import QueryService
-from rebaser_server.runtime.tasks import Shutdown, background
+from rebaser_server.runtime.tasks import Shutdown, background, repeat_every
 from rebaser_server.settings.settings import OpsSettings, Settings, redact_url
 from rebaser_server.telemetry.work_stats import WorkStats
 
@@ -331,6 +332,10 @@ def _verdict(health: Health) -> web.Response:
     return web.json_response({"ok": health.ok, **health.reasons}, status=200 if health.ok else 503)
 
 
+_LOOK_EVERY: Final = 60.0
+"""Seconds between two looks whether functions were found that are not pure."""
+
+
 @asynccontextmanager
 async def ops_endpoint(
     services: Services,
@@ -353,8 +358,15 @@ async def ops_endpoint(
     health = HealthMonitor(nc, shutdown, store, stats)
     queues = QueueWatch(services.streams)
     guard = Guard(settings.ops, settings.author or "local")
-    registry = Registry(services.streams)
-    async with background(health.measure_lag()), receiving_replies(nc) as replies:
+    registry, impure = Registry(services.streams), ImpureFunctions(store)
+    looking = repeat_every(
+        _LOOK_EVERY, lambda: asyncio.to_thread(impure.look), "impure", first_delay=0
+    )
+    async with (
+        background(health.measure_lag()),
+        background(looking),
+        receiving_replies(nc) as replies,
+    ):
         context = OpsContext(
             services.instance,
             redact_url(store.root),
@@ -369,8 +381,9 @@ async def ops_endpoint(
             health,
             registry,
             NameCache(registry),
+            impure,
             Onlookers(),
-            ChangeSetPage(services.streams, queries),
+            ChangeSetPage(services.streams, queries, impure),
             OperatorPage(services.streams, services.batches),
             ActionService(services, replies, guard),
         )

@@ -43,10 +43,12 @@ from rebaser_core.streams import Streams
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import State
+from rebaser_server.compute.memo import ImpureFunctions
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.dead_letters import NoSuchLetter, latest, load
 from rebaser_server.queries.comparisons import Diff, NotABranch
 from rebaser_server.queries.query_service import QueryService
+from rebaser_server.values.columns import Func
 from rebaser_server.values.graph import Graph, Value
 
 MAX_TEXT: Final = 200
@@ -251,9 +253,10 @@ _ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
 class ChangeSetPage:
     """Answers the page's queries about one change set each."""
 
-    def __init__(self, streams: Streams, queries: QueryService) -> None:
+    def __init__(self, streams: Streams, queries: QueryService, impure: ImpureFunctions) -> None:
         self._streams = streams
         self._queries = queries
+        self._impure = impure
         self._refreshed: dict[ChangeSet, int] = {}
         """Branches that were made to follow head, and their last commit then."""
 
@@ -302,7 +305,12 @@ class ChangeSetPage:
     async def _value(self, change_set: ChangeSet, request: web.Request) -> Any:
         value_id = request.query.get("id", "")
         loader = self._queries.open_loader(change_set)
-        return await loader.read(lambda state: _describe(graph_of(state), value_id))
+        described, func = await loader.read(lambda state: _describe(graph_of(state), value_id))
+        note = None
+        if func is not None:
+            function = str(change_set.workspace_id), func.runtime, func.code
+            note = await asyncio.to_thread(self._impure.of_function, *function)
+        return {**described, "impure": note}
 
     async def _why(self, change_set: ChangeSet, request: web.Request) -> Any:
         query = ProvenanceQueryV1(
@@ -414,10 +422,11 @@ def _row(graph: Graph, value: Value) -> dict[str, Any]:
     }
 
 
-def _describe(graph: Graph, value_id: str) -> Any:
+def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]:
+    """What the page shows of a value, and its function."""
     value = graph.values.get(value_id)
     if value is None:
-        return {"problem": "there is no such value"}
+        return {"problem": "there is no such value"}, None
     func = graph.funcs.get(value.func_id or "")
     takes = [
         {"argument": argument, **_row(graph, graph.values[input_id])}
@@ -425,7 +434,7 @@ def _describe(graph: Graph, value_id: str) -> Any:
         for input_id in ([given] if isinstance(given, str) else given)
     ]
     takers = sorted(value.dependents)
-    return {
+    described = {
         **_row(graph, value),
         "text": cut(value.text, _MAX_DETAIL),
         "message": value.message,
@@ -436,6 +445,7 @@ def _describe(graph: Graph, value_id: str) -> Any:
         "dependents": [_row(graph, graph.values[each]) for each in takers[:_MAX_ROWS]],
         "dependentCount": len(takers),
     }
+    return described, func
 
 
 _MAX_LETTERS: Final = 50

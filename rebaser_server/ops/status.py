@@ -41,6 +41,7 @@ from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots import SlotPool
+from rebaser_server.compute.memo import ImpureFunctions
 from rebaser_server.files import TEMP_DIR, SharedFiles
 from rebaser_server.ops.actions import ActionService
 from rebaser_server.ops.auth import Guard
@@ -402,6 +403,7 @@ class OpsContext:
     health: HealthMonitor
     registry: Registry
     names: NameCache
+    impure: ImpureFunctions
     onlookers: Onlookers
     change_sets: ChangeSetPage
     operator: OperatorPage
@@ -435,6 +437,7 @@ class DeploymentStatus:
             "holdings": self._context.stats.held_change_sets(_HOLDINGS),
             "rates": self._context.stats.rates(),
             "failures": list(self._context.stats.failures),
+            "impure": self._context.impure.latest,
             "durability": self._context.stats.durability(),
             "spark": str(self._context.stats.spark_absence() or "") or None,
             "natsProblem": self._context.stats.nats_problem(),
@@ -485,3 +488,4 @@ def _named(
     yield from queues.deepest
     yield from holdings
     yield from (row for rebaser in rebasers for row in rebaser.get("failures", ()))
+    yield from (row for rebaser in rebasers for row in rebaser.get("impure", ()))

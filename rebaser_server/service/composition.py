@@ -62,9 +62,8 @@ from rebaser_server.queries.values import QueryBounds
 from rebaser_server.runtime.tasks import Permits, Shutdown, background, survived
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
-from rebaser_server.telemetry.work_stats import WorkStats
 
-MakeApplication = Callable[[Streams, BatchStore, WorkStats], Application]
+MakeApplication = Callable[[Streams, BatchStore, Notifier], Application]
 """Makes the application of a process."""
 
 
@@ -85,7 +84,7 @@ def build_services(
         streams,
         GroupCommit(streams.js, streams.commits_stream),
         batches,
-        make_application(streams, batches, notifier.stats),
+        make_application(streams, batches, notifier),
         notifier,
         FormerOwners(members.is_gone),
         ProcessorSettings(

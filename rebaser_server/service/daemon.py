@@ -31,12 +31,13 @@ from rebaser_server.files import CHANGE_SETS, local_path
 from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
+from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.process import collect_rarely, limit_kept_memory
 from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, switch_often
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import Settings, SparkSettings, StoreSettings
 from rebaser_server.store.checkpoints import import_reader
-from rebaser_server.telemetry.work_stats import SparkAbsence, WorkStats
+from rebaser_server.telemetry.work_stats import SparkAbsence
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,11 @@ class ValueGraph:
     spark_absence: Callable[[], SparkAbsence | None] = lambda: None
     """Whether there is a Spark to compute on, where there should be one."""
 
-    def __call__(self, streams: Streams, batches: BatchStore, stats: WorkStats) -> GraphApplication:
+    def __call__(
+        self, streams: Streams, batches: BatchStore, notifier: Notifier
+    ) -> GraphApplication:
         settings = self.settings
-        stats.spark_absence = self.spark_absence
+        notifier.stats.spark_absence = self.spark_absence
         tables = open_checkpoints(settings.store)
         return GraphApplication(
             streams,
@@ -67,7 +70,7 @@ class ValueGraph:
                 settings.dvu_deadline,
                 batches,
                 Memo(batches.files, settings.functions.memo_bytes),
-                stats,
+                notifier,
             ),
             look_every=settings.ack_wait.total_seconds() / 2,
         )

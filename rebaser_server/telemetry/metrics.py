@@ -121,6 +121,7 @@ Round = Literal[
     "durability",
     "forgetting",
     "heartbeats",
+    "impure",
     "inspection",
     "losses",
     "pauses",

@@ -23,6 +23,7 @@ _MAX_SKETCHES: Final = 200
 _SETTLED: Final = {outcome: metrics.REQUESTS.labels(outcome) for outcome in RequestOutcome}
 _MAX_WAITS: Final = 500
 """Latencies kept of each second: enough for the percentiles."""
+_ENDS: Final = (ActivityKind.DVU_FINISHED, ActivityKind.DVU_FAILED, ActivityKind.DVU_CANCELLED)
 
 
 @dataclass(slots=True)
@@ -143,19 +144,27 @@ class WorkStats:
                 metrics.DVU_SECONDS.observe(details["seconds"])
                 for what in ("affected", "recomputed", "changed"):
                     metrics.DVU_VALUES.labels(what).inc(details[what])
-                if holding:
-                    holding.update = None
             case ActivityKind.DVU_FAILED:
                 metrics.DVUS.labels("failed").inc()
                 self.failure(change_set, "update failed", details["reason"], request_id)
-                if holding:
-                    holding.update = None
             case ActivityKind.DVU_CANCELLED:
                 metrics.DVUS.labels("cancelled").inc()
-                if holding:
-                    holding.update = None
+            case ActivityKind.FUNCTION_IMPURE:
+                self._impure(change_set, details)
             case _:
                 pass
+        if holding and kind in _ENDS:
+            holding.update = None
+
+    def _impure(self, change_set: ChangeSet, found: Mapping[str, Any]) -> None:
+        """Keep that a function is not pure, in place of what was kept of it before."""
+        mark = {"workspace": str(change_set.workspace_id), "function": found["function"]}
+        for row in [row for row in self.failures if mark.items() <= row.items()]:
+            self.failures.remove(row)
+        results = f"{found['before']}, and then to {found['now']} from the same inputs"
+        reason = f"value {found['value']} came to {results}: {found['function']}"
+        self.failure(change_set, "function is not pure", reason)
+        self.failures[-1] |= mark
 
     def set_sketch(self, change_set: ChangeSet, sketch: Any) -> None:
         """An update begins; `sketch`, a dataclass of plain data, shows some of its values."""

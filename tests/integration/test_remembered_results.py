@@ -1,14 +1,22 @@
 """An afternoon's work on one graph makes only those calls that are needed."""
 
+import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rebaser_client import ChangeSetHandle, Draft, WorkspaceHandle, python
+from rebaser_client.outcomes import watching
+from rebaser_core.activities import ActivityKind
+from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Daemon, Deployment
+from tests.helpers.eventually import eventually
 from tests.helpers.graph_builder import install
+from tests.integration.test_ops_endpoint import get, started, status_of, url_of
 
 NOTED = """
 import os
@@ -113,3 +121,46 @@ async def say_again(deployment: Deployment, change_set: WorkspaceHandle) -> None
     ]
     outcome = await change_set.enqueue(again, wait="computed")
     assert outcome.failed == ()
+
+
+async def test_a_function_that_is_not_pure_is_found_and_named(
+    deployment: Deployment, calls: Callable[[], int]
+) -> None:
+    """Watchers, the value's page and `dvu status` name it and both results; so after a restart.
+
+    It takes less than 5,000 calls that are remembered.
+    """
+    daemon = await started(deployment)
+    shop = await deployment.client.workspace("shop").create()
+    ids = await shop.ids()
+    found: dict[str, Any] = {}
+    async with watching(deployment.streams, ids) as activities:
+        for round_number in range(12):
+            async with shop.edit() as g:
+                source = g.source("value", round_number % 2)
+                for n in range(500):
+                    g.value(f"impure/{n}", python("impure"), value=source)
+            async for activity in activities:
+                if activity.kind is ActivityKind.FUNCTION_IMPURE:
+                    found = dict(activity.details)
+                if activity.kind is ActivityKind.DVU_FINISHED:
+                    break
+            if found:
+                break
+    assert found["function"] == "impure"
+    assert found["before"] != found["now"]
+    (failure,) = (await status_of(daemon))["rebasers"][0]["failures"]
+    assert (failure["what"], found["now"] in failure["reason"]) == ("function is not pure", True)
+
+    daemon.send(signal.SIGTERM)
+    await daemon.ended()
+    daemon = await started(deployment)
+    where = f"workspace={ids.workspace_id}&changeSet={ids.change_set_id}&id={found['value']}"
+    _, body = await get(f"{url_of(daemon)}change-set/value?{where}")
+    assert found.items() <= json.loads(body)["impure"].items()
+
+    async def is_named() -> bool:
+        noted = (await Commands(deployment).read("dvu", "status", "shop"))["impure"]
+        return any(found.items() <= each.items() for each in noted)
+
+    await eventually(is_named)

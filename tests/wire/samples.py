@@ -580,4 +580,14 @@ SAMPLES: Final = (
         ProvenanceReplyV1(id=REQUEST, commit=17, error="no such value", is_missing=True),
     ),
     _sample("Activity", "v1-quiet", ActivityV1(id=REQUEST, **WHERE, kind=ActivityKind.QUIET)),
+    _sample(
+        "Activity",
+        "v1-functionImpure",
+        ActivityV1(
+            id=REQUEST,
+            **WHERE,
+            kind=ActivityKind.FUNCTION_IMPURE,
+            details={"function": "noise", "value": SUM, "before": "1", "now": "2"},
+        ),
+    ),
 )

@@ -447,6 +447,17 @@ async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet
     return due
 
 
+async def impure_in(deployment: Deployment, change_set: ChangeSet) -> list[Row]:
+    """Functions of the workspace that came to two results from the same inputs.
+
+    A Rebaser whose ops endpoint is enabled says so; without one, there are none.
+    """
+    nc, subject = deployment.streams.js.nc, deployment.streams.join("rebaser.status")
+    reports = await all_answers(nc, subject, _STATUS_TIMEOUT, enough=lambda each: "impure" in each)
+    found: list[Row] = next((each["impure"] for each in reports if "impure" in each), [])
+    return [row for row in found if row["workspace"] == str(change_set.workspace_id)]
+
+
 async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
     """How many values failed, how many are blocked by them, and the failed ones."""
     read = await read_values(deployment, change_set)

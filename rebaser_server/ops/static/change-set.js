@@ -46,6 +46,7 @@ async function show(id, goThere) {
   $("set").hidden = !(canSet && one.func === null);
   $("set").onclick = () => act("set-value", { ...ids, id }, { question: `What shall ${one.name ?? id} be in this branch?`, field: "JSON", key: "text" });
   text("func", one.func === null ? `a source; id ${one.id}` : `computed by ${one.func}${one.runtime ? ` (${one.runtime}: ${one.code})` : ", a function that does not exist"}; id ${one.id}`);
+  text("impure", one.impure ? `This function is not pure, found ${clock(one.impure.at)}: value ${one.impure.value} came to ${one.impure.before}, and then to ${one.impure.now} from the same inputs. Mend it, then compute its values again.` : "");
   table("why", why.edits.flatMap((edit) => edit.changes.map((change, place) => [
     place ? "" : edit.changeSetId === ids.changeSet ? String(edit.commit) : `${edit.commit} of ${edit.changeSetId}`,
     place ? "" : clock(edit.time), place ? "" : edit.author ?? "",

@@ -42,6 +42,10 @@ async function updates() {
     return { key: key(each), cells: [link(each, name), `${count(each.update.done)} of ${count(each.update.affected)}`, since(each.update.since, status.now),
       doing("cancel", "Cancel", `the update of ${name}`, ids(each), { question: `Stop the update of ${name}? It stays due, and is tried again a minute later.` })] };
   }), "No update is running.");
+  const impure = status.rebasers.find((rebaser) => rebaser.impure)?.impure ?? []; // all have the same
+  $("impurepart").hidden = !impure.length;
+  table("impure", impure.map((each) => [clock(each.at), link(each, called(each) || `${each.workspace}/${each.changeSet}`), each.function,
+    element("a", each.value, { href: `${pageOf(each)}&value=${encodeURIComponent(each.value)}` }), `${each.before}, then ${each.now}`]), "");
 }
 
 async function sets() {

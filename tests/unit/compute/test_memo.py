@@ -1,6 +1,7 @@
 """Results are remembered: the same call is not made twice, and no value is wrong for that."""
 
 import os
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rebaser_core.ids import RequestId
 from rebaser_server.compute import memo as memos
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.functions.runtimes import code_digest
-from rebaser_server.compute.memo import MAX_FILES, Memo, WorkspaceMemo
+from rebaser_server.compute.memo import MAX_FILES, ImpureFunctions, Memo, WorkspaceMemo
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import REMEMBERED, UnitResult, decode_result
 from rebaser_server.files import SharedFiles, memo_directory
@@ -343,3 +344,28 @@ def test_values_are_what_they_are_without_a_memo(
                 compute(build, given_memo)
 
             assert with_memo.state() == without.state()
+
+
+def test_functions_that_are_not_pure_are_noted_for_a_while(tmp_path: Path) -> None:
+    """The latest ten of a workspace, each once, for 30 days; other workspaces keep theirs."""
+    impure = ImpureFunctions(SharedFiles(str(tmp_path)))
+
+    def note(workspace: str, code: str, days: float = 0.0) -> None:
+        at = datetime.now(UTC) - timedelta(days=days)
+        impure.add(workspace, "python", code, {"at": at.isoformat(), "function": code})
+
+    note("other", "theirs")
+    for number in range(12):
+        note(WORKSPACE, f"f{number}")
+    note(WORKSPACE, "f11")
+    note("old", "forgotten", days=31)
+    (tmp_path / "impure" / "other" / "damaged.json").write_text("{")
+    impure.look()
+
+    named = [each["function"] for each in impure.latest]
+    assert sorted(named) == sorted(["theirs", *(f"f{number}" for number in range(2, 12))])
+    assert impure.of_function(WORKSPACE, "python", "f0") is None
+    assert impure.of_function("old", "python", "forgotten") is None
+    found = impure.of_function("other", "python", "theirs")
+    assert found is not None
+    assert found["function"] == "theirs"
