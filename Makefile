@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := $(BIN)/python -m
 
-.PHONY: demo test test-long test-python check format unit slow chaos powercut mutants bench docs clean audit manifests images
+.PHONY: demo test test-long test-python test-spark check format unit slow chaos powercut mutants bench docs clean audit manifests images
 
 demo: .venv/ready ## the main job, on real input
 	$(RUN) rebaser_server demo $(DEMO)
@@ -27,6 +27,17 @@ test-python: ## what tells Pythons apart: make test-python PYTHON=python3.13
 	$(MAKE) $(OTHER)/ready
 	EXAMPLES=$(or $(EXAMPLES),0.4) $(OTHER)/bin/python -m pytest -m "not long and not slow" -o asyncio_debug=true $(IN_PARALLEL) $(PYTEST) \
 	  tests/unit tests/wire tests/schedules tests/integration/test_crashing_functions.py
+
+SPARK ?= 4.0.0
+# pyspark 4.0 leaves its own sockets to the garbage collector.
+OLD_SOCKETS = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
+
+test-spark: .venv/ready build/spark-$(SPARK)/ready ## the Spark tests with another release of Spark: make test-spark SPARK=4.0.0
+	PYTHONPATH="$(CURDIR)/build/spark-$(SPARK)" $(RUN) pytest -m "not slow" $(OLD_SOCKETS) tests/spark $(PYTEST)
+
+build/spark-%/ready: .venv/ready
+	$(RUN) pip install --disable-pip-version-check --quiet --no-deps --upgrade --target $(@D) pyspark==$*
+	touch $@
 
 check: .venv/ready ## formatter, linter, types and import contracts
 	$(RUN) ruff format --check .

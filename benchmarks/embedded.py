@@ -70,7 +70,7 @@ async def running(directory: Path, url: str) -> AsyncIterator[Rebaser]:
     settings = settings_in_directory(Settings(), directory, NatsAddresses(url, ""))
     options = SparkOptions(state_directory=settings.spark.state_directory)
     executor, trace = SparkExecutor(options), Trace()
-    application = ValueGraph(settings, Timed(executor, trace), options.slots, CostModel())
+    application = ValueGraph(settings, Timed(executor, trace), lambda: options.slots, CostModel())
     serving = composition.serve(settings, application, Shutdown())
     try:
         async with asyncio.TaskGroup() as group:

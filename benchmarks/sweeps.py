@@ -78,8 +78,8 @@ async def _measured(spark: _Counting, milliseconds: int, count: int, rounds: int
     ).encode()  # fmt: skip
     book = CostModel()
     one, two = (
-        LevelParallelExecutor(spark, 1, book),
-        LevelParallelExecutor(spark, 2, book),
+        LevelParallelExecutor(spark, lambda: 1, book),
+        LevelParallelExecutor(spark, lambda: 2, book),
     )
     seconds: dict[int, list[float]] = {1: [], 2: []}
     runs: dict[int, int] = {}

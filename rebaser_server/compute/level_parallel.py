@@ -6,7 +6,7 @@ computed by all slots at once, in a run of its own; the next level takes what ca
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
@@ -57,11 +57,15 @@ def split_costs_of(units: Sequence[bytes | memoryview]) -> str:
 class LevelParallelExecutor:
     """An `Executor` that owns another and learns what each run of that costs besides."""
 
-    def __init__(self, inner: Executor, slots: int, costs: CostModel) -> None:
-        """`costs`: what functions cost, as others learn it."""
+    def __init__(self, inner: Executor, slots: Callable[[], int], costs: CostModel) -> None:
+        """`slots`: of `inner`, as they are then; `costs`: of functions, as others learn them."""
         self._inner = inner
-        self._slots = slots
+        self._current_slots = slots
         self._costs = costs
+
+    @property
+    def _slots(self) -> int:
+        return self._current_slots()
 
     async def start(self) -> None:
         await self._inner.start()

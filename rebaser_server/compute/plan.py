@@ -600,7 +600,7 @@ class UpdatePlanner:
         self, slots: int, limits: UnitLimits, costs: CostModel, memo: WorkspaceMemo | None = None
     ) -> None:
         self._memo = memo
-        self.slots: Final = slots
+        self.slots = slots
         self.costs: Final = costs
         self._limits = limits
         self._estimates = CostModel()

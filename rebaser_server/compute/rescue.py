@@ -201,7 +201,7 @@ async def salvage(
     if not guesses:
         return await keeper.run(units, store=store)
     # Split by the same levels as before: parts of units have files of their own.
-    executor = LevelParallelExecutor(keeper, slots, CostModel(guesses))
+    executor = LevelParallelExecutor(keeper, lambda: slots, CostModel(guesses))
     return await executor.run(units, store=store)
 
 

@@ -170,8 +170,8 @@ class DvuServices:
     """What the updates of all change sets of a process are computed with."""
 
     executor: Executor
-    slots: int
-    """Units that it computes at a time."""
+    slots: Callable[[], int]
+    """Units that it computes at a time, as its cluster is then."""
     costs: CostModel
     limits: UnitLimits
     deadline: timedelta
@@ -189,12 +189,13 @@ class DvuPlanner:
         self._services = services
         self._change_set = change_set
         self._memo = services.memo.of(str(change_set.workspace_id))
-        self._planner = UpdatePlanner(services.slots, services.limits, services.costs, self._memo)
+        self._planner = UpdatePlanner(services.slots(), services.limits, services.costs, self._memo)
 
     def prepare(
         self, content: Content, after: int, *, is_repeated: bool
     ) -> Job | Callable[[], Job]:
         target, graph = self._target(after), as_graph(content).graph
+        self._planner.slots = self._services.slots()
         rounds = self._planner.prepare(graph, after, target.run_store, is_repeated=is_repeated)
         if callable(rounds):
             return lambda: self._job(rounds(), target)
@@ -345,7 +346,7 @@ class DvuJob:
     async def give_up(self, message: str) -> DvuResult:
         """What was computed, in earlier rounds, too; all else that may be affected fails."""
         units, run_store = self.rounds.units, self.target.run_store
-        salvaged = await salvage(units, message, run_store, self.services.slots)
+        salvaged = await salvage(units, message, run_store, self.services.slots())
         rest = failed_result(await asyncio.to_thread(self.rounds.rest), message)
         try:
             return await asyncio.to_thread(collect, [*self.outcomes, *salvaged, rest], self.target)

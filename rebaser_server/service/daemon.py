@@ -46,8 +46,8 @@ class ValueGraph:
 
     settings: Settings
     executor: Executor
-    slots: int
-    """Units that the executor computes at a time."""
+    slots: Callable[[], int]
+    """Units that the executor computes at a time, as its cluster is then."""
     costs: CostModel
     """Of functions, as the executor knows them."""
     spark_absence: Callable[[], SparkAbsence | None] = lambda: None
@@ -124,8 +124,8 @@ async def run(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     children = min(spark.slots, cores or 1)
     executor = RoutingExecutor(
-        LevelParallelExecutor(ChildProcessExecutor(children), children, costs.beside()),
-        LevelParallelExecutor(spark, spark.slots, costs),
+        LevelParallelExecutor(ChildProcessExecutor(children), lambda: children, costs.beside()),
+        LevelParallelExecutor(spark, lambda: spark.slots, costs),
         costs,
         large_from=_large_from(settings.spark),
     )
@@ -142,7 +142,9 @@ async def run(
                 _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
             ),
         ):
-            value_graph = ValueGraph(settings, executor, spark.slots, costs, lambda: spark.absence)
+            value_graph = ValueGraph(
+                settings, executor, lambda: spark.slots, costs, lambda: spark.absence
+            )
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
         await executor.close()

@@ -362,7 +362,7 @@ class SparkSettings(SettingsGroup):
     warm: bool = True
     """Start Spark with the daemon, so that the first update need not wait for it."""
     parallelism: Annotated[int, Field(ge=1)] | None = None
-    """Values computed at a time. Of `local[…]` it is known; of a cluster it is taken to be 16."""
+    """Values computed at a time; by default, as many as the master or the cluster has cores."""
     min_affected: Annotated[int, Ge(0)] | None = None
     """Updates of fewer values run in processes beside the daemon; 0: all run on Spark. By default
     all do on a cluster, and on a local Spark those that would take more than some 0.25 s."""

@@ -23,6 +23,6 @@ def services_of(
         deployment.nc,
         provisioner_of(deployment.js, settings),
         settings,
-        ValueGraph(settings, deployment.executor, 1, CostModel()),
+        ValueGraph(settings, deployment.executor, lambda: 1, CostModel()),
         Membership(deployment.nc, deployment.streams, instance),
     )

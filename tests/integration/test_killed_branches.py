@@ -55,7 +55,7 @@ class Mortal:
         """Begin, if that is to be done, and handle all requests that are there."""
         await self.branching.start()
         js, settings = self.deployment.js, self.deployment.settings
-        value_graph = ValueGraph(settings, self.deployment.executor, 1, CostModel())
+        value_graph = ValueGraph(settings, self.deployment.executor, lambda: 1, CostModel())
         nc, streams = self.deployment.nc, self.deployment.streams
         members = Membership(nc, streams, "mortal")
         services = build_services(nc, provisioner_of(js, settings), settings, value_graph, members)

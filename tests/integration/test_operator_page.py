@@ -2,15 +2,18 @@
 
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
 from rebaser_server.cluster.pauses import PauseStore
+from rebaser_server.compute.memo import ImpureFunctions
+from rebaser_server.files import SharedFiles
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from tests.helpers.browser import Watched, browsing
-from tests.helpers.deployment import Deployment
+from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.integration.test_change_set_page import require_readable, shop_of
 from tests.integration.test_ops_endpoint import started, url_of
@@ -84,6 +87,11 @@ async def test_operators_pause_resume_and_replay_by_keyboard(
 
 @pytest.mark.long
 async def test_viewers_look_on(deployment: Deployment, browser: Browser) -> None:
+    workspace, change_set = map(str, *new_change_sets(1))
+    at = {"at": datetime.now(UTC).isoformat(), "workspace": workspace, "changeSet": change_set}
+    results = {"function": "noise", "value": "it", "before": "1", "now": "2"}
+    impure = ImpureFunctions(SharedFiles(deployment.settings.store.root))
+    impure.add(workspace, "python", "noise", {**at, **results})
     daemon = await started(deployment, OPS__TOKENS=TOKENS)
     await shop_of(deployment)
     page = await browser.new_page()
@@ -92,4 +100,5 @@ async def test_viewers_look_on(deployment: Deployment, browser: Browser) -> None
     await expect(page.locator("#visitor")).to_have_text("vic: viewer")
     await expect(page.get_by_text("Your role may look on")).to_be_visible()
     await expect(rows(page, "Open change sets")).to_contain_text("shop/head")
+    await expect(rows(page, "Functions that are not pure")).to_contain_text("noiseit1, then 2")
     await expect(page.get_by_role("button", name="Pause")).to_have_count(0)

@@ -159,7 +159,7 @@ async def test_a_run_that_fails_after_it_was_overtaken_ends_as_overtaken(
         deployment.nc,
         provisioner_of(deployment.js, deployment.settings),
         deployment.settings,
-        ValueGraph(deployment.settings, deployment.executor, 1, CostModel()),
+        ValueGraph(deployment.settings, deployment.executor, lambda: 1, CostModel()),
         Membership(deployment.nc, deployment.streams, "first"),
     )
 

@@ -48,7 +48,7 @@ class ValueGraphs:
         self._lake = lake
 
     def maker(self, settings: Settings, executor: Executor) -> MakeApplication:
-        return ValueGraph(settings, executor, 1, CostModel())
+        return ValueGraph(settings, executor, lambda: 1, CostModel())
 
     def machine(self) -> StateMachine:
         return GraphStateMachine(Checkpoints(self._root))

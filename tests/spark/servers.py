@@ -5,7 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +103,8 @@ class Cluster:
     url: str
     master: Jvm
     workers: list[Jvm]
+    add_worker: Callable[[], None]
+    """Start another one."""
 
     def parts(self) -> list[tuple[str, Jvm]]:
         return [("master", self.master), *(("worker", worker) for worker in self.workers)]
@@ -126,11 +128,15 @@ def cluster(directory: Path, port: int, workers: int) -> Iterator[Cluster]:
             stack.callback(jvm.kill)
             return jvm
 
-        made = Cluster(url, started("master", "master.Master", "--port", str(port)), [])
-        for number in range(workers):
+        def add_worker() -> None:
+            number, size = len(made.workers), ("--cores", "1", "--memory", "1g")
             work = ("--work-dir", str(directory / f"work-{number}"))
-            size = ("--cores", "1", "--memory", "1g")
             made.workers.append(started(f"worker-{number}", "worker.Worker", *size, *work, url))
+
+        master = started("master", "master.Master", "--port", str(port))
+        made = Cluster(url, master, [], add_worker)
+        for _ in range(workers):
+            add_worker()
         yield made
 
 

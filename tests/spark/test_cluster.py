@@ -6,9 +6,11 @@ import pytest
 
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, StoredResult
+from rebaser_server.compute.spark import spark_executor
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
+from tests.helpers.eventually import eventually
 from tests.spark.servers import cluster, driver_settings, free_port, listening
 from tests.spark.test_spark_executor import wide
 
@@ -33,3 +35,29 @@ async def test_a_cluster_evaluates_and_leaves_large_results_in_the_store(tmp_pat
         row for o in outcomes for name, _ in o.files for row in store.get_part(name).value_results
     ]
     assert len(table) == sum(map(len, outcomes))
+
+
+async def test_as_much_is_asked_of_a_cluster_as_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cores are asked for while there are jobs, and new workers count."""
+    monkeypatch.setattr(spark_executor, "_SLOTS_EVERY", 0.0)
+    port = free_port()
+    with cluster(tmp_path, port, workers=1) as spark:
+        await listening(port)
+        options = SparkOptions(tmp_path / "spark", master=spark.url, extra=driver_settings())
+        executor = SparkExecutor(options)
+        units = plan(wide(10).graph, slots=2).units
+
+        async def has(slots: int) -> bool:
+            await executor.run(units)
+            return executor.slots == slots
+
+        try:
+            # Spark says two where there is one.
+            await eventually(lambda: has(2), within=120)
+            spark.add_worker()
+            spark.add_worker()
+            await eventually(lambda: has(3), within=120)
+        finally:
+            await executor.close()

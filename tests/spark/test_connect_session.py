@@ -41,6 +41,7 @@ async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path
         units = plan(wide(20_000).graph, slots=2).units
         outcomes = await executor.run(units, store=store)
         assert executor.jvm_pid is None
+        await eventually(lambda: executor.slots == 2)
         assert sum(outcome.recomputed for outcome in outcomes) == 20_000
         assert all(isinstance(outcome, StoredResult) for outcome in outcomes)
 

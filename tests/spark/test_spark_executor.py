@@ -63,7 +63,7 @@ async def test_dear_values_are_computed_by_all_slots(
     executor: SparkExecutor, tmp_path: Path, *, joined: bool
 ) -> None:
     """Also if their function was never measured, and if something takes all of them."""
-    by_levels = LevelParallelExecutor(executor, 2, CostModel())
+    by_levels = LevelParallelExecutor(executor, lambda: 2, CostModel())
 
     assert await most_at_once(by_levels, meetings(tmp_path, 8, joined=joined)) == 2
 

@@ -3,8 +3,10 @@
 Imports pyspark's Connect client, hence is itself imported when the first session starts.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from threading import Thread
 from typing import Final
 
@@ -14,7 +16,12 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.compute.spark.options import SparkOptions, root_cause, session_settings
+from rebaser_server.compute.spark.options import (
+    SparkOptions,
+    require_supported,
+    root_cause,
+    session_settings,
+)
 from rebaser_server.settings.settings import redact_url
 
 MAX_ATTEMPTS: Final = 15
@@ -30,9 +37,10 @@ class ConnectSession:
 
     jvm_pid: int | None = None
 
-    def __init__(self, spark: SparkSession, settings: Mapping[str, str]) -> None:
+    def __init__(self, spark: SparkSession, settings: Mapping[str, str], remote: str) -> None:
         """`settings`: as they were set there."""
         self.spark = spark
+        self._remote = remote
         self._settings = settings
         self._is_doubtful = False
         """Whether a run has failed since the server last answered."""
@@ -66,6 +74,19 @@ class ConnectSession:
         finally:
             self.spark.removeTag(run)
 
+    def slots(self) -> int | None:
+        """Tasks that run at a time on the server's cluster as it is now; None if it does not say.
+
+        Asked in another session: in ours, each row of a table is a task.
+        """
+        asking = _connect(self._remote)
+        try:
+            plan = asking.sql("EXPLAIN SELECT * FROM range(1)").toArrow().column(0)[0].as_py()
+        finally:
+            asking.stop()
+        splits = re.search(r"splits=(\d+)", plan)
+        return int(splits[1]) if splits else None
+
     def cancel(self, run: str) -> None:
         """End what the run has begun. Does not wait for its end."""
         # On its own thread: a call to a server that is gone is retried for a minute.
@@ -89,17 +110,27 @@ class ConnectSession:
 
 def start(options: SparkOptions) -> ConnectSession:
     """Raises `SessionFailed`: no server there, or none that we can use."""
+    where = redact_url(options.remote or "")
     try:
-        # Without its builder, which would call the server before its patience can be set.
-        spark = SparkSession(connection=options.remote or "")
-        spark.client.set_retry_policies([DefaultPolicy(MAX_ATTEMPTS, max_backoff=_MAX_BACKOFF)])
+        spark = _connect(options.remote or "")
         SparkSession._set_default_and_active_session(spark)  # noqa: SLF001 - as its builder does
+        try:
+            require_supported(spark.version, f"at {where}", client=version("pyspark"))
+        except SessionFailed:
+            spark.stop()
+            raise
         for name, value in session_settings(options).items():
             spark.conf.set(name, value)
     except (*_LOST, ValueError) as error:
-        where = redact_url(options.remote or "")
         raise SessionFailed(
             f"no Spark Connect server answers at {where}: {root_cause(error)}; start it, "
             "or set REBASER_SPARK__REMOTE to where it is"
         ) from error
-    return ConnectSession(spark, session_settings(options))
+    return ConnectSession(spark, session_settings(options), options.remote or "")
+
+
+def _connect(remote: str) -> SparkSession:
+    # Without its builder, which would call the server before its patience can be set.
+    spark = SparkSession(connection=remote)
+    spark.client.set_retry_policies([DefaultPolicy(MAX_ATTEMPTS, max_backoff=_MAX_BACKOFF)])
+    return spark

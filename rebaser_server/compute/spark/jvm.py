@@ -50,6 +50,10 @@ _EXECUTORS_WITHIN: Final = 60.0
 it ends, and the session would wait for ever."""
 
 
+_OF_DRIVER: Final = 1
+"""Entries of the driver itself in Spark's list of executors."""
+
+
 class JvmSession:
     """A session and the JVM that it runs in."""
 
@@ -92,8 +96,7 @@ class JvmSession:
         context = self.spark.sparkContext
         if self._forgotten or not (context.master or "").startswith("spark://"):
             return self._forgotten  # other clusters tell a session what becomes of it
-        of_driver = 1
-        if len(context._jsc.statusTracker().getExecutorInfos()) > of_driver or not self._jobs:  # noqa: SLF001
+        if len(context._jsc.statusTracker().getExecutorInfos()) > _OF_DRIVER or not self._jobs:  # noqa: SLF001
             self._alone_since = None
             return None
         now = time.monotonic()
@@ -105,6 +108,12 @@ class JvmSession:
             "see that it and its workers run, and have room"
         )
         return self._forgotten
+
+    def slots(self) -> int | None:
+        """Tasks that run at a time on the cluster as it is now; None while it has no executor."""
+        context = self.spark.sparkContext
+        executors = context._jsc.statusTracker().getExecutorInfos()  # noqa: SLF001
+        return context.defaultParallelism if len(executors) > _OF_DRIVER else None
 
     @contextmanager
     def job(self, run: str, about: str) -> Iterator[SparkSession]:

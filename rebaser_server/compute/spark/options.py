@@ -29,11 +29,40 @@ from uuid import uuid4
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.settings.settings import SECRET_NAME
 
+OLDEST_SPARK: Final = (4, 0)
+NEWEST_SPARK: Final = (4, 3)
+"""Minor versions of Spark that Rebaser runs with; the extra `server` has the same."""
+
 _PREFIX: Final = "rebaser-"
 _MAX_SOCKET_PATH: Final = 60
 """Octets of a directory for sockets: an address has 108, and the names in it are long."""
 _PLAIN: Final = re.compile(r"[\w./@+=~-]+", re.ASCII)
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - a directory that only we may enter is made
+
+
+def require_supported(spark: str, where: str, client: str | None = None) -> None:
+    """Raise `SessionFailed` if Rebaser does not run with this version of Spark.
+
+    `client`: the version installed here, if `spark` is a server's, which reads requests of
+    clients of its own minor version and of older ones.
+    """
+    found = _minor(spark)
+    if not OLDEST_SPARK <= found <= NEWEST_SPARK:
+        oldest, newest = (".".join(map(str, each)) for each in (OLDEST_SPARK, NEWEST_SPARK))
+        raise SessionFailed(
+            f"{where} is Spark {spark}, and Rebaser runs with Spark {oldest} to {newest}: "
+            "install one of these, or another release of Rebaser"
+        )
+    if client is not None and found < _minor(client):
+        raise SessionFailed(
+            f"{where} is Spark {spark}, which does not read all requests of the newer {client} "
+            f"that is installed here: install 'pyspark=={found[0]}.{found[1]}.*' here, or a newer "
+            "Spark there"
+        )
+
+
+def _minor(spark: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", spark)[:2])
 
 
 def plain_directory() -> Path:
@@ -183,12 +212,17 @@ class SparkOptions:
     """`slots`, if the settings have them."""
 
     @property
+    def asks_for_slots(self) -> bool:
+        """Whether the session knows better than `slots`."""
+        return not self.is_local and self.slots_override is None
+
+    @property
     def is_local(self) -> bool:
         return self.remote is None and self.master.startswith("local")
 
     @property
     def slots(self) -> int:
-        """Units evaluated at a time; for a cluster, whose size may change, a fair guess."""
+        """Units evaluated at a time; for a cluster, a fair guess until its session says it."""
         if self.slots_override is not None:
             return self.slots_override
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -328,6 +362,7 @@ _RPC: Final = re.compile(
     r'details = "(?P<details>.*)"'
 )
 _REMEDIES: Final = {
+    r"getSubject is": "this Spark needs an older Java: install Java 17 or 21 and set JAVA_HOME",
     r"Invalid \w+ heap|Could not reserve|insufficient memory|OutOfMemory|SIGKILL|exceeds the max": (
         "give the machine or the container more memory, or set REBASER_SPARK__DRIVER_MEMORY"
     ),

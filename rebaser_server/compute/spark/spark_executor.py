@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from subprocess import Popen
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+import structlog
 from structlog.contextvars import get_contextvars
 
 from rebaser_core.errors import many
@@ -39,6 +41,7 @@ from rebaser_server.compute.spark.options import (
     archive_path,
     plain_directory,
     python_error_name,
+    require_supported,
     root_cause,
 )
 from rebaser_server.compute.work_unit import WorkUnit
@@ -49,13 +52,16 @@ from rebaser_server.telemetry.work_stats import SparkAbsence
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from rebaser_server.compute.spark.connect_session import ConnectSession
     from rebaser_server.compute.spark.jvm import JvmSession
 
     Running = JvmSession | ConnectSession
+
+
+log: Final = structlog.get_logger()
+
+_SLOTS_EVERY: Final = 10.0
+"""Seconds, while there are jobs, between two questions to a cluster for its size."""
 
 
 class _SessionHolder:
@@ -71,6 +77,9 @@ class _SessionHolder:
         self._running: Running | None = None
         self._starting: Popen[bytes] | None = None
         self._is_closed = False
+        self.slots = options.slots
+        """Units evaluated at a time: a guess, or what the session last said."""
+        self._asked_for_slots = float("-inf")
 
     @contextmanager
     def job(self, run: str, about: str) -> Iterator["SparkSession"]:
@@ -84,8 +93,19 @@ class _SessionHolder:
             SessionFailed: it cannot be started now, the next call tries again; or it is closed.
         """
         spark: Any  # Connect's session has the same methods as the other, and no common type
-        with self._get().job(run, about) as spark:
+        running = self._get()
+        if self._options.asks_for_slots and time.monotonic() - self._asked_for_slots > _SLOTS_EVERY:
+            self._asked_for_slots = time.monotonic()
+            # On its own thread: no run waits for the answer.
+            Thread(target=self._ask_for_slots, args=(running,), daemon=True).start()
+        with running.job(run, about) as spark:
             yield spark
+
+    def _ask_for_slots(self, running: "Running") -> None:
+        try:
+            self.slots = max(1, running.slots() or self.slots)
+        except Exception as error:  # noqa: BLE001 - of a session that ends, whatever it comes to
+            log.info("parallelism unknown", reason=root_cause(error))
 
     def _get(self) -> "Running":
         with self._lock:
@@ -151,6 +171,7 @@ class _SessionHolder:
 def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Running":
     # Imported here and not above: pyspark costs most of a second, and many a process never
     # needs it. In this process's own JVM that second passes while the JVM starts.
+    require_supported(version("pyspark"), "installed here")
     if options.remote is not None:
         from rebaser_server.compute.spark import connect_session
 
@@ -196,13 +217,17 @@ class SparkExecutor:
 
     def __init__(self, options: SparkOptions, *, max_concurrent_runs: int = 32) -> None:
         """Start no session yet. Runs beyond `max_concurrent_runs` wait for their owner's turn."""
-        self.slots: Final = options.slots
         self.absence: SparkAbsence | None = None
         """Set from a failure to start Spark, or its loss, until it computes again."""
         self._has_computed = False
         self._session = _SessionHolder(options)
         self._turns = Turns(max_concurrent_runs)
         self._threads = WorkThreads(max_concurrent_runs, thread_name_prefix="spark-run")
+
+    @property
+    def slots(self) -> int:
+        """Units evaluated at a time; of a cluster, as it was some seconds ago."""
+        return self._session.slots
 
     @property
     def jvm_pid(self) -> int | None:

@@ -58,7 +58,13 @@ def _refuse_further_tasks() -> None:
 
     A worker that does not find the end of its input says so behind its answer, and ends.
     """
-    from pyspark.messages import SparkSocketMessageReceiver as Receiver  # noqa: PLC0415 - workers have it
+    try:
+        from pyspark.messages import SparkSocketMessageReceiver as Receiver  # noqa: PLC0415 - workers have it
+    except ImportError:  # of an older Spark, whose worker itself reads the end
+        from pyspark import worker  # noqa: PLC0415
+
+        worker.read_int = lambda _: 0  # type: ignore[attr-defined]
+        return
 
     def refuse(receiver: Receiver) -> None:
         read_end(receiver)

@@ -197,7 +197,7 @@ async def test_dear_values_are_computed_by_all_cores(
     """Also if their function was never measured, and if something takes all of them."""
     install_meeting(tmp_path)
     (tmp_path / "here").mkdir()
-    executor = LevelParallelExecutor(children, 2, CostModel().beside())
+    executor = LevelParallelExecutor(children, lambda: 2, CostModel().beside())
 
     assert await most_at_once(executor, meetings(tmp_path / "here", 8, joined=joined)) == 2
 

@@ -62,7 +62,7 @@ async def test_sweeps_come_to_what_the_blob_comes_to(seed: int) -> None:
     unit = random_blob(random.Random(seed))
     inner = Inline()
     told: list[tuple[int, int]] = []
-    sweeping = LevelParallelExecutor(inner, 2, dear(0.05))
+    sweeping = LevelParallelExecutor(inner, lambda: 2, dear(0.05))
 
     [found] = await sweeping.run([unit.encode()], on_progress=lambda *done: told.append(done))
 
@@ -78,7 +78,7 @@ async def test_cheap_functions_are_not_split() -> None:
     unit = random_blob(random.Random(1))
     inner = Inline()
 
-    await LevelParallelExecutor(inner, 2, CostModel()).run([unit.encode()])
+    await LevelParallelExecutor(inner, lambda: 2, CostModel()).run([unit.encode()])
 
     assert [len(run) for run in inner.runs] == [1]
 
@@ -87,7 +87,7 @@ async def test_the_others_of_a_run_go_on_beside_the_one_that_is_split() -> None:
     units = [random_blob(random.Random(seed), groups).encode() for seed, groups in [(1, 9), (2, 1)]]
     inner = Inline()
 
-    found = await LevelParallelExecutor(inner, 2, dear(0.05)).run(units)
+    found = await LevelParallelExecutor(inner, lambda: 2, dear(0.05)).run(units)
 
     for outcome, unit in zip(found, units, strict=True):
         assert isinstance(outcome, UnitResult)
@@ -98,7 +98,7 @@ async def test_the_parts_of_a_unit_have_its_limits() -> None:
     inner = Inline()
     unit = replace(random_blob(random.Random(1)), limits=CallLimits(seconds=5.0, memory=10**9))
 
-    await LevelParallelExecutor(inner, 2, dear(0.05)).run([unit.encode()])
+    await LevelParallelExecutor(inner, lambda: 2, dear(0.05)).run([unit.encode()])
 
     assert len(inner.runs) > 1
     assert {part.limits for run in inner.runs for part in run} == {unit.limits}

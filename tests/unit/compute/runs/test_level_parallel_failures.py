@@ -17,7 +17,7 @@ class Failing:
 
 async def test_an_evaluator_that_ends_is_a_failed_update_and_not_an_unforeseen_error():
     """D6: else it is neither counted nor put off, and one that always ends is tried for ever."""
-    executor = LevelParallelExecutor(Failing(), slots=2, costs=CostModel())
+    executor = LevelParallelExecutor(Failing(), slots=lambda: 2, costs=CostModel())
 
     with pytest.raises(RunFailed):
         await executor.run([WorkUnit().encode()])

@@ -74,12 +74,12 @@ def above(level: int, n: int) -> int:
 async def test_levels_that_are_done_are_not_computed_again(tmp_path: Path, log: Path) -> None:
     """The second attempt knows nothing of costs but what the first has left, and learns others."""
     unit, store = layers().encode(), RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
-    first = LevelParallelExecutor(Here(sound=2), 2, CostModel({FUNCTION: 0.01}))
+    first = LevelParallelExecutor(Here(sound=2), lambda: 2, CostModel({FUNCTION: 0.01}))
     with pytest.raises(RunFailed):
         await first.run([unit], store=store)
     assert calls_in(log) == 2 * WIDTH
 
-    [outcome] = await LevelParallelExecutor(Here(sound=LEVELS), 2, CostModel()).run(
+    [outcome] = await LevelParallelExecutor(Here(sound=LEVELS), lambda: 2, CostModel()).run(
         [unit], store=store
     )
 

@@ -1,6 +1,7 @@
 """Settings of the session: what a user says is stronger."""
 
 import os
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +11,16 @@ from hypothesis import strategies as st
 
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.options import (
+    NEWEST_SPARK,
+    OLDEST_SPARK,
     ScratchDirectory,
     SparkOptions,
     join_java_options,
+    require_supported,
     session_settings,
     split_java_options,
 )
+from tests.helpers.paths import ROOT
 
 HERE = Path("/state")
 
@@ -43,6 +48,46 @@ def test_a_clusters_parallelism_can_be_set() -> None:
 def test_what_is_known_of_slots_is_believed() -> None:
     assert SparkOptions(HERE, remote="sc://a:15002").slots == 16
     assert SparkOptions(HERE, remote="sc://a:15002", slots_override=64).slots == 64
+
+
+def test_only_a_cluster_is_asked_for_its_parallelism() -> None:
+    """What is set, and what a local master says, is what it is."""
+    assert SparkOptions(HERE, remote="sc://a:15002").asks_for_slots
+    assert SparkOptions(HERE, master="spark://a:7077").asks_for_slots
+    assert not SparkOptions(HERE, master="spark://a:7077", slots_override=2).asks_for_slots
+    assert not SparkOptions(HERE, master="local[3]").asks_for_slots
+
+
+@pytest.mark.parametrize("spark", ["3.5.9", "4.4.0", "5.0.0", "odd"])
+def test_other_releases_of_spark_are_refused(spark: str) -> None:
+    """The reason names both, and what to do."""
+    with pytest.raises(SessionFailed, match=rf"Spark {spark}, .* Spark 4\.0 to 4\.3: install"):
+        require_supported(spark, "installed here")
+
+
+@pytest.mark.parametrize("spark", ["4.0.0", "4.1.4", "4.3.0", "4.3.1-SNAPSHOT"])
+def test_a_range_of_releases_of_spark_is_taken(spark: str) -> None:
+    """From the oldest to the newest, with all their patches."""
+    require_supported(spark, "installed here")
+
+
+def test_a_server_that_is_older_than_its_client_is_refused() -> None:
+    """It lacks settings that the client asks for; of the same minor version it has them."""
+    with pytest.raises(SessionFailed, match=r"install 'pyspark==4\.0\.\*' here"):
+        require_supported("4.0.2", "at sc://a", client="4.3.0")
+    require_supported("4.3.0", "at sc://a", client="4.3.1")
+    require_supported("4.3.0", "at sc://a", client="4.0.0")
+
+
+def test_the_package_asks_for_the_releases_of_spark_that_are_taken() -> None:
+    """The extra and the check say the same."""
+    (oldest, first), (newest, last) = OLDEST_SPARK, NEWEST_SPARK
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert (
+        f"pyspark[connect]>={oldest}.{first},<{newest}.{last + 1}"
+        in (project["optional-dependencies"]["server"])
+    )
 
 
 @pytest.fixture
