@@ -1,4 +1,7 @@
-"""What a Rebaser publishes while it works. Plain NATS messages: a lost one does no harm."""
+"""Activities, which a Rebaser publishes while it works.
+
+They are plain NATS messages: a lost one does no harm.
+"""
 
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Final
@@ -18,7 +21,7 @@ from rebaser_core.versioning import (
 
 
 class ActivityKind(StrEnum):
-    """What happened to the change set."""
+    """The kind of event that happened to a change set."""
 
     TAKEN = "taken"
     REQUEST_APPLIED = "requestApplied"
@@ -34,7 +37,7 @@ class ActivityKind(StrEnum):
 
 
 class ActivityV1(Versioned):
-    """One thing that happened; `details` are for people and dashboards and differ by kind."""
+    """An event of a change set; `details` are for people and dashboards and differ by kind."""
 
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
@@ -54,7 +57,7 @@ def encode_activity(
 ) -> tuple[dict[str, str], bytes]:
     """Encode an activity, as `Activity.encode` would, without an object for each request.
 
-    Unchecked: the content is our own, and its readers check it.
+    The content is not checked: it is our own, and its readers check it.
     """
     its_id = str(RequestId())
     body: dict[str, Any] = {

@@ -1,14 +1,11 @@
-"""JSON and CBOR (RFC 8949): bytes ⇄ plain data, with nothing left over and nothing else let in.
+"""JSON and CBOR (RFC 8949): bytes ⇄ plain data, whole and nothing else.
 
-Plain data is what JSON can say: objects with text keys, arrays, text, integers of
-64 bits, finite floats, booleans, null. Text is what UTF-8 can say.
+Plain data is what JSON can express: objects with text keys, arrays, text in UTF-8, 64-bit integers,
+finite floats, booleans, null.
 
-How deep and how large JSON data may be, and when two values are the same.
-
-What a payload would take in memory if it were decoded: estimated from its bytes, beforehand.
-
-A few octets can say much: an empty array is one in CBOR and 72 in memory. So who reads what others
-wrote looks first. The prices are CPython's, with some reserve; `docs/security.md` has figures.
+A few bytes can take much memory: an empty array is 1 byte in CBOR and 72 in memory. So a program
+that reads what others wrote first calls `require_affordable`, which estimates the memory from the
+bytes. The prices are CPython's, with some reserve; `docs/security.md` has figures.
 """
 
 import io
@@ -25,14 +22,14 @@ import cbor2
 from rebaser_core.errors import CostlyMessage, MalformedMessage
 
 MAX_DEPTH: Final = 64
-"""Arrays and objects within one another: of a value, wherever it travels."""
+"""Maximum nesting of arrays and objects in a value, wherever it travels."""
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 
 
 def json_equal(one: Any, other: Any) -> bool:
-    """Whether both are the same JSON: 1, 1.0 and true are three, 0.0 and -0.0 two different values.
+    """Whether both are equal JSON: 1, 1.0 and true are three, 0.0 and -0.0 two different values.
 
     The order of an object's keys does not matter.
     """
@@ -55,15 +52,15 @@ CBOR: Final = "application/cbor"
 JSON: Final = "application/json"
 
 MAX_MESSAGE_DEPTH: Final = MAX_DEPTH + 16
-"""The same of a whole message. What fits into one kind of message fits into every other."""
+"""Maximum nesting in a whole message. A value that fits into one kind of message fits into all."""
 
 
 def dumps(content_type: str, data: Any) -> bytes:
-    """`data`, which must be plain, in the encoding that `content_type` names.
+    """Return `data`, which must be plain, in the encoding that `content_type` names.
 
     Raises:
-        MalformedMessage: the encoding cannot say it. Not everything is looked for here:
-            see `validate_json`.
+        MalformedMessage: the encoding cannot express it. Not every mistake is found: see
+            `validate_json`.
     """
     try:
         return _ENCODERS[content_type](data)
@@ -72,7 +69,7 @@ def dumps(content_type: str, data: Any) -> bytes:
 
 
 def loads(content_type: str, payload: bytes) -> Any:
-    """The plain data that `payload` is, all of it.
+    """Return the plain data in `payload`, which must be one whole document.
 
     Raises:
         MalformedMessage: not of this encoding, more than one document, nested deeper
@@ -87,16 +84,16 @@ def loads(content_type: str, payload: bytes) -> Any:
 
 
 def validate_json(data: Any, max_depth: int = MAX_DEPTH) -> None:
-    """Raise `MalformedMessage` if `data` holds what JSON cannot say, or is nested too deep."""
+    """Raise `MalformedMessage` if `data` holds what JSON cannot express, or is nested too deep."""
     _validate_items((data,), 0, max_depth)
 
 
 def _validate_items(items: Iterable[Any], depth: int, max_depth: int) -> None:
-    """As `validate_json`, of each item of what is nested so deep."""
+    """Validate items that are nested `depth` deep, as `validate_json` does."""
     for item in items:
         kind = type(item)
         if kind is str:
-            if not item.isascii():  # most is, and there is much of it
+            if not item.isascii():  # most text is ASCII, and there is much of it
                 _require_text(item)
         elif kind is dict or kind is list:
             if depth >= max_depth:
@@ -144,7 +141,7 @@ _REMEDIES: Final = {
     "frozenset": "; write a list",
     "UUID": "; write str(x)",
 }
-"""Type that programs often have → the end of the error, which says what to write instead."""
+"""Type that programs often have → the end of the error, which names a replacement."""
 
 
 def _refuse(item: Any) -> NoReturn:
@@ -231,7 +228,7 @@ def parse_content_type(said: str) -> str:
     Case and parameters do not matter, except a charset: text is UTF-8.
 
     Raises:
-        ValueError: it is another one; says which there are.
+        ValueError: it is another one; the text lists the known ones.
     """
     if said in CONTENT_TYPES:  # as nearly all are
         return said
@@ -250,7 +247,7 @@ def parse_content_type(said: str) -> str:
 
 
 def content_type_or_default(content_type: str | None) -> str:
-    """Return which of `CONTENT_TYPES` it is; the default if it is none of them."""
+    """Return the member of `CONTENT_TYPES` that it is; the default if it is none."""
     try:
         return CBOR if content_type is None else parse_content_type(content_type)
     except ValueError:
@@ -258,24 +255,24 @@ def content_type_or_default(content_type: str | None) -> str:
 
 
 FACTOR: Final = 24
-"""Octets of memory for each octet of a payload that are never too many."""
+"""Bytes of memory for each byte of a payload that are always allowed."""
 
 FREE: Final = 64 * 1024 * 1024
-"""Octets of memory that are never too many."""
+"""Bytes of memory that are always allowed."""
 
 SMALL: Final = 640 * 1024
-"""Octets of a payload that cannot cost more than `FREE`, whatever they are."""
+"""Size of a payload, in bytes, that cannot cost more than `FREE`, so that it is not estimated."""
 
-_SLOT: Final = 8  # of an item in what it is in
+_SLOT: Final = 8  # a reference to an item, in its container
 _NUMBER: Final = 32 + _SLOT
-_TEXT: Final = 64 + _SLOT  # and its octets
+_TEXT: Final = 64 + _SLOT  # and its bytes
 _ARRAY: Final = 72 + _SLOT
-_MAP: Final = 208 + _SLOT  # of up to five entries
+_MAP: Final = 208 + _SLOT  # a map of up to five entries
 _EMPTY_MAP: Final = 72 + _SLOT
-_ENTRY: Final = 100  # of a larger map: a table is up to four times as large as what is in it
-_PAIR: Final = 64  # of an entry while a JSON object is read
+_ENTRY: Final = 100  # an entry of a larger map, whose table has up to 3 empty places each
+_PAIR: Final = 64  # an entry while a JSON object is read
 _FEW: Final = 5
-_SHARED: Final = 1  # octets of a text: one character is the same object wherever it stands
+_SHARED: Final = 1  # bytes of a text whose object Python shares: one character
 
 _STEP: Final = 64 * 1024
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -286,7 +283,7 @@ _RUN: Final = re.compile(rb'(?:[^"]++|' + _STRING + rb"){1,10000}", re.DOTALL)
 def require_affordable(content_type: str, payload: bytes) -> None:
     """Raise `CostlyMessage` for what takes more than `FREE`, and than `FACTOR` times its size.
 
-    The payload may be malformed: it costs no more until the decoder finds that out.
+    The payload may be malformed: the decoder takes no more memory before it finds that out.
     """
     if len(payload) <= SMALL:
         return
@@ -294,7 +291,7 @@ def require_affordable(content_type: str, payload: bytes) -> None:
     cost = _of_json(payload, most) if content_type == JSON else _of_cbor(payload, most)
     if cost > most:
         raise CostlyMessage(
-            f"{len(payload)} octets that would take more than {most} of memory: too many arrays, "
+            f"{len(payload)} bytes that would take more than {most} of memory: too many arrays, "
             "objects or short texts for its size; send it in smaller batches"
         )
 
@@ -307,7 +304,10 @@ def _of_json(payload: bytes, most: int) -> int:
 
 
 def _of_marks_outside_texts(payload: bytes) -> int:
-    """In runs of tokens: what is cut out of all at once may take as much as what it guards from."""
+    """Return the price of JSON, one run of tokens at a time.
+
+    Cutting all texts out of the payload at once could itself take the memory that this limits.
+    """
     at = cost = 0
     while (run := _RUN.match(payload, at)) is not None:
         cost += _of_marks(_STRINGS.sub(b'""', run.group()))
@@ -316,7 +316,7 @@ def _of_marks_outside_texts(payload: bytes) -> int:
 
 
 def _of_marks(text: bytes) -> int:
-    """Without white space between them marks are counted best; with it, a little too high."""
+    """Return the price of JSON without texts; a little too high if white space is between marks."""
     count = text.count
     maps, arrays = count(b"{"), count(b"[")
     inner = count(b",[") + count(b",{")  # these have been paid as numbers
@@ -333,7 +333,7 @@ def _of_marks(text: bytes) -> int:
 
 
 def _of_cbor(payload: bytes, most: int) -> int:
-    """At least what it costs as soon as that is more than `most`."""
+    """Return the price of CBOR, or a lower bound as soon as that is more than `most`."""
     prices = _PRICES
     at, end, cost = 0, len(payload), 0
     while at < end and cost <= most:
@@ -349,7 +349,7 @@ def _of_cbor(payload: bytes, most: int) -> int:
                 at += 2 + length
                 cost += length
             elif head == _OPEN_MAP:
-                prices = _PRICES_IN_OPEN_MAP  # from here on: it does not say how many entries
+                prices = _PRICES_IN_OPEN_MAP  # an open map does not say how many entries follow
                 at += 1
             else:
                 width = 1 << (head & 3)
@@ -371,7 +371,7 @@ _OPEN: Final = 31
 
 
 def _step(head: int) -> int:
-    """From this item to the next; 0 if more than the first byte says so."""
+    """Return the distance to the next item; 0 if it takes more than the first byte to know."""
     major, info = head >> 5, head & 31
     if info < _IN_HEAD:
         return 1 + info if major in (_BYTES, _TEXTS) else 1

@@ -16,7 +16,7 @@ from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_core.versioning import REQUEST_DIGEST, MessageType, ParseFromJson, Versioned, WireModel
 
 AUTHOR_LENGTH: Final = 200
-"""Most characters of an author; more are cut."""
+"""Maximum number of characters of an author; the rest is cut off."""
 
 _BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
 """Number of a message in the atomic batch that it was stored with, from 1 (ADR-50)."""
@@ -26,7 +26,7 @@ NO_REQUEST: Final = 0
 
 
 class RequestOutcome(StrEnum):
-    """The outcome of a request."""
+    """Kind of outcome of a request."""
 
     APPLIED = "applied"
     DUPLICATE = "duplicate"  # its id was handled under an earlier sequence
@@ -53,7 +53,7 @@ class FailedAttempts(WireModel):
 
 
 class ForkPoint(WireModel):
-    """What a change set was forked from."""
+    """The change set and the commit that a change set was forked from."""
 
     change_set_id: ChangeSetId
     commit: int
@@ -61,7 +61,7 @@ class ForkPoint(WireModel):
 
 
 class BranchState(WireModel):
-    """What makes a change set a branch: where it began, and how far it has merged head."""
+    """State of a branch: where it began, and how far it has merged head."""
 
     base: ForkPoint
     head: ChangeSetId
@@ -70,19 +70,19 @@ class BranchState(WireModel):
 
 
 class ClosedState(WireModel):
-    """Why a change set takes no more requests."""
+    """The closing of a change set, after which it takes no requests."""
 
     status: str
-    """As in the registry: applying, applied, abandoned or deleted."""
+    """Status, as in the registry: applying, applied, abandoned or deleted."""
     request: RequestId
     """The request that closed it."""
     reason: str | None = None
-    """Only of a branch that lost its base: why."""
+    """Reason; only for a branch that lost its base."""
     author: str | None = None
     difference: UpdatesAddress | None = None
-    """While it is being applied: the difference to head."""
+    """The difference to head, while it is being applied."""
     commit: int | None = None
-    """Once it is applied: the commit of head's log."""
+    """The commit of head's log, once the branch is applied."""
 
 
 class ControlState(WireModel):
@@ -103,7 +103,7 @@ class ControlState(WireModel):
     """DVUs in a row that failed."""
     attempts: FailedAttempts | None = None
     branch: BranchState | None = None
-    """None for a change set that is no branch."""
+    """State as a branch; None for a change set that is no branch."""
     closing: ClosedState | None = None
 
     @property
@@ -133,7 +133,7 @@ class SettledRequest(WireModel):
     """The batch as performed, that is after corrections; None if nothing was."""
     corrections: Annotated[tuple[Correction, ...], ParseFromJson] = ()
     covers: int | None = None
-    """Only of a DVU's result: it covers the roots up to this sequence (D5)."""
+    """Sequence up to which the result of a DVU covers the roots; None for other commits (D5)."""
     message: str | None = None
     """Reason why it is dead or refused; of a duplicate, that its id was another request's."""
     author: Annotated[str, StringConstraints(max_length=AUTHOR_LENGTH)] | None = None
@@ -141,7 +141,7 @@ class SettledRequest(WireModel):
 
 
 class CommitV1(Versioned):
-    """One commit. Its id is always new, so that its writer recognises it in the log.
+    """A commit. Its id is always new, so that its writer recognises it in the log.
 
     The time in the id of a commit that settles a request is when NATS stored the request, by
     the clock of NATS, so that every reader of the log forgets the request at the same place.
@@ -169,11 +169,11 @@ Commit: Final = MessageType("Commit", current=CommitV1)
 
 
 def decode_commit_at(sequence: int, headers: Mapping[str, str], payload: bytes) -> CommitV1:
-    """Read the commit that a log has at `sequence`. Its `previous` is the commit before it.
+    """Read the commit that a log has at `sequence`.
 
-    The commits of an atomic batch are written before their sequences are known, and stored
-    without a gap. So each but the first follows the one right before it, while what it says is
-    what its writer expected. Raises as `Commit.decode`.
+    Its `previous` is set to the commit before it: commits of an atomic batch are written before
+    their sequences are known, with a `previous` that their writer expected, and stored without a
+    gap. Raises as `Commit.decode`.
     """
     commit = Commit.decode(headers, payload).with_digest(headers.get(REQUEST_DIGEST, ""))
     if headers.get(_BATCH_SEQUENCE, "1") == "1":

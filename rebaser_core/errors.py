@@ -1,4 +1,4 @@
-"""Every error of what is said on the wire.
+"""Errors of messages, ids and subjects, and words for the texts of errors.
 
 RebaserError
 ├── MessageError
@@ -9,9 +9,9 @@ RebaserError
 ├── MalformedId               no id, and not the text of one
 └── UnknownSubject            not a subject of ours
 
-Names similar to an unknown one, for its error message.
+`offer` names what is similar to an unknown name.
 
-A count before what is counted.
+`many` writes a count with its noun.
 """
 
 from collections.abc import Iterable
@@ -20,15 +20,15 @@ from typing import Final
 
 
 class RebaserError(Exception):
-    """Any error that Rebaser raises on purpose."""
+    """Base of all errors that Rebaser raises on purpose."""
 
 
 class MessageError(RebaserError):
-    """A message cannot be read here."""
+    """The message cannot be read here."""
 
 
 class MalformedMessage(MessageError):
-    """Headers or payload break the contract that they announce. No build can read it."""
+    """Headers or payload break the contract that they announce. No build can read them."""
 
 
 class CostlyMessage(MalformedMessage):
@@ -36,7 +36,7 @@ class CostlyMessage(MalformedMessage):
 
 
 class UnsupportedMessage(MessageError):
-    """Judged from the headers alone: this build does not speak it."""
+    """The message is not for this build, judged from its headers alone."""
 
 
 class NewerVersion(UnsupportedMessage):
@@ -52,11 +52,11 @@ class UnknownSubject(RebaserError):
 
 
 _COMPARED: Final = 20_000
-"""Names that are compared with the unknown one, at most; that takes a second."""
+"""Maximum number of names that are compared with an unknown one; comparing them takes a second."""
 
 
 def offer(name: str, known: Iterable[str], most: int = 5) -> str:
-    """The end of an error message: at most so many similar names; empty if there are none."""
+    """Return the end of an error message: `most` similar names at most; empty if there are none."""
     text, names = name.casefold(), list(dict.fromkeys(known))
     similar = [each for each in names if text in each.casefold()][:most]
     similar = similar or get_close_matches(name, names[:_COMPARED], most)

@@ -1,6 +1,6 @@
 """Identifiers: ULIDs, one type for each thing they name.
 
-What new ids consist of: the time, and chance, which is read for many ids at once.
+A new id consists of the time and of random bytes, which are read for many ids at once.
 """
 
 import os
@@ -20,23 +20,23 @@ from rebaser_core.errors import MalformedId
 _CHANCE_OCTETS: Final = 10
 _CHANCE_BITS: Final = 8 * _CHANCE_OCTETS
 _IDS_AT_ONCE: Final = 64
-"""Ids whose chance is read together: one call of the system for all of them."""
+"""Number of ids whose random bytes are read by one call of the system."""
 
 MAX_MILLISECONDS: Final = 2**48 - 1
 
 
 class NewIds:
-    """Makes ids for any number of threads; of one millisecond, each is the one before plus one."""
+    """A maker of ids for all threads; in one millisecond, each id is the last plus one."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Make no id of what was read before: a forked process has the same in its memory."""
+        """Discard the random bytes read before: a forked process has them in its memory, too."""
         self._lock = threading.Lock()
         self._last = 0
         self._chances: list[int] = []
-        """Not used yet."""
+        """Random parts that no id has yet."""
 
     def make(self, milliseconds: int) -> bytes:
         with self._lock:
@@ -55,12 +55,12 @@ class NewIds:
 
 
 _new: Final = NewIds()
-if sys.platform != "win32":  # where nothing forks
+if sys.platform != "win32":  # Windows has no fork
     os.register_at_fork(after_in_child=_new.forget)
 
 
 def octets(milliseconds: int | None = None) -> bytes:
-    """The octets of a new id: of now, or of that time.
+    """Return the bytes of a new id, for now or for `milliseconds` of the epoch.
 
     Raises:
         ValueError: no id has such a time.
@@ -80,16 +80,16 @@ _EXAMPLE: Final = "01JZ3Y7Q8M4T2V9K6X5B0N1CDE"
 _are_canonical: Final = re.compile(f"(?:{CANONICAL[1:-1]})*+").fullmatch
 
 _SHORTEST_PART: Final = 4
-"""Characters of an id that a part of it has, at least, to stand for it."""
+"""Minimum number of characters of a part of an id that may stand for it."""
 _split_part: Final = re.compile(
     r"([0-9A-HJKMNP-TV-Z]*)(?:(?:…|\.\.+)([0-9A-HJKMNP-TV-Z]*))?", re.IGNORECASE
 ).fullmatch
 
 DIGITS: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""What an id consists of; the first digit is one of the first eight."""
+"""Digits of an id. The first digit of an id is one of the first eight."""
 _DIGITS: Final = DIGITS.decode()
 _TO_PYTHON: Final = str.maketrans(_DIGITS, "0123456789ABCDEFGHIJKLMNOPQRSTUV")
-"""From the digits of Crockford to those that `int` reads."""
+"""Translation from Crockford's digits to those that `int` reads."""
 
 _PAIRS: Final = [one + other for one in _DIGITS for other in _DIGITS]
 _TIME_OCTETS: Final = 6
@@ -98,7 +98,7 @@ _SHIFTS: Final = range(120, -1, -10)
 
 
 class Ulid(ULID):
-    """A ULID with one text alone: as `str` writes it. Subjects and message ids rely on it.
+    """A ULID with one text form, which `str` writes. Subjects and message ids rely on it.
 
     The text is made once, since the library takes many times as long as a lookup.
     """
@@ -106,7 +106,7 @@ class Ulid(ULID):
     _text: str | None = None
 
     def __init__(self, value: bytes | None = None) -> None:
-        if value is None:  # not by the library, which takes several times as long
+        if value is None:  # the library's check takes several times as long
             self.bytes = octets()
         else:
             super().__init__(value)
@@ -118,7 +118,7 @@ class Ulid(ULID):
 
     @classmethod
     def from_str(cls, string: str) -> Self:
-        """Raises `ValueError` for any other text, also for lower case."""
+        """Read the text of an id; raise `ValueError` for any other text, also for lower case."""
         if not _is_canonical(string):
             raise ValueError(f"{string[:80]!r} is not a canonical ULID")
         return cls._from_canonical(string)
@@ -150,7 +150,10 @@ class Ulid(ULID):
 
     @property
     def milliseconds(self) -> int:
-        """Since 1970. The library's own is remembered under a lock, which takes longer."""
+        """Milliseconds since 1970.
+
+        The library's property is cached under a lock, which takes longer.
+        """
         return int.from_bytes(self.bytes[:_TIME_OCTETS], "big")
 
     def __str__(self) -> str:
@@ -179,7 +182,7 @@ class WorkspaceId(Ulid):
 
 
 class ChangeSetId(Ulid):
-    """Names a change set; unique beyond its workspace."""
+    """Names a change set; unique across workspaces."""
 
 
 class RequestId(Ulid):
@@ -232,7 +235,7 @@ def is_part(text: str) -> bool:
 
 
 def has_part(whole_id: str, text: str) -> bool:
-    """Whether the text may stand for this id. Upper and lower case are the same."""
+    """Whether the text may stand for this id. Case does not matter."""
     part = _split_part(text)
     if part is None or not is_part(text):
         return False

@@ -1,14 +1,11 @@
 """Every message in every version that was ever released.
 
-A client speaks `EnqueueUpdatesRequest` and hears `EnqueueUpdatesResponse`;
-`UpdatesBatch` is what an address leads to. `Commit` is an entry of a change set's
-commit log (`commits.py`).
+A client sends `EnqueueUpdatesRequest` and receives `EnqueueUpdatesResponse`; `UpdatesBatch` is what
+an address leads to. `Commit` is an entry of a change set's commit log (`commits.py`).
+`OutcomeQuery` asks later, by its id, what became of a request.
 
-Corrections that are too many for a message: it has the first ones, an object has all.
-
-Requests that hold their batches, as nearly all do, encoded without an object for each part.
-
-Asking later what became of a request, by its id.
+If there are too many corrections for a message, it has the first ones, and an object has all.
+Requests that hold their batches, as nearly all do, are encoded without an object for each part.
 """
 
 from collections import Counter
@@ -51,7 +48,7 @@ class InlineBatch(WireModel):
     updates: UpdateSequence
     computed: DvuResultInfo | None = None
     under: list[Update] | None = None
-    """In a branch's log, at a merge of head: what head has where the branch differs."""
+    """Values of head where the branch differs, in a branch's log at a merge of head."""
 
 
 class ResultFile(WireModel):
@@ -59,7 +56,7 @@ class ResultFile(WireModel):
 
     name: Annotated[str, StringConstraints(pattern=r"^[0-9a-f-]{1,200}$")]
     values: Annotated[int, Field(ge=0)]
-    """How many results are in it."""
+    """Number of results in the file."""
 
 
 class UpdatesBatchV1(Versioned):
@@ -69,9 +66,9 @@ class UpdatesBatchV1(Versioned):
     updates: UpdateSequence
     computed: DvuResultInfo | None = None
     under: list[Update] | None = None
-    """As in `InlineBatch`."""
+    """Values of head where the branch differs, as in `InlineBatch`."""
     results: Annotated[tuple[ResultFile, ...], ParseFromJson] | None = None
-    """Only with `computed`: what the batch sets besides `updates`. Not for clients."""
+    """Results that the batch sets besides `updates`; only with `computed`. Not for clients."""
     table: str | None = None
     """Puts and sets of values, which follow `updates`: an Arrow IPC stream in base64, see
     `table_updates`."""
@@ -96,7 +93,7 @@ class StoreRef(WireModel):
 
 
 def _tag_of(**shapes: type[WireModel]) -> Callable[[Any], str | None]:
-    """How pydantic tells externally tagged shapes apart, on the wire and as classes."""
+    """Return pydantic's discriminator of externally tagged shapes, on the wire and as classes."""
     tags = {shape: tag for tag, shape in shapes.items()}
 
     def tag_of(data: Any) -> str | None:
@@ -164,7 +161,7 @@ StatusV1 = Annotated[
 
 
 class EnqueueUpdatesResponseV1(Versioned):
-    """The outcome of a request: the batch as performed, or why there is none."""
+    """The outcome of a request: the batch as performed, or the reason for none."""
 
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
@@ -187,14 +184,14 @@ class EnqueueUpdatesResponseV1(Versioned):
 
 
 class Correction(WireModel):
-    """How a batch was changed so that it fits the change set; the same for the same state."""
+    """A change to a batch so that it fits the change set; equal for an equal state."""
 
     index: Annotated[int, Field(ge=0)]
     """Position of the update in the batch as sent, from 0."""
     code: str
     """Constant per kind of correction: see `docs/wire.md`."""
     detail: str
-    """For people."""
+    """Explanation for people."""
 
 
 class SuccessV2(WireModel):
@@ -237,10 +234,10 @@ UpdatesBatch: Final = MessageType("UpdatesBatch", current=UpdatesBatchV1)
 
 
 MAX_INLINE_CORRECTIONS: Final = 100
-"""Most corrections in a commit and in a reply."""
+"""Maximum number of corrections in a commit and in a reply."""
 
 DETAIL_LENGTH: Final = 400
-"""Most characters of a correction's detail."""
+"""Maximum number of characters of a correction's detail."""
 
 MORE: Final = "more"
 """Code of the last entry where corrections are left out: it stands for these."""
@@ -260,16 +257,16 @@ Corrections: Final = MessageType("Corrections", current=CorrectionsV1)
 
 
 class OmittedCorrections(WireModel):
-    """What the detail of an entry with the code `MORE` says, as JSON."""
+    """Content of the detail of an entry with the code `MORE`, as JSON."""
 
     counts: dict[str, int]
-    """Of all corrections, by their codes."""
+    """Numbers of all corrections, by code."""
     object: Blake3
-    """Where they are: an encoded `Corrections`, by its BLAKE3 in the bucket of batches."""
+    """BLAKE3 of the encoded `Corrections`, which is its name in the bucket of batches."""
 
 
 def abbreviate(corrections: Sequence[Correction], name: str) -> tuple[Correction, ...]:
-    """The first corrections, and an entry for the others, which lie in the object `name`."""
+    """Return the first corrections, and an entry for the others, which lie in the object `name`."""
     counts = dict(Counter(correction.code for correction in corrections))
     detail = OmittedCorrections(counts=counts, object=name).model_dump_json(by_alias=True)
     following = corrections[MAX_INLINE_CORRECTIONS].index
@@ -280,7 +277,7 @@ def abbreviate(corrections: Sequence[Correction], name: str) -> tuple[Correction
 
 
 def omitted(corrections: Sequence[Correction]) -> OmittedCorrections | None:
-    """What the last entry says of those that are left out; None if all are there."""
+    """Return what the last entry says of corrections that are left out; None if all are there."""
     if not corrections or corrections[-1].code != MORE:
         return None
     try:
@@ -290,13 +287,13 @@ def omitted(corrections: Sequence[Correction]) -> OmittedCorrections | None:
 
 
 def total_count(corrections: Sequence[Correction]) -> int:
-    """How many there are, those included that are left out."""
+    """Return the number of corrections, those included that are left out."""
     more = omitted(corrections)
     return len(corrections) if more is None else sum(more.counts.values())
 
 
 def truncate_detail(detail: str) -> str:
-    """A detail that has names in it, no longer than it may be."""
+    """Return a detail that has names in it, cut to the length that it may have."""
     return detail if len(detail) <= DETAIL_LENGTH else detail[: DETAIL_LENGTH - 1] + "…"
 
 
@@ -332,7 +329,7 @@ def encode_inline_request(
 
 
 class RequestState(StrEnum):
-    """Where a request is."""
+    """Place of a request on its way."""
 
     SETTLED = "settled"  # it is final: applied or dead
     WAITING = "waiting"  # stored, not handled yet
@@ -340,7 +337,7 @@ class RequestState(StrEnum):
 
 
 class OutcomeQueryV1(Versioned):
-    """Asks what became of the request of this id."""
+    """Asks for the outcome of the request with this id."""
 
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
@@ -348,14 +345,14 @@ class OutcomeQueryV1(Versioned):
 
 
 class OutcomeReplyV1(Versioned):
-    """Where the request is and, if it is handled, its response; or why there is no answer."""
+    """Place of the request and, if it is settled, its response; or the reason for no answer."""
 
     VERSION: ClassVar = 1
     state: Annotated[RequestState | None, ParseFromJson] = None
-    """None: see `error`."""
+    """Place of the request; None: see `error`."""
     response: EnqueueUpdatesResponseV2 | None = None
     error: str | None = None
-    """Why there is no answer; then there is neither state nor response."""
+    """Reason for no answer; then there is neither state nor response."""
 
 
 OutcomeQuery: Final = MessageType("OutcomeQuery", current=OutcomeQueryV1, from_clients=True)

@@ -1,12 +1,8 @@
 """The queries that any Rebaser answers: values, differences, edits behind a value, reverts.
 
-Asking what a branch would change in head if it were applied now: any Rebaser answers.
-
-Reading values and functions over NATS: any Rebaser answers, as of one commit.
-
-Asking which edits made a value what it is, and what keeps it back: any Rebaser answers.
-
-Asking which batch undoes a commit: any Rebaser answers, and the asker enqueues the batch.
+Each is asked over NATS and answered as of one commit. A difference is what a branch would change in
+head if it were applied now. Provenance is the edits that made a value what it is, and what keeps it
+back. A revert is the batch that undoes a commit; the asker enqueues it.
 """
 
 from typing import Annotated, ClassVar, Final
@@ -29,7 +25,7 @@ class DifferenceQueryV1(Versioned):
 
 
 class ChangedDefinition(WireModel):
-    """What the branch edited of one value or function, and what head has there."""
+    """A branch's edits of one value or function, and what head has there."""
 
     id: UlidText
     name: str | None
@@ -51,7 +47,7 @@ class ComputedDifference(WireModel):
     head: JsonValue
     branch: JsonValue
     head_status: str | None = None
-    """`ok`, `failed` or `blocked`; None: there is no such value."""
+    """Status in head: `ok`, `failed` or `blocked`; None: head has no such value."""
     branch_status: str | None = None
 
 
@@ -70,7 +66,7 @@ class DifferenceReplyV1(Versioned):
     """The results that applying the branch now would change, as far as they are known; None if
     they were not wanted."""
     error: str | None = None
-    """Why there is no answer."""
+    """Reason for no answer."""
     behind: Annotated[int, Field(ge=0)] | None = None
     """Batches of head that the branch has not followed yet; None: more than head's log holds."""
     uncomputed: Annotated[int, Field(ge=0)] | None = None
@@ -96,11 +92,11 @@ class ValuesQueryV1(Versioned):
     which: list[str] = Field(default_factory=list)
     """Names or ids; all values if it is empty."""
     inputs: _Levels = 0
-    """Levels of what they are computed from."""
+    """Levels of values that they are computed from."""
     dependents: _Levels = 0
-    """Levels of what is computed from them."""
+    """Levels of values that are computed from them."""
     at: Annotated[int, Field(ge=0)] | None = None
-    """As of this commit; None for the last."""
+    """Commit as of which to answer; None for the last."""
     functions: bool = False
     """Whether functions are asked for in place of values: those with the names or ids in `which`,
     all if it is empty."""
@@ -115,7 +111,7 @@ class ValueSnapshot(WireModel):
     """`ok`, `failed`, `blocked` or `pending`."""
     name: str | None = None
     message: str | None = None
-    """Why it has no value."""
+    """Reason why it has no value."""
     func_id: FuncId | None = None
     inputs: Inputs | None = None
 
@@ -132,20 +128,20 @@ class FunctionSnapshot(WireModel):
 
 
 class ValuesReplyV1(Versioned):
-    """Some of what was asked for; its id is the query's. All replies to one are of one commit."""
+    """Part of the answer; its id is the query's. All replies to a query are of one commit."""
 
     VERSION: ClassVar = 1
     commit: Annotated[int, Field(ge=0)]
     values: list[ValueSnapshot]
     missing: list[str] = Field(default_factory=list)
-    """Of what was asked for, the names and ids that there are not. In the last reply."""
+    """Names and ids that were asked for and do not exist. In the last reply."""
     more: bool = False
     """Whether another reply follows."""
     error: str | None = None
-    """Why there is no answer; then there are no values."""
+    """Reason for no answer; then there are no values."""
     due: bool | None = None
-    """Whether an update of computed values was due or running as of the commit: what they are may
-    be of earlier inputs then. None: there is no answer."""
+    """Whether an update of computed values was due or running as of the commit, so that computed
+    values may be of earlier inputs. None: there is no answer."""
     functions: list[FunctionSnapshot] | None = None
     """Functions that were asked for; None if values were."""
 
@@ -158,28 +154,28 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 class ProvenanceQueryV1(Versioned):
-    """Asks why a value is what it is."""
+    """Asks for the reasons why a value is what it is."""
 
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
     change_set_id: ChangeSetId
     value: str
-    """Its name or id."""
+    """Name or id of the value."""
     at: _Count | None = None
-    """As of this commit; None for the last."""
+    """Commit as of which to answer; None for the last."""
 
 
 class DefinitionChange(WireModel):
-    """What an edit changed of the value, or of what it is computed from."""
+    """An edit's change to the value, or to what it is computed from."""
 
     id: UlidText
-    """Of a value or a function."""
+    """Id of a value or a function."""
     what: str
     """`definition`, `value`, `inputs`, `input` (one was removed), `function` or `removal`."""
     path: list[str]
     """Names, or ids, from it to the value that was asked about, both included."""
     before: str | None = None
-    """As text; None if there was nothing."""
+    """Former content, as text; None if there was nothing."""
     after: str | None = None
 
 
@@ -187,23 +183,23 @@ class ProvenanceEdit(WireModel):
     """A commit without which the value would be another."""
 
     change_set_id: ChangeSetId
-    """Whose log it is in: a branch has edits of head, too."""
+    """Change set whose log it is in: a branch has edits of head, too."""
     commit: _Count
     time: str
-    """When NATS stored the request, in ISO 8601."""
+    """Time at which NATS stored the request, in ISO 8601."""
     request: RequestId
     author: str | None = None
-    """As the client named it."""
+    """Author, as the client names it."""
     trace: str | None = None
     """The trace of the request, in hexadecimal digits, if the log names it."""
     changes: list[DefinitionChange]
     """The nearest to the value first, at most twenty."""
     omitted: _Count = 0
-    """How many changes are not listed."""
+    """Number of changes that are not listed."""
 
 
 class FailedInput(WireModel):
-    """A failed value because of which the value has no result; it may be the value itself."""
+    """A failed value that keeps the value from having a result; it may be the value itself."""
 
     id: UlidText
     path: list[str]
@@ -217,36 +213,36 @@ class DueUpdate(WireModel):
     commit: _Count | None = None
     """The first commit that it has to cover; None if that is not kept."""
     since: str | None = None
-    """When NATS stored the request of that commit."""
+    """Time at which NATS stored the request of that commit."""
     update: RequestId | None = None
-    """Its id, if it has begun; the log has its result under this id."""
+    """Id of the update, if it has begun; the log has its result under this id."""
     failures: _Count = 0
     """Attempts in a row that failed."""
 
 
 class ProvenanceReplyV1(Versioned):
-    """Why a value is what it is, as of one commit; its id is the query's."""
+    """Reasons why a value is what it is, as of one commit; its id is the query's."""
 
     VERSION: ClassVar = 1
     commit: _Count
     value: ValueSnapshot | None = None
-    """None if there is no such value; of one that was removed, `edits` has the removal."""
+    """The value; None if there is none. If it was removed, `edits` has the removal."""
     edits: list[ProvenanceEdit] = Field(default_factory=list)
-    """The latest first, at most a thousand. All that are named, and no others, made the value."""
+    """Edits, the latest first, at most a thousand. All of them, and no others, made the value."""
     omitted: _Count = 0
-    """How many edits are not listed."""
+    """Number of edits that are not listed."""
     older: _Count = 0
-    """How many of the definitions are, at least in part, older than the commits that are kept."""
+    """Number of definitions that are, at least in part, older than the commits that are kept."""
     kept_from: _Count = 0
     """The commit behind which commits are kept; 0 if all are."""
     is_whole: bool = True
     """Whether all that the value is computed from was looked at: up to 100,000 values."""
     failed: list[FailedInput] = Field(default_factory=list)
-    """At most twenty."""
+    """Failed values, at most twenty."""
     waits: DueUpdate | None = None
-    """None if the value is up to date."""
+    """The update that the value waits for; None if the value is up to date."""
     error: str | None = None
-    """Why there is no answer."""
+    """Reason for no answer."""
     is_missing: bool = False
     """Whether `error` says that there is no such value."""
 
@@ -269,17 +265,17 @@ class RevertQueryV1(Versioned):
 
 
 class RevertReplyV1(Versioned):
-    """The batch, as of one commit; its id is the query's. Nothing was changed."""
+    """The batch, as of one commit; its id is the query's. The query changes nothing."""
 
     VERSION: ClassVar = 1
     now: _Count
     """The commit as of which the batch undoes the other."""
     updates: list[Update] = Field(default_factory=list)
-    """None if there is nothing to undo."""
+    """Updates of the batch; empty if there is nothing to undo."""
     skipped: list[UlidText] = Field(default_factory=list)
     """Values and functions that a later commit changed, and that stay as they are."""
     error: str | None = None
-    """Why there is no answer."""
+    """Reason for no answer."""
 
 
 RevertQuery: Final = MessageType("RevertQuery", current=RevertQueryV1, from_clients=True)

@@ -1,4 +1,4 @@
-"""How a query that is asked over plain NATS is answered: headers, and answers in pieces."""
+"""Headers of queries over plain NATS, and answers in pieces."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,39 +8,39 @@ from rebaser_core.errors import MalformedMessage
 from rebaser_core.versioning import header
 
 ACCEPTS_PIECES: Final = "X-Reply-Pieces"
-"""Of a query: `1` says that the asker puts an answer together that comes in pieces."""
+"""Header of a query: `1` says that the asker joins an answer that comes in pieces."""
 
 REPLY_TIMEOUT: Final = "X-Patience"
-"""Of a query: seconds for which the asker waits for the first message of the answer."""
+"""Header of a query: seconds for which the asker waits for the first message of the answer."""
 
 PIECE: Final = "X-Piece"
-"""Of a message: `2/9` says that it is the second of nine pieces of one message."""
+"""Header of a message: `2/9` says that it is the second of nine pieces of one message."""
 
 RETRY_AFTER: Final = "X-Ask-Again"
-"""Of an answer: the query was not looked at; ask it again after so many seconds."""
+"""Header of an answer: the query was not looked at; seconds after which to ask it again."""
 
 DEFAULT_REPLY_TIMEOUT: Final = 60.0
-"""Seconds for which an asker is taken to wait who does not say how long."""
+"""Seconds that an asker is taken to wait if it does not say how long."""
 
 _SECONDS: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,6})?")
 _NUMBERS: Final = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
 
 
 def parse_seconds(headers: Mapping[str, str], name: str, default: float) -> float:
-    """The seconds that the header says; `default` if it is missing or no such number."""
+    """Return the seconds that the header says; `default` if it is missing or not such a number."""
     text = header(headers, name) or ""
     return float(text) if _SECONDS.fullmatch(text) else default
 
 
 def split_reply(payload: bytes, room: int) -> Iterator[tuple[str, bytes]]:
-    """The payload in pieces of at most `room` octets, which is positive, each with its number."""
+    """Return the payload in numbered pieces of at most `room` bytes, which is positive."""
     count = -(-len(payload) // room)
     for number in range(count):
         yield f"{number + 1}/{count}", payload[number * room : (number + 1) * room]
 
 
 class ReplyAssembly:
-    """Puts messages together that come in pieces, one after the other and in order."""
+    """A joiner of messages that come in pieces, one after the other and in order."""
 
     def __init__(self) -> None:
         self._headers: Mapping[str, str] = {}
@@ -49,7 +49,7 @@ class ReplyAssembly:
     def add(
         self, headers: Mapping[str, str], payload: bytes
     ) -> tuple[Mapping[str, str], bytes] | None:
-        """Headers and payload of the message that is complete with this one; None: more follows.
+        """Return headers and payload of the message that this piece completes; None: more follows.
 
         Raises:
             MalformedMessage: a piece is missing, or its number is none.

@@ -1,19 +1,14 @@
 """Records in NATS buckets: names of workspaces and change sets, comments, and pauses.
 
-Comments on change sets: records in the bucket `REBASER_CHANGE_SETS`.
+Workspaces and change sets lie in the bucket `REBASER_CHANGE_SETS`, under `<workspace>` and
+`<workspace>.<change set>`. They are an index: what a change set is and whether it is closed stands
+in its own commit log, which its record follows. `ChangeSetRequest` asks a change set for something.
 
-Each lies under a key of its own, `<workspace>.<change set>.<id>`. It is created once, where there
-is none, and never changed; it goes with the change set's record. Nothing follows from it.
+A comment on a change set lies there under `<workspace>.<change set>.<id>`. It is created once and
+never changed; it goes with the change set's record. Nothing follows from it.
 
-What is known of workspaces and change sets by name, and what can be asked of a change set.
-
-Records lie in the bucket `REBASER_CHANGE_SETS`, under `<workspace>` and
-`<workspace>.<change set>`. They are an index: what a change set is and whether it
-is closed stands in its own commit log, which its record follows.
-
-What is paused: records in the bucket `REBASER_PAUSES`, each of a change set, a workspace or all.
-
-A record's key says what it is of: `<workspace>.<change set>`, `<workspace>` or `all`.
+A pause lies in the bucket `REBASER_PAUSES`, under what it is of: `<workspace>.<change set>`,
+`<workspace>` or `all`.
 """
 
 from datetime import UTC, datetime
@@ -30,7 +25,7 @@ from rebaser_core.versioning import MessageType, ParseFromJson, Versioned, WireM
 RecordName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")
 ]
-"""For people; several may have the same."""
+"""Name for people; several records may have it."""
 
 
 Timestamp = Annotated[
@@ -44,12 +39,12 @@ def now() -> Timestamp:
 
 
 def utc_text(moment: datetime) -> Timestamp:
-    """The moment, which has a zone, to the millisecond."""
+    """Return the moment, which has a zone, to the millisecond."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class ChangeSetKind(StrEnum):
-    """What a change set is to its workspace."""
+    """Role of a change set in its workspace."""
 
     HEAD = "head"
     BRANCH = "branch"
@@ -66,7 +61,7 @@ class ChangeSetStatus(StrEnum):
 
 
 class WorkspaceRecordV1(Versioned):
-    """A workspace. `id` is that of the write, so that an own one is recognised."""
+    """A workspace. `id` is that of the write, so that the writer recognises it."""
 
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
@@ -80,7 +75,7 @@ class ApplyAttempt(WireModel):
     """An attempt to apply a branch."""
 
     request: RequestId
-    """The one that asked for it."""
+    """The request that asked for it."""
     at_head: RequestId
     """The request to head with the difference; head's log has its outcome."""
     commit: Annotated[int, Field(ge=0)] | None = None
@@ -88,7 +83,7 @@ class ApplyAttempt(WireModel):
 
 
 class ChangeSetRecordV1(Versioned):
-    """A change set. `id` is that of the write, so that an own one is recognised."""
+    """A change set. `id` is that of the write, so that the writer recognises it."""
 
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId
@@ -97,16 +92,16 @@ class ChangeSetRecordV1(Versioned):
     kind: Annotated[ChangeSetKind, ParseFromJson]
     status: Annotated[ChangeSetStatus, ParseFromJson] = ChangeSetStatus.OPEN
     head: ChangeSetId
-    """The workspace's head; of the head itself its own id."""
+    """The workspace's head; in the head's own record, its id."""
     base: ForkPoint | None = None
-    """Of a branch: what it was forked from."""
+    """Place that a branch was forked from."""
     created_at: Timestamp
     by: str | None = None
     closed_at: Timestamp | None = None
     application: ApplyAttempt | None = None
-    """The last one."""
+    """The last attempt to apply it."""
     problem: str | None = None
-    """Why that came to nothing, or why it is closed."""
+    """Reason why that attempt came to nothing, or why the change set is closed."""
 
 
 class ChangeSetRequestV1(Versioned):
@@ -117,10 +112,10 @@ class ChangeSetRequestV1(Versioned):
     change_set_id: ChangeSetId
     action: Literal["refresh", "apply", "abandon", "delete", "checkpoint", "recompute"]
     reviewed: str | None = None
-    """Of `apply`: digest of the difference that was reviewed; no other is applied."""
+    """Digest of the difference that was reviewed, for `apply`; no other difference is applied."""
     by: str | None = None
     values: list[str] | None = None
-    """Of `recompute`: names or ids; None: all that failed."""
+    """Names or ids for `recompute`; None: all values that failed."""
 
 
 WorkspaceRecord: Final = MessageType("WorkspaceRecord", current=WorkspaceRecordV1)
@@ -157,7 +152,7 @@ ALL: Final = "all"
 
 
 class PauseScope(NamedTuple):
-    """What a pause is of: a change set, with None for it a workspace, with None for both all."""
+    """Scope of a pause: a change set, with None for it a workspace, with None for both all."""
 
     workspace_id: WorkspaceId | None = None
     change_set_id: ChangeSetId | None = None
@@ -168,7 +163,7 @@ class PauseScope(NamedTuple):
 
     @classmethod
     def of_key(cls, key: str) -> Self:
-        """Raises `ValueError` if the key is of nothing that can be paused."""
+        """Return the scope that a key names; raise `ValueError` if it names none."""
         if key == ALL:
             return cls()
         workspace, dot, change_set = key.partition(".")
@@ -178,12 +173,12 @@ class PauseScope(NamedTuple):
 
 
 def enclosing_scopes(change_set: ChangeSet) -> tuple[PauseScope, ...]:
-    """Each of them is enough to pause the change set; the narrowest first."""
+    """Return the scopes whose pause pauses the change set; the narrowest first."""
     return PauseScope(*change_set), PauseScope(change_set.workspace_id), PauseScope()
 
 
 class PauseRecordV1(Versioned):
-    """A pause, for as long as it lies there. `id` is that of the write."""
+    """A pause, which holds as long as the record exists. `id` is that of the write."""
 
     VERSION: ClassVar = 1
     workspace_id: WorkspaceId | None = None
@@ -203,7 +198,7 @@ _UNREADABLE: Final = "this release cannot read the record of the pause"
 
 
 def decode_pause(key: str, payload: bytes, stored: datetime) -> PauseRecordV1:
-    """The pause that lies under the key, which alone says what it is of.
+    """Return the pause under the key, which alone says what is paused.
 
     A record that cannot be read, one of a newer release for example, pauses as well: to
     work on what an operator may have paused is worse than to wait for `rebaser resume`.

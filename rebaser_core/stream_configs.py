@@ -1,4 +1,4 @@
-"""The streams of a deployment: where they are, and how the server must keep them."""
+"""The streams of a deployment: their subjects, and how the server must keep them."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,26 +16,26 @@ from rebaser_core.jetstream.configs import diff_config, excess_config
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 
 DUPLICATE_WINDOW: Final = timedelta(minutes=10)
-"""How long a request id is remembered; at least twice the clients' retry horizon (S-1)."""
+"""Time for which a request id is remembered; at least twice the clients' retry horizon (S-1)."""
 
 _MAX_CONSUMERS: Final = 100_000
-"""Consumers that a stream may have. Said because a server of 2.15 or newer allows 1,000 where
-nothing is said: each change set that is being worked on has one."""
+"""Maximum number of consumers of a stream. Named because a server of 2.15 or newer allows 1,000 by
+default: each change set that is being worked on has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What differs between deployments. A limit that is None is none."""
+    """Differences between deployments. A limit that is None is no limit."""
 
     replicas: int = 1
     change_set_requests: int | None = None
-    """Requests of one change set that may wait."""
+    """Maximum number of waiting requests of one change set."""
     requests: int | None = None
-    """Requests of all of them together that may wait."""
+    """Maximum number of waiting requests of all change sets."""
     requests_bytes: int | None = None
-    """Bytes of all of them together, as the server stores them."""
+    """Maximum bytes of the waiting requests of all change sets, as the server stores them."""
     batches_rollup: bool = True
-    """Whether who may write into the bucket of batches may also wipe it."""
+    """Whether clients that may write into the bucket of batches may also wipe it."""
     atomic_batches: bool = True
     """Whether the server knows atomic batches: one of 2.12 or newer does (ADR-50)."""
 
@@ -44,7 +44,7 @@ _FREE: Final = (
     *("name", "description", "metadata", "placement", "compression", "first_seq"),
     *("max_consumers", "duplicate_window"),
 )
-"""Fields of a stream that are anyone's choice where we leave them open: none loses a message."""
+"""Fields of a stream that operators may choose where we leave them open: none loses a message."""
 
 _MORE_IS_FINE: Final = ("duplicate_window", "max_consumers")
 
@@ -55,9 +55,9 @@ _FREE_OF_CONSUMERS: Final = (
 
 
 def stream_configs(subjects: Subjects, options: StreamOptions) -> list[StreamConfig]:
-    """Every stream. None has a maximum age: a message that vanishes by itself is lost (S-2).
+    """Return every stream. None has a maximum age: a message that vanishes by itself is lost (S-2).
 
-    One that is full refuses what is new, for the same reason.
+    A full stream refuses new messages: to drop old ones would lose them, too.
     """
     common = _kept(options) | StreamConfig(max_consumers=_MAX_CONSUMERS, max_msgs_per_subject=-1)
     requests = StreamConfig(
@@ -89,7 +89,7 @@ def stream_configs(subjects: Subjects, options: StreamOptions) -> list[StreamCon
 
 
 def _kept(options: StreamOptions) -> StreamConfig:
-    """What is kept until we delete it, and is on disks."""
+    """Return the options of a stream whose messages are kept on disk until we delete them."""
     return StreamConfig(
         storage="file",
         num_replicas=options.replicas,
@@ -104,7 +104,7 @@ def _kept(options: StreamOptions) -> StreamConfig:
 
 
 def bucket_configs(subjects: Subjects, options: StreamOptions) -> list[StreamConfig]:
-    """The streams of all buckets: batches first, then the registry and the pauses."""
+    """Return the streams of all buckets: batches first, then the registry and the pauses."""
     rollup = StreamConfig(max_msgs_per_subject=-1, allow_rollup_hdrs=options.batches_rollup)
     buckets = (
         ObjectStore.stream_config(subjects.batches_bucket) | rollup,
@@ -117,9 +117,9 @@ def bucket_configs(subjects: Subjects, options: StreamOptions) -> list[StreamCon
 def diff_stream(
     name: str, expected: StreamConfig, actual: StreamConfig, max_payload: int
 ) -> list[Drift]:
-    """All in which a stream differs from what it must be, whether or not we say it.
+    """Return all differences between a stream and what it must be, in every field.
 
-    `max_payload`: octets of the largest message that the server takes; a stream may have that
+    `max_payload` is the size of the largest message that the server takes; a stream may have that
     limit, too.
     """
     differences = diff_config(name, expected, actual)
@@ -140,16 +140,15 @@ def is_more(drift: Drift) -> bool:
 
 
 def excess_of_consumer(name: str, expected: ConsumerConfig, actual: ConsumerConfig) -> list[Drift]:
-    """What the tasks' consumer has beyond `tasks_consumer_config`."""
+    """Return the fields that the tasks' consumer has beyond `tasks_consumer_config`."""
     return excess_config(name, expected, actual, _FREE_OF_CONSUMERS)
 
 
 def tasks_consumer_config(subjects: Subjects, ack_wait: timedelta) -> ConsumerConfig:
     """The one consumer that all Rebasers share (S-3).
 
-    No `max_deliver`: it would leave a task undeliverable that still refuses its
-    successor. No `max_ack_pending`: it would cap the active change sets of the
-    whole deployment.
+    A `max_deliver` would leave a task undeliverable that still refuses its successor. A
+    `max_ack_pending` would cap the active change sets of the whole deployment.
     """
     return ConsumerConfig(
         durable_name=TASKS_CONSUMER,

@@ -1,4 +1,4 @@
-"""Where messages travel: streams and subjects, all of them behind one optional prefix."""
+"""Streams and subjects of a deployment, all of them behind one optional prefix."""
 
 import re
 from dataclasses import dataclass
@@ -108,10 +108,10 @@ class Subjects:
         return self._of(change_set, "activities")
 
     def parse_change_set(self, subject: str) -> ChangeSet:
-        """The change set that a subject of any of our kinds names.
+        """Return the change set in a subject of any of our kinds.
 
         Raises:
-            UnknownSubject: not as we write it, behind our prefix and with canonical ULIDs.
+            UnknownSubject: it is not as we write it, behind our prefix and with canonical ULIDs.
         """
         try:
             ours = self.join("rebaser.")

@@ -1,13 +1,9 @@
 """Puts and sets of values as columns of Arrow, which `UpdatesBatch` version 3 has in base64.
 
-`docs/wire.md` lists the columns. Takes pyarrow, which clients may do without: import it where there
-is a table.
+`docs/wire.md` lists the columns. A table is an Arrow IPC stream of one record batch without
+compression, so that it takes the memory of its bytes.
 
-The columns of a table of updates: their names, their types, and texts of JSON in them.
-
-Arrow IPC streams of one record batch, without compression: they take the memory of their bytes.
-
-Takes pyarrow, which clients may do without.
+Import this module where there is a table: it takes pyarrow, which clients may do without.
 """
 
 import struct
@@ -29,7 +25,7 @@ from rebaser_core.updates import MAX_ARGUMENT, MAX_NAME, AnyUpdate, LazyUpdates,
 MAX_ARGUMENTS: Final = 64
 """Arguments in the column `inputs`. Each may be a list, of any length."""
 TEXT: Final = pa.string()
-"""The one type of text that a table has."""
+"""The type of all texts in a table."""
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -90,7 +86,7 @@ def _arguments_in(rows: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 def are_ids(cells: pa.Array) -> bool:
-    """Whether each is a ULID in its canonical text: all at once, as one text."""
+    """Whether each cell is a ULID in its canonical text: all at once, as one text."""
     if not len(cells):
         return True
     widths = pc.min_max(pc.binary_length(cells)).as_py()
@@ -103,7 +99,7 @@ def are_ids(cells: pa.Array) -> bool:
 
 
 def canonical_texts(cells: pa.Array) -> pa.Array:
-    """The JSON of each cell as the values of a graph have it; null where a cell is null."""
+    """Return the JSON of each cell as the values of a graph have it; null where a cell is null."""
     texts = pc.fill_null(cells, "null").to_pylist()
     try:
         values = list(map(orjson.loads, texts))
@@ -124,7 +120,7 @@ _COMPRESSION: Final = 3  # place of the compression in its table RecordBatch
 
 
 def write_stream(rows: pa.RecordBatch) -> pa.Buffer:
-    """The rows as a stream, the same for the same rows and release of pyarrow."""
+    """Return the rows as a stream, byte by byte equal for equal rows and release of pyarrow."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
@@ -132,7 +128,7 @@ def write_stream(rows: pa.RecordBatch) -> pa.Buffer:
 
 
 def read_stream(payload: bytes) -> pa.RecordBatch:
-    """The rows of a stream, every buffer of which is checked; they share the payload's memory.
+    """Return the rows of a stream, with every buffer checked; they share the payload's memory.
 
     Raises:
         MalformedMessage: it is none, or compressed, or of more than one record batch.
@@ -170,7 +166,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(data: bytes, table: int, place: int) -> int:
-    """Where a flatbuffer's table has a field; 0: nowhere."""
+    """Return the position of a field in a flatbuffer's table; 0 if it has no such field."""
     [back] = struct.unpack_from("<i", data, table)
     vtable = table - back
     [size] = struct.unpack_from("<H", data, vtable)
@@ -188,7 +184,7 @@ _DIGITS: Final = 8
 
 
 class TableUpdates(LazyUpdates):
-    """Updates as objects, and behind them one for each row of a table."""
+    """Updates as objects, and behind them one update for each row of a table."""
 
     def __init__(self, before: Sequence[AnyUpdate], rows: pa.RecordBatch) -> None:
         """Check all that the classes of `updates` would.
@@ -199,11 +195,11 @@ class TableUpdates(LazyUpdates):
         _require_columns(rows.schema)
         self.before: Final = before
         self.row_count: Final[int] = rows.num_rows
-        """Of rows."""
+        """Number of rows."""
         self.ids: Final = rows.column("id")
         self.names: Final = _column_or_nulls(rows, "name", TEXT)
         self.func_ids: Final = _column_or_nulls(rows, "function", TEXT)
-        """Null: it is a source, or a set."""
+        """Function of each row; null: the row is a source, or a set."""
         self.inputs: Final = _arguments_in(rows)
         """Argument → ids, or lists of ids; null in rows without the argument."""
         self.is_set: Final = pc.fill_null(
@@ -235,7 +231,7 @@ class TableUpdates(LazyUpdates):
         return self.before, self.encode()
 
     def encode(self) -> str:
-        """The rows as `UpdatesBatchV1.table` has them, without columns that say nothing."""
+        """Return the rows as `UpdatesBatchV1.table` has them, without columns that say nothing."""
         columns = {"id": self.ids, "name": self.names, "function": self.func_ids}
         columns["json" if self.is_json else "value"] = self.values
         columns = {
@@ -251,7 +247,7 @@ class TableUpdates(LazyUpdates):
         return b64encode_as_string(write_stream(pa.RecordBatch.from_pydict(columns)))
 
     def to_wire(self) -> list[Any]:
-        """The updates as if each had been sent by itself."""
+        """Return the updates as if each had been sent by itself."""
         return [*(update.to_wire() for update in self.before), *self._rows()]
 
     def __len__(self) -> int:
@@ -315,7 +311,7 @@ class TableUpdates(LazyUpdates):
 
 
 def decode_batch(payload: bytes, *, from_client: bool = False) -> UpdatesBatchV1:
-    """As `UpdatesBatch.decode_stored`, with the rows of a table among the `updates`."""
+    """Decode as `UpdatesBatch.decode_stored`, with the rows of a table among the `updates`."""
     batch = UpdatesBatch.decode_stored(payload, from_client=from_client)
     if batch.table is None:
         return batch

@@ -1,7 +1,8 @@
-"""One trace from a client to its reply, by OpenTelemetry; nothing happens unless it is set up.
+"""Traces from a client to its reply, by OpenTelemetry; nothing happens unless it is set up.
 
-Contexts travel in the headers of W3C Trace Context, `traceparent` and `tracestate`. OpenTelemetry
-is imported by what needs it: it is slow to import, and on in few of the processes that ask.
+Contexts travel in the headers of W3C Trace Context, `traceparent` and `tracestate`. Functions
+import OpenTelemetry when they need it: it is slow to import, and few processes that call them have
+it on.
 """
 
 import os
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 MAX_LINKS: Final = 32
-"""Of one span, to others that it has to do with."""
+"""Maximum number of links from one span to others."""
 
 Kind = Literal["INTERNAL", "PRODUCER", "CONSUMER"]
 """The name of a `SpanKind`."""
 
 _API: Final = "opentelemetry.trace"
-"""What a process imports before it has a provider, unless a variable names the provider."""
+"""Module that a process imports before it has a provider, unless a variable names the provider."""
 _NAMES_PROVIDER: Final = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
 
 
@@ -49,7 +50,7 @@ def span(
     links: "Sequence[SpanContext]" = (),
     **attributes: Any,
 ) -> "AbstractContextManager[Span | None]":
-    """A span around the body; a child of `parent`, or of the current one if there is none."""
+    """Run the body in a span; a child of `parent`, or of the current one if there is none."""
     if not is_on():
         return nullcontext()
     from opentelemetry.trace import Link, SpanKind
@@ -72,7 +73,7 @@ def start_span(
     since: int | None = None,
     **attributes: Any,
 ) -> "Span":
-    """A span that the caller ends, current nowhere; `since` is in nanoseconds of the epoch."""
+    """Return a span that the caller ends, current nowhere; `since` is nanoseconds since 1970."""
     from opentelemetry.trace import SpanKind
 
     described = _attributes(change_set, attributes)
@@ -80,7 +81,7 @@ def start_span(
 
 
 def child_context(parent: "Span | SpanContext") -> "Context":
-    """A context whose spans are children of that one."""
+    """Return a context whose spans are children of `parent`."""
     from opentelemetry import trace
     from opentelemetry.context import Context
 
@@ -90,7 +91,7 @@ def child_context(parent: "Span | SpanContext") -> "Context":
 
 
 def context_of(headers: Mapping[str, str]) -> "Context":
-    """What the headers of a message say it belongs to; whatever their case: clients differ."""
+    """Return the trace context in a message's headers, whose case differs between clients."""
     from opentelemetry.context import Context
 
     return _propagator().extract(
@@ -99,7 +100,7 @@ def context_of(headers: Mapping[str, str]) -> "Context":
 
 
 def span_context_in(headers: Mapping[str, str]) -> "SpanContext | None":
-    """The span that the headers of a message say it belongs to, if any."""
+    """Return the span in a message's headers, if any."""
     from opentelemetry import trace
 
     named = trace.get_current_span(context_of(headers)).get_span_context()
@@ -107,7 +108,7 @@ def span_context_in(headers: Mapping[str, str]) -> "SpanContext | None":
 
 
 def inject(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The headers, with those that say which span is current, if one is."""
+    """Return the headers, with those that name the current span, if there is one."""
     if not is_on():
         return headers
     carrier = dict(headers)
@@ -116,14 +117,14 @@ def inject(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def trace_headers(span: "SpanContext") -> dict[str, str]:
-    """Headers that say that a message belongs to that span."""
+    """Return headers that put a message into that span."""
     carrier: dict[str, str] = {}
     _propagator().inject(carrier, child_context(span))
     return carrier
 
 
 def current_ids() -> dict[str, str]:
-    """The current span in hexadecimal digits, by OpenTelemetry's names; empty without one."""
+    """Return the current span in hexadecimal digits, under OpenTelemetry's names, if any."""
     if _API not in sys.modules:
         return {}
     from opentelemetry import trace

@@ -1,13 +1,10 @@
-"""What a batch can ask of a change set: updates, externally tagged on the wire.
+"""The updates of a batch, externally tagged on the wire, and limits of their size.
 
-Many updates of which objects are made one by one, if at all.
+A large batch is mostly puts and sets. As plain data in columns they cost a tenth of what an object
+for each would; they are checked all at once, and made into objects one by one if at all. Updates
+that this check does not know are judged by their classes.
 
-Many updates as plain data: checked all at once, and made into objects one by one if at all.
-
-A large batch is mostly puts and sets. As columns they cost a tenth of what an object for each
-would. What the check does not know, the classes of `updates` judge.
-
-How large what is sent may be: checked by clients before they send, by Rebasers in any case.
+Clients check the limits before they send, Rebasers in any case.
 """
 
 from abc import ABC, abstractmethod
@@ -35,9 +32,9 @@ from rebaser_core.ids import FuncId, ValueId, are_ulid_texts
 from rebaser_core.versioning import JsonValue, WireData, WireModel
 
 MAX_ARGUMENT: Final = 128
-"""Characters of an argument's name."""
+"""Maximum number of characters of an argument's name."""
 MAX_NAME: Final = 512
-"""Characters of a value's or a function's name."""
+"""Maximum number of characters of a value's or a function's name."""
 
 _ONE_OR_MANY: Final = GetPydanticSchema(
     lambda source, handler: {
@@ -55,7 +52,8 @@ Inputs = dict[
 """Argument name → one value id, or a list of them in the order that the function shall see."""
 
 InputSignature = tuple[tuple[str, int | None], ...]
-"""Of inputs: argument name and length of its list, in order; None for an argument of one value."""
+"""Shape of inputs: argument name and length of its list, in order; None: the argument is one
+value."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)]
 
@@ -99,7 +97,7 @@ class PutValue(_Tagged):
 
 
 class SetValue(_Tagged):
-    """Set what a source value is."""
+    """Set the content of a source value."""
 
     KIND: ClassVar = "setValue"
     value_id: ValueId
@@ -107,7 +105,7 @@ class SetValue(_Tagged):
 
 
 class SetInputs(_Tagged):
-    """Replace what a dependent value is computed from."""
+    """Replace the inputs of a dependent value."""
 
     KIND: ClassVar = "setInputs"
     value_id: ValueId
@@ -122,7 +120,7 @@ class RemoveValue(_Tagged):
 
 
 class SetComputed(_Tagged):
-    """What a dependent values update found: a value, or why there is none. Not for clients."""
+    """Result of a dependent values update: a value, or the reason for none. Not for clients."""
 
     KIND: ClassVar = "setComputed"
     value_id: ValueId
@@ -144,7 +142,7 @@ def read_update(data: Any) -> AnyUpdate:
     """Read one update as the wire has it; an object that is one already stays.
 
     Raises:
-        PydanticCustomError, ValidationError: it is none.
+        PydanticCustomError, ValidationError: it is no update.
     """
     if type(data) in _CLASSES:
         return cast("AnyUpdate", data)
@@ -169,17 +167,17 @@ Update = Annotated[
 ]
 
 UpdateList = Annotated[list[Update], FailFast()]
-"""One mistake is enough: a batch may have a million."""
+"""List that is read up to the first mistake: a batch may have a million updates."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeBounds:
-    """What nothing in a batch exceeds."""
+    """Maximum sizes in a batch."""
 
     name_depth: int
-    """Parts of a name."""
+    """Number of parts of a name."""
     inputs: int
-    """Inputs of one value."""
+    """Number of inputs of one value."""
     value_bytes: int
     """Bytes of a value as JSON, if it is no number and no boolean."""
 
@@ -191,18 +189,18 @@ class LazyUpdates(Sequence[AnyUpdate], WireData, ABC):
     """
 
     bounds: SizeBounds | None = None
-    """None: each update has to be looked at."""
+    """Sizes that no update exceeds; None: each update has to be looked at."""
 
     @abstractmethod
     def to_wire(self) -> list[Any]: ...
 
     def split(self) -> tuple[Sequence[AnyUpdate], str | None]:
-        """What `UpdatesBatch` has of them in `updates`, and in `table`."""
+        """Return the parts that `UpdatesBatch` has in `updates` and in `table`."""
         return self, None
 
     @cached_property
     def objects(self) -> list[AnyUpdate]:
-        """The updates as objects; they take many times as much memory."""
+        """Return the updates as objects, which take many times the memory."""
         return list(map(read_update, self.to_wire()))
 
     @overload
@@ -226,7 +224,7 @@ class LazyUpdates(Sequence[AnyUpdate], WireData, ABC):
 
 
 MANY: Final = 64
-"""Updates from which a list is kept as plain data."""
+"""Number of updates from which a list is kept as plain data."""
 
 _NO_INPUTS: Final = 0  # the number of the signature without arguments
 _PUT_KEYS: Final = frozenset({"valueId", "name", "value", "funcId", "inputs"})
@@ -235,25 +233,25 @@ _SET_KEYS: Final = frozenset({"valueId", "value"})
 
 @dataclass(frozen=True, slots=True)
 class UpdateColumns:
-    """Puts and sets of values, column by column, in their order; and puts of functions."""
+    """Columns of puts and sets of values, in their order; and puts of functions."""
 
     ids: list[str] = field(default_factory=list)
     names: list[str | None] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
     func_ids: list[str | None] = field(default_factory=list)
-    """None: it is a source, or a set."""
+    """Function of each row; None: the row is a source, or a set."""
     signatures: list[int] = field(default_factory=list)
-    """Which of `known_signatures` the inputs of each row have."""
+    """Index in `known_signatures` of the inputs of each row."""
     input_ids: list[str] = field(default_factory=list)
     """Every input, row after row, in the order of its arguments."""
     is_put: list[bool] = field(default_factory=list)
     """Whether the row defines its value, whole; else it sets what a source is."""
     funcs: list[PutFunc] = field(default_factory=list)
     known_signatures: dict[InputSignature, int] = field(default_factory=lambda: {(): _NO_INPUTS})
-    """Each that occurs; numbered in this order."""
+    """Signatures that occur, numbered in this order."""
 
     def add_put(self, body: dict[str, Any]) -> None:
-        """Append what a `putValue` says."""
+        """Append a `putValue`."""
         get = body.get
         self.ids.append(body["valueId"])
         self.names.append(get("name"))
@@ -264,7 +262,7 @@ class UpdateColumns:
         self.is_put.append(True)
 
     def add_set(self, body: dict[str, Any]) -> None:
-        """Append what a `setValue` says."""
+        """Append a `setValue`."""
         self.ids.append(body["valueId"])
         self.names.append(None)
         self.values.append(body["value"])
@@ -274,7 +272,7 @@ class UpdateColumns:
 
     @property
     def widths(self) -> list[int]:
-        """How many inputs a row of each of `known_signatures` has."""
+        """Return the number of inputs that a row of each of `known_signatures` has."""
         return [
             sum(1 if count is None else count for _, count in signature)
             for signature in self.known_signatures
@@ -302,9 +300,9 @@ class PlainUpdates(LazyUpdates):
 
     @classmethod
     def read(cls, data: Any) -> "PlainUpdates | None":
-        """The updates, if this is a list of nothing but valid puts and sets.
+        """Return the updates, if this is a list of nothing but valid puts and sets.
 
-        None says nothing but that they have to be read one by one.
+        None only says that they have to be read one by one.
         """
         if type(data) is not list:
             return None
@@ -346,7 +344,7 @@ def _columns_of(data: list[Any]) -> UpdateColumns | None:
 
 
 def _is_valid(columns: UpdateColumns) -> bool:
-    """Whether the columns hold what the classes of `updates` would take.
+    """Whether the columns hold what the classes of updates would take.
 
     Raises:
         TypeError, ValueError, MalformedMessage: they do not.
@@ -364,7 +362,7 @@ def _is_valid(columns: UpdateColumns) -> bool:
 
 
 def _are_texts(texts: list[Any], longest: int) -> bool:
-    """Raise `UnicodeEncodeError`, a `ValueError`, for what UTF-8 cannot say."""
+    """Whether all are texts; raise `UnicodeEncodeError`, a `ValueError`, for a lone surrogate."""
     if not texts:
         return True
     if set(map(type, texts)) != {str}:
@@ -375,7 +373,7 @@ def _are_texts(texts: list[Any], longest: int) -> bool:
 
 
 def _read_list(data: Any, read_one_by_one: Callable[[Any], list[AnyUpdate]]) -> Sequence[AnyUpdate]:
-    if isinstance(data, list):  # as nearly always: to ask for an abstract class takes longer
+    if isinstance(data, list):  # nearly always so, and a check of an abstract class takes longer
         plain = PlainUpdates.read(data) if len(data) >= MANY else None
         return read_one_by_one(data) if plain is None else plain
     return data if isinstance(data, LazyUpdates) else read_one_by_one(data)
@@ -397,38 +395,38 @@ UpdateSequence = Annotated[
         )
     ),
 ]
-"""The updates of a batch: objects, or plain data where they are many and that says it all."""
+"""Updates of a batch: objects, or plain data if there are many puts and sets."""
 
 
 _AtLeastOne = Annotated[int, Field(ge=1)]
 
 
 def size_violation(size: int, at_most: int) -> str:
-    """What is said of a batch of so many bytes."""
+    """Return the error text for a batch of `size` bytes."""
     return f"a batch of {size} bytes; at most {at_most} are allowed"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """The deployment's; `REBASER_LIMITS__…` at the server, an argument at the client."""
+    """Limits of a deployment; `REBASER_LIMITS__…` at the server, an argument at the client."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     batch_updates: _AtLeastOne = 2_000_000
-    """Updates of one batch."""
+    """Number of updates in one batch."""
     batch_bytes: _AtLeastOne = 128 * 1024 * 1024
-    """Bytes of one batch that is not inline, encoded. Reading it takes up to 40 times as much."""
+    """Bytes of one batch that is not inline, encoded. Reading it takes up to 40 times that."""
     value_bytes: _AtLeastOne = 8 * 1024 * 1024
     """Bytes of one value as JSON, sent or computed."""
     inputs: _AtLeastOne = 100_000
-    """Inputs of one value, all arguments together."""
+    """Number of inputs of one value, all arguments together."""
     name_depth: _AtLeastOne = 32
-    """Parts of a value's or function's name, between slashes."""
+    """Number of parts of a value's or function's name, between slashes."""
     change_sets: _AtLeastOne = 100_000
-    """Change sets of a workspace, the closed ones included until they are deleted."""
+    """Number of change sets of a workspace, the closed ones included until they are deleted."""
 
     def violation(self, updates: Iterable[AnyUpdate], count: int) -> str | None:
-        """What is too large about a batch of `count` updates; None if nothing is."""
+        """Return what is too large about a batch of `count` updates; None if nothing is."""
         if count > self.batch_updates:
             return f"a batch of {many(count, 'update')}; at most {self.batch_updates} are allowed"
         if not isinstance(updates, list) and self._are_known_to_fit(updates):
@@ -440,7 +438,7 @@ class BatchLimits:
         return None
 
     def _are_known_to_fit(self, updates: Iterable[AnyUpdate]) -> bool:
-        """Whether that is to be seen without a look at each of them."""
+        """Whether all updates are known to fit without a look at each of them."""
         if isinstance(updates, PlainUpdates) and self._fit(updates.columns):
             return True
         return isinstance(updates, LazyUpdates) and self._cover(updates.bounds)
@@ -465,7 +463,7 @@ class BatchLimits:
 
     def _violation(self, update: AnyUpdate) -> str | None:
         if type(update) is SetValue and self._fits(update.value):
-            return None  # as nearly always: to ask for one class after the other takes longer
+            return None  # nearly always so, and checks of the classes below take longer
         if isinstance(update, PutValue | PutFunc) and update.name is not None:
             depth = update.name.count("/") + 1
             if depth > self.name_depth:

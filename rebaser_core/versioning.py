@@ -1,10 +1,10 @@
 """Messages in versions: judged by their headers alone, then read in any version and upgraded.
 
-A new version is one class with the next `VERSION` and one `upgrade` on the class
-before it. The body repeats the version as its one key, `{"v1": {…}}`; a body that
-disagrees with its headers is malformed.
+A new version is one class with the next `VERSION` and one `upgrade` on the class before it. The
+body repeats the version as its one key, `{"v1": {…}}`; a body that disagrees with its headers is
+malformed.
 
-The base of all messages: strict models, camelCase on the wire, readable errors.
+`WireModel` is the base of all messages: strict, camelCase on the wire, with readable errors.
 """
 
 import re
@@ -32,10 +32,11 @@ def _validated_json(value: Any) -> Any:
 
 
 JsonValue = Annotated[Any, AfterValidator(_validated_json)]
-"""What JSON can say, nested as deep as a value may be: checked before it is ever written."""
+"""JSON nested as deep as a value may be, checked before it is ever written."""
 
 ParseFromJson = Field(strict=False)
-"""For what is no JSON of its own, an enumeration or a tuple: it may be made from its JSON."""
+"""Option of a field that is not a JSON type, an enumeration or a tuple: it may be made from its
+JSON."""
 
 
 class WireData(ABC):
@@ -63,18 +64,18 @@ class WireModel(BaseModel):
 
     @classmethod
     def from_wire(cls, data: Any) -> Self:
-        """Read plain data, whose names are those of the wire and no others.
+        """Read plain data, which has the names of the wire and no others.
 
         Raises:
             ValidationError: it is not of this shape.
         """
         read: Self = cls.__pydantic_validator__.validate_python(data, by_alias=True, by_name=False)
-        return read  # as `model_validate`, which takes half as long again
+        return read  # `model_validate` takes half as long again
 
     def to_wire(self) -> dict[str, Any]:
         """Return plain data, without fields that are None by default.
 
-        By hand, since a large batch is most of what is ever written; shares what is
+        It is written by hand for speed, since most data is in large batches, and shares what is
         plain already.
         """
         said = {}
@@ -94,7 +95,7 @@ def _fields(shape: type[WireModel]) -> list[tuple[str, str, bool]]:
 
 
 def _find_writer(kind: type) -> Callable[[Any], Any]:
-    """What makes plain data of values of that class."""
+    """Return the function that makes plain data of values of that class."""
     if issubclass(kind, WireModel | WireData):
         return kind.to_wire
     if issubclass(kind, list | tuple):
@@ -113,7 +114,7 @@ _AS_IT_IS: Final = frozenset({str, int, float, bool, type(None), dict})
 
 
 def first_error(error: ValidationError) -> str:
-    """Where the first mistake is, what it is, and how many more there are. Shows no data."""
+    """Return where the first mistake is, what it is, and how many more there are. Shows no data."""
     first = error.errors(include_url=False, include_input=False)[0]
     where: list[str] = []
     for part in map(str, first["loc"]):
@@ -138,28 +139,28 @@ AUTHOR: Final = "X-Author"
 """The author, for people who read the log: as the client names it, unchecked."""
 
 APPLY_REQUEST: Final = "X-Apply-Request"
-"""Of a branch's difference on its way to head: the request to apply the branch."""
+"""Header of a branch's difference on its way to head: the request to apply the branch."""
 
 REQUEST_DIGEST: Final = "X-Request-Digest"
-"""Digest of a request. A commit has that of the request that it settles. A query for an outcome
-has that of the request that it means, since another one may have had the id."""
+"""Digest of a request. A commit has the digest of the request that it settles. A query for an
+outcome has that of the request that it means, since another request may have had the id."""
 
 _is_version: Final = re.compile("v[1-9][0-9]{0,8}").fullmatch
-_DIGITS: Final = 10  # of a version; `int` of text without bounds is slow
+_DIGITS: Final = 10  # digits of a version; `int` of unbounded text is slow
 
 
 class Versioned(WireModel):
-    """One shape of a message. Once released it never changes: a new field is a new version."""
+    """A version of a message. Once released it never changes: a new field is a new version."""
 
     VERSION: ClassVar[int]
     id: RequestId
 
     def upgrade(self) -> "Versioned":
-        """The same message one version newer. The newest version has none."""
+        """Return the message one version newer. The newest version has none."""
         raise NotImplementedError(f"{type(self).__name__} does not upgrade")
 
     def to_oldest_version(self) -> "Versioned":
-        """The same message in the oldest version that can say all of it: what is written."""
+        """Return the message in the oldest version that can express all of it, which is written."""
         return self
 
 
@@ -167,7 +168,7 @@ VersionedT = TypeVar("VersionedT", bound=Versioned)
 
 
 def header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the header of that name, in any case; the name as it is written comes first."""
+    """Return the header with that name, in any case; the name as it is written comes first."""
     value = headers.get(name)
     if value is None:
         wanted = name.lower()
@@ -176,7 +177,7 @@ def header(headers: Mapping[str, str], name: str) -> str | None:
 
 
 class ContentInfo(NamedTuple):
-    """What the headers say of the payload, before anyone reads it."""
+    """The headers' description of a payload, before the payload is read."""
 
     content_type: str
     message_type: str
@@ -184,7 +185,7 @@ class ContentInfo(NamedTuple):
 
     @classmethod
     def from_headers(cls, headers: Mapping[str, str]) -> Self:
-        """Raises `MalformedMessage` if one is missing or the version makes no sense."""
+        """Read headers; raise `MalformedMessage` if one is missing or makes no sense."""
         content_type, message_type = header(headers, CONTENT_TYPE), header(headers, MESSAGE_TYPE)
         said = header(headers, MESSAGE_VERSION)
         if not (content_type and message_type and said):
@@ -205,16 +206,16 @@ class ContentInfo(NamedTuple):
 
 
 def _parse_version(text: str) -> int:
-    """0 if it is no positive integer in digits."""
+    """Return the version; 0 if it is no positive integer in digits."""
     plain = text.isascii() and text.isdigit() and len(text) < _DIGITS
     return int(text) if plain else 0
 
 
 def announced_id(headers: Mapping[str, str]) -> str | None:
-    """The id that `Nats-Msg-Id` announces: all of it, or what stands before its first dot.
+    """Return the id that `Nats-Msg-Id` announces: all of it, or what stands before its first dot.
 
-    What follows the dot keeps message ids apart that are of one id, since a stream
-    remembers message ids without their subjects.
+    The part after the dot keeps message ids apart that share one id, since a stream remembers
+    message ids without their subjects.
     """
     message_id = header(headers, MESSAGE_ID)
     return None if message_id is None else message_id.partition(".")[0]
@@ -223,9 +224,9 @@ def announced_id(headers: Mapping[str, str]) -> str | None:
 class MessageType(Generic[VersionedT]):
     """A message in every version that was ever on the wire, oldest first.
 
-    `encode` writes the oldest version that can say all there is to say, so that programs
-    of an older release read what they can; `decode` takes any and returns the current
-    one, so nothing outside this package sees an old shape.
+    `encode` writes the oldest version that can express all of the message, so that programs of an
+    older release read what they can; `decode` takes any and returns the current one, so nothing
+    outside this package sees an old shape.
     """
 
     def __init__(
@@ -235,7 +236,10 @@ class MessageType(Generic[VersionedT]):
         current: type[VersionedT],
         from_clients: bool = False,
     ) -> None:
-        """`from_clients`: what would take too much memory for its size is not decoded."""
+        """Describe a message type.
+
+        `from_clients`: a message that would take too much memory for its size is not decoded.
+        """
         self.name = name
         self._from_clients = from_clients
         self.current = current
@@ -247,7 +251,7 @@ class MessageType(Generic[VersionedT]):
     def encode(
         self, message: VersionedT, content_type: str = codecs.CBOR
     ) -> tuple[dict[str, str], bytes]:
-        """Headers and payload. `Nats-Msg-Id` is among the headers.
+        """Return headers and payload. `Nats-Msg-Id` is among the headers.
 
         Raises:
             MalformedMessage: a text in it is none that UTF-8 can say.
@@ -260,7 +264,7 @@ class MessageType(Generic[VersionedT]):
         return headers, codecs.dumps(content_type, body)
 
     def negotiate(self, headers: Mapping[str, str]) -> ContentInfo:
-        """Whether this build reads such a message, from its headers alone.
+        """Check by its headers alone that this build reads such a message.
 
         The content type in what it returns is one of `codecs.CONTENT_TYPES`.
 
@@ -324,7 +328,7 @@ class MessageType(Generic[VersionedT]):
         return self._upgrade(version, body)
 
     def _open_envelope(self, content_type: str, payload: bytes) -> tuple[int, Any]:
-        """The version that the body says it is of, and what it says."""
+        """Return the version that the body names, and its content."""
         body = codecs.loads(content_type, payload)
         tags = list(body) if isinstance(body, dict) else []
         if len(tags) != 1 or not _is_version(tags[0]):
@@ -339,6 +343,6 @@ class MessageType(Generic[VersionedT]):
             message: Versioned = shape.from_wire(data)
         except ValidationError as error:
             raise MalformedMessage(f"{shape.__name__}: {first_error(error)}") from error
-        while type(message) is not self.current:  # to ask for a subclass takes many times as long
+        while type(message) is not self.current:  # `isinstance` takes many times as long
             message = message.upgrade()
         return message

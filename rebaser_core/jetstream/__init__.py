@@ -1,8 +1,8 @@
 """A JetStream client layer that follows ADR-13, ADR-15, ADR-19, ADR-37 and ADR-42.
 
-It stands on nats-py's connection and uses nothing of its JetStream code.
-`docs/jetstream.md` says where the documents leave a choice, and has the reference.
-A name's module is imported when the name is first used: who publishes waits for no reader's code.
+It stands on nats-py's connection and uses nothing of its JetStream code. `docs/jetstream.md` says
+where the documents leave a choice, and has the reference. A name's module is imported when the name
+is first used: a program that publishes does not load the readers.
 """
 
 from importlib import import_module

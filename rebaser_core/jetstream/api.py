@@ -1,10 +1,6 @@
 """The JetStream API: publish with a receipt; manage streams, messages and consumers.
 
-`JetStream`: the API and the handles of its streams, as one object.
-
-Asking the JetStream API, and publishing with a receipt.
-
-Streams, their messages and their consumers, through the JetStream API.
+`JetStream` is the API and the handles of its streams, as one object.
 """
 
 import re
@@ -65,11 +61,10 @@ class JetStreamRequests:
         nc: an open connection, of `connected` or another; it is not closed here.
         api_prefix: what stands for `$JS.API`.
         domain: short for the prefix `$JS.<domain>.API`.
-        single_reply: whether each request gets one answer at most, as from an
-            account that exports its API as a plain service (ADR-19 does). Then
-            pulls ask for one message each: of a larger one the others would be
-            lost. By default so with an `api_prefix`; with
-            `response: stream` in the export it can be False.
+        single_reply: whether each request gets one answer at most, as from an account that exports
+            its API as a plain service (ADR-19 does). Then each pull asks for one message: the
+            others would be lost. Default: True with an `api_prefix`; False is right if the export
+            says `response: stream`.
         timeout: seconds to wait for an answer, unless a call has its own.
     """
 
@@ -98,24 +93,24 @@ class JetStreamRequests:
 
     @property
     def message_limits(self) -> MessageLimits:
-        """What fits into one message."""
+        """Limits of one message."""
         return self.connection.message_limits
 
     @property
     def is_remote(self) -> bool:
-        """Whether it may be another account's or domain's."""
+        """Whether this JetStream may be another account's or domain's."""
         return self.prefix != _DEFAULT_PREFIX
 
     @property
     def is_imported(self) -> bool:
-        """Whether it is another account's, which may export parts of its API alone."""
+        """Whether this is another account's JetStream, which may export parts of its API alone."""
         return self.is_remote and not self.domain
 
     def prefixed_subject(self, subject: str) -> str:
-        """Where to publish to a view's `subject` (`$KV.…`, `$O.…`) so that it gets to this one.
+        """Return the subject by which a message for a view's `subject` gets to this JetStream.
 
-        Under a prefix it cannot fall into a local bucket of the same name; of the domain of
-        the server itself that bucket is the one.
+        A view's subjects are `$KV.…` and `$O.…`. With the prefix, the message cannot fall into a
+        local bucket with that name. In the server's own domain, the local bucket is the right one.
         """
         is_local = not self.is_remote or (self.domain and self.domain == self.connection.domain)
         return subject if is_local else f"{self.prefix}.{subject}"
@@ -153,8 +148,8 @@ class JetStreamRequests:
     ) -> PubAck:
         """Store a message.
 
-        With a `message_id`, saying it again within the stream's duplicate window
-        stores it once. Without one, only a receipt proves anything.
+        A message with a `message_id` may be published again within the stream's duplicate window
+        and is stored once. Without one, only the receipt proves that it is stored.
 
         Raises:
             WrongLastSequence: it was expected to be another one; not stored.
@@ -189,9 +184,9 @@ class JetStreamRequests:
         expected_last_subject_sequence: int | None = None,
         expected_last_message_id: str | None = None,
     ) -> PendingReply[PubAck]:
-        """As `publish`, but return before the receipt, which is awaited later.
+        """Publish as `publish` does, but return before the receipt, which is awaited later.
 
-        What is published first on one connection reaches a stream first.
+        Messages reach a stream in the order in which one connection publishes them.
         """
         given = {
             MESSAGE_ID: message_id,
@@ -247,7 +242,7 @@ class JetStreamRequests:
     async def request_async(
         self, verb: str, body: Mapping[str, Any]
     ) -> PendingReply[dict[str, Any]]:
-        """As `request`, but return before the answer, which is awaited later."""
+        """Ask as `request` does, but return before the answer, which is awaited later."""
         subject = f"{self.prefix}.{verb}"
         future = await self.connection.send_request(subject, _encode(body))
         return PendingReply(subject, future, _parse_reply)
@@ -279,8 +274,8 @@ def _parse_reply(message: Msg) -> dict[str, Any]:
 
 
 LISTING_TIMEOUT: Final = 60.0
-"""Seconds for a page of a stream's subjects, at least: a million take NATS several."""
-_GONE: Final = "no message found"  # what the server says of a message that is not stored
+"""Minimum timeout, in seconds, for a page of a stream's subjects: a million take NATS several."""
+_GONE: Final = "no message found"  # the server's word for a message that is not stored
 
 
 class JetStreamApi(JetStreamRequests):
@@ -297,11 +292,11 @@ class JetStreamApi(JetStreamRequests):
         last_by_subject: str | None = None,
         next_by_subject: str | None = None,
     ) -> StoredMessage | None:
-        """Return the one message meant, or None if there is none, as the stream's leader has it.
+        """Return one message as the stream's leader has it, or None.
 
-        By its `sequence`; the last one of `last_by_subject`; or the first one on
-        `next_by_subject` (wildcards allowed) whose sequence is `sequence` or higher.
-        Never by a direct get: a replica may not have what was stored a moment ago.
+        Choose it by its `sequence`; as the last one of `last_by_subject`; or as the first one on
+        `next_by_subject` (wildcards allowed) whose sequence is `sequence` or higher. A direct get
+        is not used: a replica may not have what was stored a moment ago.
         """
         asked = {"seq": sequence, "last_by_subj": last_by_subject, "next_by_subj": next_by_subject}
         body = {name: value for name, value in asked.items() if value is not None}
@@ -314,7 +309,7 @@ class JetStreamApi(JetStreamRequests):
     async def get_last_direct(self, stream: str, subject: str) -> StoredMessage | None:
         """Return the last message on the subject (wildcards allowed), or None if there is none.
 
-        The request has the subject in its own, so that a user may be permitted some of them.
+        The request's own subject contains `subject`, so that a user may be permitted some subjects.
         Any replica answers: what was stored a moment ago may be missing.
 
         Raises:
@@ -324,7 +319,7 @@ class JetStreamApi(JetStreamRequests):
         return StoredMessage.of_direct(await self.connection.request(verb, timeout=self.timeout))
 
     async def delete_message(self, stream: str, sequence: int, *, erase: bool = False) -> None:
-        """Have the message gone; that it is gone already is success.
+        """Delete the message; success if it is gone already.
 
         `erase` overwrites it on disk, too, which is a hundred times slower.
 
@@ -348,10 +343,10 @@ class JetStreamApi(JetStreamRequests):
         below_sequence: int | None = None,
         keep: int | None = None,
     ) -> int:
-        """Delete all messages, or those meant, and return how many that were.
+        """Delete all messages, or those chosen, and return how many were deleted.
 
-        `below_sequence` spares that one and later ones; `keep` as many of the last.
-        Only one of these two.
+        `below_sequence` spares that message and later ones; `keep` is the number
+        of last messages to spare. Give at most one of the two.
         """
         asked = {"filter": subject, "seq": below_sequence, "keep": keep}
         body = {name: value for name, value in asked.items() if value is not None}
@@ -359,10 +354,10 @@ class JetStreamApi(JetStreamRequests):
         return int(reply["purged"])
 
     async def create_stream(self, config: "StreamConfig") -> "StreamInfo":
-        """Return how the stream is then. Creating the same again changes nothing.
+        """Create the stream and return its configuration. Creating it again changes nothing.
 
         Raises:
-            AlreadyExists: with another configuration.
+            AlreadyExists: it exists with another configuration.
             Misconfigured: it has no name.
         """
         name = _require_name(config.name)
@@ -385,7 +380,7 @@ class JetStreamApi(JetStreamRequests):
         return (await self.stream_info(name)).config
 
     async def delete_stream(self, name: str) -> None:
-        """Have no such stream; that there is none already is success."""
+        """Delete the stream; success if there is none."""
         try:
             await self.request(f"STREAM.DELETE.{name}")
         except StreamNotFound:
@@ -394,9 +389,9 @@ class JetStreamApi(JetStreamRequests):
     async def stream_info(self, name: str, subjects_filter: str | None = None) -> "StreamInfo":
         """Return configuration and state; with a filter, `state.subjects` has all subjects.
 
-        The server tells 100,000 subjects at a time. Pages are asked for until all
-        are there; what is stored or deleted meanwhile may be among them or not. For each page it
-        goes through all subjects that match, which takes seconds if they are hundreds of
+        The server tells 100,000 subjects at a time. Pages are asked for until all are there;
+        subjects that appear or vanish meanwhile may be among them or not. For each page the server
+        goes through all subjects that match, which takes seconds if there are hundreds of
         thousands.
 
         Raises:
@@ -448,7 +443,7 @@ class JetStreamApi(JetStreamRequests):
                 return names
 
     async def ensure_stream(self, config: "StreamConfig") -> "list[Drift]":
-        """Have a stream of that name; return how it differs from `config`, never change it."""
+        """Create the stream if there is none; return how an existing one differs from `config`."""
         name = _require_name(config.name)
         try:
             actual = await self.stream_config(name)
@@ -456,23 +451,23 @@ class JetStreamApi(JetStreamRequests):
             with suppress(AlreadyExists):  # another client was faster
                 await self.create_stream(config)
             actual = await self.stream_config(name)
-        from rebaser_core.jetstream.configs import diff_config  # the same
+        from rebaser_core.jetstream.configs import diff_config  # slow to import
 
         return diff_config(f"stream {name}", config, actual)
 
     async def create_consumer(self, stream: str, config: "ConsumerConfig") -> "ConsumerInfo":
-        """Return how the consumer is then. Creating the same again changes nothing.
+        """Create the consumer and return its state. Creating it again with `config` does nothing.
 
         Raises:
-            AlreadyExists: with another configuration, which stays as it is.
+            AlreadyExists: it exists with another configuration, which stays as it is.
         """
         return await self._put_consumer(stream, config, "create")
 
     async def update_consumer(self, stream: str, config: "ConsumerConfig") -> "ConsumerInfo":
-        """Replace the whole configuration of a consumer that is there, as `update_stream`.
+        """Replace the whole configuration of an existing consumer, as `update_stream` does.
 
         Raises:
-            ApiError: it cannot be changed so, but by deleting it.
+            ApiError: the server allows this change only by deleting the consumer.
         """
         return await self._put_consumer(stream, config, "update")
 
@@ -487,7 +482,7 @@ class JetStreamApi(JetStreamRequests):
         return _read_consumer_info(await self.request(verb, body))
 
     async def resume_consumer(self, stream: str, consumer: str) -> None:
-        """Have the consumer not be paused; that it was not is success."""
+        """Resume the consumer; success if it is not paused."""
         await self.request(f"CONSUMER.PAUSE.{stream}.{consumer}")
 
     async def consumer_info(self, stream: str, consumer: str) -> "ConsumerInfo":
@@ -510,20 +505,20 @@ class JetStreamApi(JetStreamRequests):
     async def delete_consumer(
         self, stream: str, consumer: str, *, timeout: float | None = None
     ) -> None:
-        """Have no such consumer; that there is none already is success."""
+        """Delete the consumer; success if there is none."""
         try:
             await self.request(f"CONSUMER.DELETE.{stream}.{consumer}", timeout=timeout)
         except (ConsumerNotFound, StreamNotFound):
             return
 
     async def unpin_consumer(self, stream: str, consumer: str, group: str) -> None:
-        """Have another client of the priority group pinned; that none is pinned is success."""
+        """Unpin the client of the priority group, so that another is pinned; success if none is."""
         await self.request(f"CONSUMER.UNPIN.{stream}.{consumer}", {"group": group})
 
     async def ensure_consumer(self, stream: str, config: "ConsumerConfig") -> "list[Drift]":
-        """Have a consumer of that name; return how it differs from `config`, never change it.
+        """Create the consumer if there is none; return how an existing one differs from `config`.
 
-        One that is paused differs.
+        A paused consumer differs.
         """
         name = _require_name(config.durable_name or config.name)
         try:
@@ -549,7 +544,7 @@ def _read_stream_info(said: Mapping[str, Any]) -> "StreamInfo":
 
 
 def _read_consumer_info(said: Mapping[str, Any]) -> "ConsumerInfo":
-    from rebaser_core.jetstream.configs import ConsumerInfo  # the same
+    from rebaser_core.jetstream.configs import ConsumerInfo  # slow to import
 
     return ConsumerInfo.from_json(said)
 

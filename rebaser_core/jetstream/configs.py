@@ -1,22 +1,8 @@
-"""Configurations of streams and consumers, and what the server says of both.
+"""Configurations of streams and consumers, and their state as the server reports it.
 
-How a configuration at the server differs from the one we want.
-
-JSON objects of the server, typed: fields that a newer server adds are kept.
-
-What all configurations have in common: their JSON is read and written without loss.
-
-How a consumer delivers, by the names that nats-server 2.15 has.
-
-How a stream is kept, by the names that nats-server 2.15 has.
-
-What all that the server tells of a thing has in common.
-
-Which servers have a stream or a consumer.
-
-What the server tells of a consumer, by the names that nats-server 2.15 has.
-
-What the server tells of a stream, by the names that nats-server 2.15 has.
+Names are those of nats-server 2.15. JSON is read and written without loss: fields that a newer
+server adds are kept. `diff_config` and `excess_config` compare a configuration at the server with
+the one we want.
 """
 
 import re
@@ -54,11 +40,11 @@ _trailing_zeros: Final = re.compile(r"(?<=\.)(\d*?)0+(?=[+-])")
 
 @dataclass(frozen=True, kw_only=True)
 class JsonObject:
-    """What the server says of one thing, by its names."""
+    """A JSON object of the server, with the server's names."""
 
     unknown: Mapping[str, Any] = field(default_factory=dict)
-    """What the server said beyond the fields above, or not as they have it: what a newer server
-    knows, for instance."""
+    """Fields that the class does not have, or that are of another type, as a newer server may
+    send."""
 
     is_exact: ClassVar[bool] = True
     """Whether a value that cannot be kept whole, such as part of a microsecond, is `unknown`.
@@ -69,7 +55,7 @@ class JsonObject:
         """Read what the server says.
 
         Raises:
-            NotJetStream: it is no such thing at all.
+            NotJetStream: a required field is missing or of another type.
         """
         if not isinstance(said, Mapping):
             raise NotJetStream(f"not a {cls.__name__}: {str(said)[:100]}")
@@ -99,7 +85,7 @@ class JsonObject:
         return frozenset(name for name, default in defaults if default == {MISSING})
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the server has it; durations in nanoseconds. What is None is left out.
+        """Return it as the server has it; durations in nanoseconds, without fields that are None.
 
         Raises:
             ValueError: a time without a zone.
@@ -117,9 +103,9 @@ def _without_none(hint: Any) -> Any:
 
 
 def _read(kind: Any, value: Any, *, is_exact: bool) -> Any:
-    """Raises `ValueError`, or another, if it is not of this kind.
+    """Read a value; raise `ValueError`, or another error, if it is not of this kind.
 
-    Also, if it is to be exact, unless `_write` makes just this of what is returned.
+    With `is_exact` it also raises if `_write` would not turn the result back into `value`.
     """
     if type(value) is kind:  # the shortest way for most of them
         return value
@@ -162,10 +148,10 @@ def _write_time(time: datetime) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration(JsonObject):
-    """What is None is not said: the server then has its default, and a comparison leaves it out.
+    """A configuration; a field that is None is left to the server's default and not compared.
 
-    `a | b` is `a` with all that `b` says in its place. `to_json` returns just what `from_json`
-    read: `unknown` is sent as it is, and a field that is known takes precedence.
+    `a | b` is `a` with the fields that `b` sets. `to_json` returns exactly what `from_json` read:
+    `unknown` is sent as it is, and a known field takes precedence.
     """
 
     def __or__(self, other: Self) -> Self:
@@ -187,13 +173,14 @@ _FILLED_IN: Final[Mapping[str, Sequence[object]]] = {
     "subjects": ([],),
     "republish.src": ("",),
 }
-"""Fields in whose place the server puts a default of its own, if they are said to be this."""
+"""Fields that the server replaces by a default if they have one of these values."""
 
 _IMPLIED: Final = {
     "allow_msg_ttl": ("subject_delete_marker_ttl",),
     "allow_rollup_hdrs": ("subject_delete_marker_ttl", "allow_msg_schedules"),
 }
-"""Fields that the server makes true, even against the request, if one of the others is set."""
+"""Fields that the server makes true, even against the request, if one of the listed fields is
+set."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "retention": "limits",
@@ -204,10 +191,10 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "deliver_policy": "all",
     "replay_policy": "instant",
 }
-"""What the server says of fields that nothing was said of, where that is not zero or empty."""
+"""Server's defaults that are neither zero nor empty."""
 
 _SAYS_NOTHING: Final = {"priority_policy": "none", "persist_mode": "default"}
-"""Texts in whose place the server says nothing."""
+"""Texts that the server leaves out."""
 
 
 class Drift(NamedTuple):
@@ -223,11 +210,11 @@ class Drift(NamedTuple):
 
 
 def diff_config(name: str, expected: C, actual: C) -> list[Drift]:
-    """Compare what `expected` says, and nothing else: what it leaves open may be anything.
+    """Compare the fields that `expected` sets; others may have any value.
 
-    The server leaves out what is false, zero or empty and writes -1 for "no limit";
-    these are equal. The order of subjects does not matter. What the server fills in where a
-    configuration says nothing of its own, as `max_ack_pending: 0`, is open as well.
+    The server leaves out what is false, zero or empty and writes -1 for "no limit"; these are
+    equal. The order of subjects does not matter. A value that asks for the server's default, such
+    as `max_ack_pending: 0`, is equal to any.
     """
     wanted = expected.to_json()
     differences = _differences("", wanted, actual.to_json())
@@ -235,9 +222,9 @@ def diff_config(name: str, expected: C, actual: C) -> list[Drift]:
 
 
 def excess_config(name: str, expected: C, actual: C, besides: Collection[str] = ()) -> list[Drift]:
-    """What `actual` has beyond `expected`, which leaves it open, but for the fields `besides`.
+    """Return the fields of `actual` that `expected` leaves open and that are not in `besides`.
 
-    Also fields of a newer server. What the server has where nothing is said is no excess.
+    Fields of a newer server are among them. Defaults of the server are not.
     """
     wanted = expected.to_json()
     return [
@@ -251,7 +238,7 @@ def excess_config(name: str, expected: C, actual: C, besides: Collection[str] = 
 
 
 def _is_filled_in(wanted: Mapping[str, Any], field: str, value: Any, found: Any) -> bool:
-    """Whether the server puts `found` in the place of the value, and would do so again."""
+    """Whether the server puts `found` in place of the value, and would do so again."""
     if field == "ack_wait" and wanted.get("backoff"):
         return bool(found == wanted["backoff"][0])
     if found is True and any(not _is_unset(wanted.get(each)) for each in _IMPLIED.get(field, ())):
@@ -291,7 +278,7 @@ def _is_unset(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Return a text that is the same for what is equal in a list."""
+    """Return a text that is equal for items that are equal in a list."""
     if isinstance(value, Mapping):
         said = sorted((name, _text(each)) for name, each in value.items() if not _is_unset(each))
         return repr(said)
@@ -308,12 +295,12 @@ def _equal_time(wanted: str, found: str) -> bool:
 DeliverPolicy = Literal[
     "all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"
 ]
-"""At which message of the stream a consumer begins."""
+"""The message of the stream at which a consumer begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig(Configuration):
-    """A consumer. Sizes are octets; of each limit -1 is none."""
+    """A consumer. Sizes are bytes; a limit of -1 is no limit."""
 
     name: str | None = None
     durable_name: str | None = None
@@ -331,7 +318,7 @@ class ConsumerConfig(Configuration):
     rate_limit_bps: int | None = None
     """Bits per second."""
     sample_freq: str | None = None
-    """Per cent of the acks that are reported."""
+    """Percentage of acks that are reported."""
     max_waiting: int | None = None
     max_ack_pending: int | None = None
     max_batch: int | None = None
@@ -339,7 +326,7 @@ class ConsumerConfig(Configuration):
     max_bytes: int | None = None
     headers_only: bool | None = None
     deliver_subject: str | None = None
-    """Makes it a push consumer."""
+    """Subject to deliver to, which makes it a push consumer."""
     deliver_group: str | None = None
     flow_control: bool | None = None
     idle_heartbeat: timedelta | None = None
@@ -355,13 +342,13 @@ class ConsumerConfig(Configuration):
 
     @property
     def is_acked(self) -> bool:
-        """Whether it wants acks; the server's own default is none."""
+        """Whether it wants acks; the server's default is none."""
         return self.ack_policy not in (None, "none")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement(Configuration):
-    """On which servers the replicas are."""
+    """Servers on which the replicas are."""
 
     cluster: str | None = None
     tags: Sequence[str] | None = None
@@ -376,14 +363,14 @@ class SubjectTransform(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class Republish(SubjectTransform):
-    """Where each stored message is published again."""
+    """Subjects on which stored messages are published again."""
 
     headers_only: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExternalStream(Configuration):
-    """How a source in another account or domain is reached."""
+    """Access to a source in another account or domain."""
 
     api: str | None = None
     deliver: str | None = None
@@ -403,7 +390,7 @@ class StreamSource(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerLimits(Configuration):
-    """What each consumer of the stream has unless it says so itself, and no more than that."""
+    """Limits of each consumer of the stream: its defaults, and the most that it may ask for."""
 
     inactive_threshold: timedelta | None = None
     max_ack_pending: int | None = None
@@ -411,7 +398,7 @@ class ConsumerLimits(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamConfig(Configuration):
-    """A stream. Sizes are octets; of each limit -1 is none."""
+    """A stream. Sizes are bytes; a limit of -1 is no limit."""
 
     name: str | None = None
     description: str | None = None
@@ -455,9 +442,9 @@ class StreamConfig(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class _Info(JsonObject):
-    """How a thing is at a moment; times are cut to microseconds.
+    """State of a stream or consumer at a moment; times are cut to microseconds.
 
-    A field without a default is always said: an answer without it is `NotJetStream`.
+    A field without a default is required: an answer without it is `NotJetStream`.
     """
 
     is_exact: ClassVar[bool] = False
@@ -469,25 +456,25 @@ class PeerInfo(_Info):
 
     name: str
     current: bool = False
-    """Whether it has all that the leader has."""
+    """Whether it has all messages that the leader has."""
     observer: bool = False
     offline: bool = False
     active: timedelta = timedelta()
-    """Since the leader last heard of it."""
+    """Time since the leader last heard of it."""
     lag: int = 0
     """Operations that it is behind."""
     peer: str | None = None
-    """Its id."""
+    """Id of the server."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterInfo(_Info):
-    """The servers; without a cluster only `leader` is said."""
+    """The servers; without a cluster only `leader` is set."""
 
     name: str | None = None
     raft_group: str | None = None
     leader: str | None = None
-    """None while there is none."""
+    """Name of the leader; None while there is none."""
     leader_since: datetime | None = None
     replicas: Sequence[PeerInfo] = ()
     """All but the leader."""
@@ -502,18 +489,18 @@ class SequencePair(_Info):
     consumer_seq: int
     stream_seq: int
     last_active: datetime | None = None
-    """When it last moved."""
+    """Time of the last delivery or ack."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriorityGroupState(_Info):
-    """A group of a consumer, and which client of it gets everything with `pinned_client`."""
+    """A priority group of a consumer, and its pinned client under the policy `pinned_client`."""
 
     group: str
     pinned_client_id: str | None = None
-    """The pin of that client, if there is one."""
+    """The pin of that client, if one is pinned."""
     pinned_ts: datetime | None = None
-    """Since when; in the year 1 if there is none."""
+    """Time at which it was pinned; in the year 1 if none is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -527,16 +514,16 @@ class ConsumerInfo(_Info):
     delivered: SequencePair
     """The last delivery."""
     ack_floor: SequencePair
-    """All up to here are acked."""
+    """Sequences up to which all is acked."""
     num_ack_pending: int
-    """Delivered and not acked yet."""
+    """Number of messages that are delivered and not acked yet."""
     num_redelivered: int
     num_waiting: int
-    """Pulls that wait for messages."""
+    """Number of pulls that wait for messages."""
     num_pending: int
-    """Messages that were never delivered."""
+    """Number of messages that were never delivered."""
     ts: datetime
-    """When this was said, by the server's clock."""
+    """Time of this report, by the server's clock."""
     cluster: ClusterInfo | None = None
     push_bound: bool = False
     """Whether a client listens where a push consumer delivers to."""
@@ -545,9 +532,9 @@ class ConsumerInfo(_Info):
     priority_groups: Sequence[PriorityGroupState] = ()
 
     def diff(self, expected: ConsumerConfig) -> list[Drift]:
-        """Compare with what `expected` says, as `diff_config`; nor is it to be paused by another.
+        """Compare the fields that `expected` sets, as `diff_config` does; a pause differs, too.
 
-        A paused consumer delivers nothing. `expected` that leaves `pause_until` open wants none.
+        A paused consumer delivers nothing, so an `expected` without `pause_until` wants no pause.
         """
         name = f"consumer {self.stream_name}/{self.name}"
         differences = diff_config(name, expected, self.config)
@@ -561,44 +548,45 @@ class LostMessages(_Info):
     """Messages that the server found damaged."""
 
     msgs: Sequence[int] = ()
-    """Their sequences."""
+    """Sequences of these messages."""
     bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamState(_Info):
-    """The messages of a stream. Sizes are octets."""
+    """The messages of a stream. Sizes are bytes."""
 
     messages: int
     bytes: int
     first_seq: int
-    """Of an empty stream, one more than `last_seq`, or 0 if it never had a message."""
+    """Sequence of the first message; in an empty stream `last_seq + 1`, or 0 if it never had
+    one."""
     first_ts: datetime
-    """Of an empty stream, the year 1."""
+    """Time of the first message; in an empty stream the year 1."""
     last_seq: int
-    """The last one that was given to a message, whether or not that one is still there."""
+    """Sequence of the last message ever stored, whether or not it is still there."""
     last_ts: datetime
     consumer_count: int
     num_subjects: int = 0
     subjects: Mapping[str, int] = field(default_factory=dict)
-    """How many messages each subject has; only if the subjects were asked for."""
+    """Number of messages of each subject; only if the subjects were asked for."""
     num_deleted: int = 0
-    """Of the sequences from `first_seq` to `last_seq`, how many have no message."""
+    """Number of sequences from `first_seq` to `last_seq` that have no message."""
     deleted: Sequence[int] = ()
-    """These sequences; only if they were asked for."""
+    """Sequences without a message; only if they were asked for."""
     lost: LostMessages | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceInfo(_Info):
-    """How far the copying of another stream has come."""
+    """Progress of copying another stream."""
 
     name: str
     external: ExternalStream | None = None
     lag: int = 0
     """Messages that are still to be copied."""
     active: timedelta | None = None
-    """Since the other stream was last heard of; negative: never."""
+    """Time since the other stream was last heard of; negative: never."""
     error: Mapping[str, Any] | None = None
     filter_subject: str | None = None
     subject_transforms: Sequence[SubjectTransform] | None = None
@@ -606,7 +594,7 @@ class SourceInfo(_Info):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamAlternate(_Info):
-    """A stream with the same messages, a mirror or what is mirrored."""
+    """A stream with equal messages: a mirror, or the stream that is mirrored."""
 
     name: str
     cluster: str
@@ -621,7 +609,7 @@ class StreamInfo(_Info):
     created: datetime
     state: StreamState
     ts: datetime
-    """When this was said, by the server's clock."""
+    """Time of this report, by the server's clock."""
     domain: str | None = None
     cluster: ClusterInfo | None = None
     mirror: SourceInfo | None = None

@@ -1,8 +1,7 @@
 """A connection with a lifetime: the only caller of `nats.connect` and `close`.
 
-What a connection proves itself with. Files are read anew for each attempt to connect.
-
-A client that never sends secrets in plain text, and takes them anew for each attempt.
+`Login` reads secrets and certificates anew for each attempt to connect. `SecureClient` never sends
+secrets in plain text.
 """
 
 import asyncio
@@ -39,12 +38,12 @@ _CREDENTIALS: Final = re.compile(
     r"-----BEGIN USER NKEY SEED-----\s+(\S+)\s+-+END USER NKEY SEED-+",
     re.DOTALL,
 )
-"""As NATS's tool nsc writes it; the group is the seed."""
+"""Credentials as NATS's tool nsc writes them; the group is the seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Where secrets come from; the methods return them as they are at that moment."""
+    """Sources of secrets; the methods return the secrets as they are at that moment."""
 
     credentials: Path | None = None
     """A credentials file, as NATS's tool nsc writes it."""
@@ -53,14 +52,14 @@ class Login:
     tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
 
     def read_tls(self) -> ssl.SSLContext | None:
-        """Return the context of TLS; whatever the function raises that makes it passes."""
+        """Return the TLS context; an error of the function that makes it is passed on."""
         return self.tls() if callable(self.tls) else self.tls
 
     def read_credentials(self) -> str | None:
-        """Return what the credentials file has.
+        """Return the content of the credentials file.
 
         Raises:
-            NatsUnreachable: it is no whole credentials file; nats-py would look in it for ever.
+            NatsUnreachable: the file is incomplete; nats-py would search it for ever.
         """
         if self.credentials is None:
             return None
@@ -76,7 +75,7 @@ class Login:
         """Return the seed of the NKey.
 
         Raises:
-            NatsUnreachable: it is none; the message does not show it.
+            NatsUnreachable: it is not a seed; the message does not show it.
         """
         if self.nkeys_seed is None:
             return None
@@ -98,7 +97,7 @@ def _read(file: Path, where: str) -> str:
 def _require_seed(seed: str, where: str) -> str:
     import nkeys  # slow, and not needed without a key
 
-    with suppress(Exception):  # whatever is wrong with it shows in many ways
+    with suppress(Exception):  # a bad file shows in many kinds of errors
         nkeys.from_seed(bytearray(seed.strip().encode())).wipe()
         return seed
     raise NatsUnreachable(
@@ -107,7 +106,7 @@ def _require_seed(seed: str, where: str) -> str:
 
 
 def without_credentials(url: str) -> str:
-    """The URL without user and password."""
+    """Return the URL without user and password."""
     scheme, mark, rest = url.rpartition("://")
     return scheme + mark + rest.rpartition("@")[2]
 
@@ -125,7 +124,7 @@ _REFUSALS: Final = (
     "authentication revoked",
     "account authentication expired",
 )
-"""What the server says to clients whose secrets it does not take, in lower case."""
+"""Texts, in lower case, by which the server refuses a client's secrets."""
 
 
 class NotEncrypted(nats.errors.Error):
@@ -136,9 +135,9 @@ class NotEncrypted(nats.errors.Error):
 
 
 class _TlsTransport(TcpTransport):
-    """As nats-py's, with a reader and a protocol that know of the connection in TLS.
+    """A TLS transport as nats-py's, whose reader and protocol know of the connection in TLS.
 
-    Without, asyncio warns when the connection ends, and reads on however much waits to be read.
+    Otherwise asyncio warns when the connection ends, and never pauses reading.
     """
 
     def __init__(self, opened: TcpTransport) -> None:
@@ -155,7 +154,7 @@ class _TlsTransport(TcpTransport):
 
 
 class SecureClient(FastClient):
-    """If TLS is configured, it sends nothing without TLS, nor to a server it cannot verify.
+    """A client that, if TLS is configured, sends nothing in plain text or to an unverified server.
 
     nats-py itself goes on in plain text, password and all, if the server's greeting
     does not ask for TLS; and an attacker in between can remove that from the greeting.
@@ -176,7 +175,7 @@ class SecureClient(FastClient):
             self._transport = _TlsTransport(self._transport)
 
     def _log_in(self) -> None:
-        """Have nats-py use the secrets as they are now."""
+        """Give nats-py the secrets as they are now."""
         if (context := self.login.read_tls()) is not None:
             self.options["tls"] = context
         if (credentials := self.login.read_credentials()) is not None:
@@ -206,7 +205,7 @@ _RECONNECT_WAIT: Final = (0.25, 0.5)  # seconds, one value for each connection: 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectOptions:
-    """Where and as whom to connect; all durations in seconds.
+    """Servers, secrets and times of a connection; durations in seconds.
 
     Raises:
         TypeError: `servers` is one text, of which each letter would be a server.
@@ -214,7 +213,7 @@ class ConnectOptions:
     """
 
     servers: tuple[str, ...] = field(default=("nats://127.0.0.1:4222",), repr=False)
-    """URLs; of one server a tuple, too."""
+    """URLs of the servers; a tuple also for one."""
     name: str = ""
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -224,7 +223,7 @@ class ConnectOptions:
     credentials: Path | None = None
     """A credentials file, which is read for each attempt to connect."""
     tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
-    """With it, or with a `tls://` URL, nothing is said to a server that speaks no TLS.
+    """TLS context. With it, or with a `tls://` URL, nothing is sent to a server without TLS.
 
     A function is called for each attempt to connect, so that renewed certificates are used.
     """
@@ -233,15 +232,16 @@ class ConnectOptions:
     tls_handshake_first: bool = False
     """Begin with TLS before the server's greeting; it must be set so there, too."""
     max_control_line: int = MAX_CONTROL_LINE
-    """Octets, if the server takes less than by default: subject and reply subject together."""
+    """Maximum bytes of subject and reply subject together, if the server takes less than the
+    default."""
     inbox_prefix: str = "_INBOX"
-    """What answers come to begins with it: the part of `_INBOX` that this user may read."""
+    """Beginning of all subjects for answers: the part of `_INBOX` that this user may read."""
     connect_timeout: float = 10.0
     """Deadline for the first connection. Later ones are tried for ever."""
     ping_interval: float = 10.0
-    """Two of these without an answer, and the connection is made anew."""
+    """Seconds between pings; when two are unanswered, the connection is made anew."""
     probe_interval: float = 15.0
-    """How often a round trip is made to see that the client itself still reads."""
+    """Seconds between round trips that show that the client itself still reads."""
     probe_timeout: float = 5.0
 
     def __post_init__(self) -> None:
@@ -256,7 +256,7 @@ class ConnectOptions:
 
     @property
     def redacted_servers(self) -> str:
-        """The servers, for people: without what a URL may have of user and password."""
+        """Servers without user and password, for people."""
         return ", ".join(without_credentials(url) for url in self.servers)
 
 
@@ -264,19 +264,18 @@ class ConnectOptions:
 async def connected(
     options: ConnectOptions, *, on_error: Callable[[Exception], None] = lambda _: None
 ) -> AsyncIterator[Client]:
-    """Connect for the time of the body. `on_error` gets each error of the connection.
+    """Connect while the body runs. `on_error` gets each error of the connection.
 
-    A lost connection is made again for ever, a fraction of a second after the
-    server is back; so is one that the server closed on account of a message.
-    A client whose credentials the server refuses tries again every second, with what their
-    files have then.
-    Leaving the body closes it, without draining, without raising, in two seconds at most.
+    A lost connection is made again for ever, a fraction of a second after the server is back; so is
+    one that the server closed because of a message. A client whose credentials the server refuses
+    tries again every second, with what their files have then. Leaving the body closes it, without
+    draining, without raising, in two seconds at most.
 
     Raises:
         NatsUnreachable: credentials or key cannot be read; or every server refused the first
             connection, or has a name that does not resolve; or there was none within
             `connect_timeout`, which names every reason met.
-        TlsFailed: the same, and TLS was a reason.
+        TlsFailed: as `NatsUnreachable`, and TLS was a reason.
     """
     nc = SecureClient()
     nc.max_control_line = options.max_control_line
@@ -324,7 +323,7 @@ async def _connect(
             ) from error
 
     async def changed() -> None:
-        # what a callback raises ends the reader or the reconnecting of nats-py
+        # an error of a callback would end nats-py's reader or its reconnecting
         with contextlib.suppress(Exception):
             await link.notify()
 
@@ -403,7 +402,7 @@ def _nats_options(options: ConnectOptions) -> dict[str, Any]:
         "inbox_prefix": options.inbox_prefix,
         "max_reconnect_attempts": -1,
         "reconnect_time_wait": random.uniform(*_RECONNECT_WAIT),
-        "connect_timeout": min(2.0, options.connect_timeout),  # of one attempt
+        "connect_timeout": min(2.0, options.connect_timeout),  # one attempt's
         "ping_interval": options.ping_interval,
         "max_outstanding_pings": 2,
     }
@@ -420,7 +419,7 @@ async def _probe(link: Connection, options: ConnectOptions) -> None:
         if not link.is_connected or await _is_responding(link, options.probe_timeout):
             continue
         log.warning("nats connection does not answer, reconnecting")
-        with contextlib.suppress(Exception):  # one that fails is repeated
+        with contextlib.suppress(Exception):  # a failed probe is repeated
             await link.nc.force_reconnect()
 
 
@@ -441,7 +440,7 @@ async def _close(link: Connection) -> None:
 
 @contextlib.contextmanager
 def _logged(what: str) -> Iterator[None]:
-    """Log and swallow what a dead connection raises in the body, whatever that is."""
+    """Log and swallow any error that a dead connection raises in the body."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 - it must end neither probe nor close

@@ -1,17 +1,11 @@
-"""What is kept beside a connection: its state, pending requests, and subscriptions.
+"""State kept beside a connection: its news, pending requests, and subscriptions.
 
-What is kept beside a connection: news of its state, and requests that can be cancelled.
+`Connection` tells who waits when the connection changes, and sends requests that can be cancelled.
+`PendingReplies` holds the awaited replies, each by a token that ends its subject. `subscribed` and
+`request_all` subscribe while a body runs.
 
-A request that was sent and whose reply is awaited later; many may be pending at once.
-
-The replies that a connection awaits, each by a token that ends its subject.
-
-Plain subscriptions for as long as a body runs, and requests that several may reply to.
-
-Subscriptions of a `FastClient` whose messages are handed over as they are read.
-
-nats-py makes a task and wakes another one for each, which takes longer than all else where one is
-made for a few milliseconds.
+`subscribe_inline` hands messages of a `FastClient` over as they are read. nats-py makes a task and
+wakes another for each subscription, which is most of the cost of one that lasts milliseconds.
 """
 
 import asyncio
@@ -44,7 +38,10 @@ T = TypeVar("T")
 
 
 class PendingReply(Generic[T]):
-    """The caller awaits `result` once, or calls `cancel`. No task runs meanwhile."""
+    """A reply that its caller awaits once by `result`, or gives up by `cancel`.
+
+    No task runs meanwhile.
+    """
 
     __slots__ = ("_future", "_read", "_subject")
 
@@ -67,7 +64,7 @@ class PendingReply(Generic[T]):
 
         Raises:
             NatsUnreachable: no responders, `timeout` seconds passed, or the connection went down.
-            ApiError: as the question is read.
+            ApiError: the reply is an error.
         """
         if not self._future.done():
             await asyncio.wait([self._future], timeout=timeout)
@@ -96,14 +93,14 @@ def _check_reply(subject: str, message: Msg | None) -> Msg:
 
 
 MIN_SWEEP: Final = 1_000
-"""Replies awaited from which on those that the caller gave up are looked for."""
+"""Number of awaited replies from which those that were given up are looked for."""
 MAX_PENDING: Final = 100_000
-"""Replies awaited at once; a caller that leaves so many unread will not read the next one."""
+"""Maximum number of awaited replies; a caller that leaves more unread will not read the next."""
 
 _TOKEN_BYTES: Final = 8
-"""Octets that a reply must know: only who got the request can make one up."""
+"""Random bytes of a reply subject, so that only the receiver of the request knows it."""
 _TOKENS_AT_ONCE: Final = 64
-"""Tokens made together: one call of the system for all of them."""
+"""Number of tokens made by one call of the system."""
 
 
 class PendingReplies:
@@ -115,12 +112,12 @@ class PendingReplies:
     def __init__(self) -> None:
         self._futures: dict[str, asyncio.Future[Msg | None]] = {}
         self._tokens: list[str] = []
-        """Not used yet."""
+        """Tokens that are not used yet."""
         self._sweep_threshold = MIN_SWEEP
         self._deadlines: list[tuple[float, str]] = []
-        """A heap of the tokens that have one, also of those whose reply has come."""
+        """Heap of the tokens that have a deadline, also of those whose reply has come."""
         self._timer: asyncio.TimerHandle | None = None
-        """At the first deadline or before."""
+        """Timer that fires at the first deadline or earlier."""
 
     def __len__(self) -> int:
         return len(self._futures)
@@ -204,16 +201,16 @@ _ATTRIBUTE: Final = "_jetstream_link"
 
 
 class Connection:
-    """One per connection; get it with `Connection.of`."""
+    """State of a connection, of which it has one; get it with `Connection.of`."""
 
     def __init__(self, nc: Client) -> None:
         self.nc = nc
         self.message_limits = MessageLimits(nc)
-        """What fits into one message."""
+        """Limits of one message."""
         self.has_callbacks = False
         """Whether nats-py calls `notify`; otherwise waiters poll every `POLL_INTERVAL` seconds."""
         self.guard: Callable[[], None] = lambda: None
-        """Called before each use; raises an error of the owner's if there must be none."""
+        """Check before each use; it raises the owner's error if the connection must not be used."""
         self._listeners: dict[Callable[[], None], None] = {}
         self.pending_replies = PendingReplies()
         self._inbox: str | None = None
@@ -273,7 +270,7 @@ class Connection:
             self.remove_listener(change.set)
 
     async def wait(self, *awaited: "asyncio.Future[Any]", timeout: float | None = None) -> None:
-        """Return once one of them is done, or so many seconds have passed; none is cancelled.
+        """Return once one of them is done or `timeout` seconds have passed; none is cancelled.
 
         Raises:
             NatsUnreachable: the connection was closed for good, before or meanwhile.
@@ -302,7 +299,7 @@ class Connection:
             self.remove_listener(on_change)
 
     async def sleep(self, seconds: float) -> None:
-        """Return after so many seconds; raise as `wait` does."""
+        """Return after `seconds`; raise as `wait` does."""
         await self.wait(timeout=seconds)
 
     def _require_open(self) -> None:
@@ -327,12 +324,12 @@ class Connection:
         """
         self.guard()
         nc = self.nc
-        if not isinstance(nc, FastClient):  # which looks itself
+        if not isinstance(nc, FastClient):  # a FastClient checks by itself
             self.message_limits.check(subject, payload, headers, reply)
             with propagate_cancellation(), translate_errors():
                 await nc.publish(subject, payload, reply, dict(headers) if headers else None)
             return
-        try:  # by hand what the context does: most of what is ever done here ends with it
+        try:  # the context of `translate_errors` by hand, since nearly every call ends here
             is_full = nc.enqueue(subject, payload, reply, headers)
         except (nats.errors.Error, OSError) as error:
             raise translate_error(error) from error
@@ -348,12 +345,12 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         timeout: float,
     ) -> Msg:
-        """Return the answer. Unlike a request of nats-py, this one can always be cancelled.
+        """Return the answer. It can always be cancelled, unlike a request of nats-py.
 
         It is sent on a live connection or not at all, never minutes later.
 
         Raises:
-            NoResponders: no one listens.
+            NoResponders: nothing listens on the subject.
             NatsUnreachable: `timeout` seconds passed, or the connection went down.
             Unsendable: as of `publish`.
         """
@@ -384,10 +381,10 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         end: float | None = None,
     ) -> "asyncio.Future[Msg | None]":
-        """Send a question once the connection is up; the future answer, None if it goes down.
+        """Send a request once the connection is up; return its future answer, None if it goes down.
 
-        None, too, at `end`, by the loop's clock, if no answer came. Cancel the future to stop
-        waiting. What was sent first arrives first.
+        At `end`, by the loop's clock, the future becomes None, too. Cancel the future to stop
+        waiting. Requests arrive in the order in which they are sent.
 
         Raises:
             NatsUnreachable: the connection was closed for good, or as many answers are awaited
@@ -412,9 +409,9 @@ class Connection:
         return inbox if isinstance(self.nc, FastClient) else inbox + secrets.token_hex(_TOKEN_BYTES)
 
     async def ping(self, timeout: float) -> bool:
-        """Whether the server answers: it has read then what was sent before, and we what it sent.
+        """Whether the server answers: it has then read all that we sent, and we all that it sent.
 
-        Not with `rtt` or `flush` of nats-py: an answer to one of these that was given up ends the
+        nats-py's `rtt` and `flush` do not serve: an answer to one that was given up ends the
         reader, and the connection stays up without one; and they overtake what waits to be sent.
         """
         self.guard()
@@ -426,9 +423,9 @@ class Connection:
         return pong.done()
 
     async def send_unsubscribe(self, subscription: Subscription) -> None:
-        """Have the server send nothing more; what is under way still arrives.
+        """Ask the server to send nothing more; messages under way still arrive.
 
-        `drain` of nats-py cannot be bounded: given up half-way, the subscription is never removed.
+        nats-py's `drain` cannot be bounded: given up half-way, it never removes the subscription.
         """
         with propagate_cancellation(), translate_errors():
             await self.nc._send_unsubscribe(subscription._id)
@@ -478,7 +475,7 @@ async def subscribed(
     """Subscribe for as long as the body runs; a connection that is closed by then is no error.
 
     `receive` gets each message; without it the body reads them from the subscription.
-    Messages beyond `pending_bytes` octets that wait for `receive` are dropped.
+    Messages beyond `pending_bytes` bytes that wait for `receive` are dropped.
     """
     Connection.of(nc).guard()
     subscription = await nc.subscribe(
@@ -492,7 +489,7 @@ async def subscribed(
 
 
 async def await_subscriptions(nc: Client) -> None:
-    """Return once the server has the connection's subscriptions, or did not answer for 10 s."""
+    """Return once the server has the connection's subscriptions, or after 10 s without answer."""
     with suppress(nats.errors.Error):
         await nc.flush()
 
@@ -500,7 +497,7 @@ async def await_subscriptions(nc: Client) -> None:
 async def request_all(
     nc: Client, subject: str, payload: bytes, read: Callable[[Msg], bool], seconds: float
 ) -> None:
-    """Send a request and have `read` get each reply, until it returns true or time is up.
+    """Send a request and call `read` with each reply, until it returns true or time is up.
 
     The server's notice that nothing listens on the subject is a reply, too; its payload is empty.
     """
@@ -520,7 +517,7 @@ async def request_all(
 def subscribe_inline(
     nc: FastClient, subject: str, queue: str, receive: Callable[[Msg], None]
 ) -> Subscription:
-    """As `nc.subscribe` with `receive` as an `inline_callback`; raises what that does."""
+    """Subscribe as `nc.subscribe` does with `receive` as an `inline_callback`, with its errors."""
     _validate_subject(subject, strict=True)
     if nc.is_closed:
         raise nats.errors.ConnectionClosedError
@@ -534,7 +531,7 @@ def subscribe_inline(
 
 
 def unsubscribe_inline(nc: FastClient, subscription: Subscription) -> None:
-    """End it; the server learns of it soon, or with the connection."""
+    """End the subscription; the server learns of it soon, or with the connection."""
     subscription._closed = True
     nc._subs.pop(subscription._id, None)
     if not nc.is_reconnecting:

@@ -3,7 +3,7 @@
 There `asyncio.timeout` raises `CancelledError` in place of `TimeoutError` in a task that was
 cancelled before and went on: by a failing `TaskGroup`, or for its cleaning up (cpython gh-102780).
 
-How long to wait before the next attempt: ever longer, up to a limit.
+`Backoff` is the wait before the next attempt: ever longer, up to a limit.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ def until(when: float | None) -> "Deadline":
 
 
 class Deadline:
-    """For one body of one task; a deadline that has passed ends the body at its next wait."""
+    """A deadline for one body of one task; once passed, it ends the body at its next wait."""
 
     __slots__ = ("_cancelled", "_ended", "_task", "_timer", "_when")
 

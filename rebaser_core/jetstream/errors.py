@@ -1,4 +1,4 @@
-"""What can go wrong between us and JetStream, cut by what the caller must do next.
+"""Errors between us and JetStream, cut by what the caller must do next.
 
 JetStreamError
 ├── NatsUnreachable            no answer: whether the server did it is unknown
@@ -7,7 +7,7 @@ JetStreamError
 ├── NotListed              connected, and not done with a long list in time
 ├── BadServerUrl           not the URL of a NATS server; nothing was tried
 ├── Unsendable             never left us and never will: subject or header not allowed
-│   └── Oversized          the same: it does not fit into a message
+│   └── Oversized          never left us: it does not fit into a message
 ├── NotJetStream           a message that JetStream did not deliver
 ├── StatusError            the server ended a pull or a push with an error status
 │   └── ConsumerGone       the consumer was deleted
@@ -17,7 +17,7 @@ JetStreamError
 ├── Misconfigured          what was asked for contradicts itself or what exists
 ├── BatchNotAtomic         the server knows no batches, and stored messages by themselves
 ├── ObjectDamaged          stored bytes do not match their digest or count
-├── ObjectTooLarge         more octets than the reader would take
+├── ObjectTooLarge         more bytes than the reader would take
 └── ApiError               the server answered with an error
     ├── NotFound           the thing named is not there
     │   ├── StreamNotFound
@@ -32,7 +32,8 @@ JetStreamError
     │   └── StreamFull     the stream does, or the account, or the server's disk
     └── Unavailable        not now: no leader, or the same message is being stored
 
-Calls of nats-py made honest: its errors become ours, and no cancellation is swallowed.
+`translate_errors` and `propagate_cancellation` stand around calls of nats-py: its errors become
+ours, and no cancellation is swallowed.
 """
 
 import asyncio
@@ -54,17 +55,17 @@ _STORE_FAILED: Final = 10077  # generic: only the description tells a full subje
 
 
 class JetStreamError(Exception):
-    """All that this package raises, apart from `ValueError` and `TypeError` for arguments."""
+    """Base of all errors of this package, but `ValueError` and `TypeError` for arguments."""
 
 
 class NatsUnreachable(JetStreamError):
-    """No answer came: not connected, connection lost, no responders, or too late."""
+    """An answer did not come: not connected, connection lost, no responders, or too late."""
 
 
 class NotListed(JetStreamError):
     """NATS answers, but was not done in time with the list of a stream's subjects.
 
-    It goes through all of them for each part of the list.
+    NATS goes through all of them for each part of the list.
     """
 
 
@@ -76,7 +77,7 @@ class BadServerUrl(JetStreamError, ValueError):
 
 
 class NoResponders(NatsUnreachable):
-    """Nothing listens on the subject: the server said so, at once."""
+    """The subject has no listener: the server said so, at once."""
 
 
 class TlsFailed(NatsUnreachable):
@@ -87,18 +88,18 @@ class TlsFailed(NatsUnreachable):
 
 
 class Unsendable(JetStreamError):
-    """Refused before it was sent: a bad subject, a bad header, or too large.
+    """The message was not sent: a bad subject, a bad header, or too large.
 
-    Trying the same again will fail again.
+    Sending it again will fail again.
     """
 
 
 class Oversized(Unsendable):
-    """Payload and headers, or subject and reply subject, are more than the server takes."""
+    """The message is too large: payload and headers, or subject and reply subject."""
 
 
 class NotJetStream(JetStreamError):
-    """Its reply subject is not an ack subject of ADR-15."""
+    """The reply subject of the message is not an ack subject of ADR-15."""
 
 
 class StatusError(JetStreamError):
@@ -118,7 +119,7 @@ class ConsumerGone(StatusError):
 
 
 class HeartbeatsMissed(JetStreamError):
-    """Neither a message nor a heartbeat came for as long as the alarm allows."""
+    """The server sent neither a message nor a heartbeat for as long as the alarm allows."""
 
 
 class MessagesMissed(JetStreamError):
@@ -133,7 +134,7 @@ class FlowControlIgnored(JetStreamError):
 
 
 class Misconfigured(JetStreamError):
-    """The workflow of ADR-15 forbids it; nothing was created or subscribed to."""
+    """The wish is one that ADR-15 forbids; nothing was created or subscribed to."""
 
 
 class BatchNotAtomic(JetStreamError):
@@ -145,7 +146,7 @@ class ObjectDamaged(JetStreamError):
 
 
 class ObjectTooLarge(JetStreamError):
-    """An object has more octets than its reader would take; it was not read."""
+    """An object has more bytes than its reader would take; it was not read."""
 
 
 class ApiError(JetStreamError):
@@ -160,7 +161,7 @@ class ApiError(JetStreamError):
 
     @property
     def is_out_of_room(self) -> bool:
-        """Whether server or account have no room for anything, whatever the stream's limits are."""
+        """Whether server or account have no room, which a stream's limits do not change."""
         return self.err_code in _OUT_OF_ROOM
 
     @classmethod
@@ -208,7 +209,7 @@ class WrongLastSequence(ApiError):
 
 
 class Full(ApiError):
-    """Not stored or made, and it will not be before something else is gone or a limit is raised."""
+    """A limit is reached: retry once something else is deleted or the limit is raised."""
 
 
 class SubjectFull(Full):
@@ -230,10 +231,10 @@ _ERROR_CLASSES: Final[dict[int | None, type[ApiError]]] = {
     10043: MessageNotFound,  # "sequence N not found"
     10058: AlreadyExists,  # "stream name already in use with a different configuration"
     10105: AlreadyExists,  # "consumer already exists"
-    10148: AlreadyExists,  # the same, of a create that may not update
+    10148: AlreadyExists,  # a create that may not update
     10013: AlreadyExists,  # "consumer name already in use"
     10071: WrongLastSequence,
-    10164: WrongLastSequence,  # the same without the sequence, from batches
+    10164: WrongLastSequence,  # from batches, without the sequence
     10158: Unavailable,  # "duplicate message id is in process"
     10002: StreamFull,  # "resource limits exceeded for account"
     10026: Full,  # "maximum consumers limit reached"
@@ -284,7 +285,7 @@ def translate_errors() -> Iterator[None]:
 
 
 def translate_error(error: Exception) -> JetStreamError:
-    """What an error of nats-py is called here."""
+    """Return the error of this package for an error of nats-py."""
     if isinstance(error, nats.errors.MaxPayloadError):
         return Oversized(str(error))
     kind = Unsendable if isinstance(error, _UNSENDABLE) else NatsUnreachable

@@ -1,17 +1,14 @@
-"""nats-py's connection with a shorter way for messages, which are most of what goes over it.
+"""nats-py's connection with a shorter way for messages, which are most of its traffic.
 
-They are cut out of what was read and handed over at once, without a queue and a task for each
-subscription; what is published is put together in one go. All else is nats-py's doing.
+Messages are cut out of what was read and handed over at once, without a queue and a task for each
+subscription; published messages are written together. nats-py does the rest.
 
-Cuts what was read from a connection into messages and lines; the server's bytes end here.
-
-Subjects, reply subjects, headers and payloads are chosen by clients, who may be hostile. So a
-line is cut at blanks (0x20) alone, as the server writes it: to the server 0x0B and 0x0C, say,
+Subjects, reply subjects, headers and payloads are chosen by clients, who may be hostile. So a line
+is cut at blanks (0x20) alone, as the server writes it: to the server 0x0B and 0x0C, for example,
 are part of a subject. nats-py's parser takes them for blanks; it gets nothing to read here.
 
-The block of headers before a message's payload.
-
-What fits into one message: the server closes the connection of a sender that exceeds it.
+`MessageLimits` says what fits into one message: the server closes the connection of a sender that
+exceeds it.
 """
 
 import asyncio
@@ -36,14 +33,14 @@ log: Final = logging.getLogger(__name__)
 _END: Final = b"\r\n"
 _BLANK: Final = b" "
 _WORD_COUNTS: Final = {b"MSG": (4, 5), b"HMSG": (5, 6)}
-"""How many the line before a message has, without and with a reply."""
+"""Numbers of words in the line before a message, without and with a reply subject."""
 
 _MAX_LINE: Final = 1024 * 1024
-"""Octets of a line, which is long only if it tells of many servers of a cluster."""
+"""Maximum bytes of a line; only one that names many servers of a cluster is long."""
 
 _MAX_DIGITS: Final = 18  # in ASCII, as `bytes.isdigit` looks for; no number is longer
 _LOGGED_OCTETS: Final = 100
-"""Octets of what was dropped that are logged."""
+"""Maximum bytes of dropped data that are logged."""
 
 _ParsedMessage = tuple[int, bytes, bytes, bytes, bytes | None]
 """Subscription, subject, reply, payload and headers."""
@@ -65,18 +62,21 @@ class MessageReceiver(Protocol):
 
 
 class FastParser(Parser):
-    """In the place of nats-py's parser. Whatever one message holds, the next one is read."""
+    """A parser in place of nats-py's.
+
+    A malformed message does not keep the next one from being read.
+    """
 
     nc: MessageReceiver
     _reader: asyncio.StreamReader | None = None
     _parsing = False
     _expected_size = 0
-    """Octets of the message that `buf` begins with, as far as that is known."""
+    """Bytes of the message that `buf` begins with, as far as that is known."""
 
     def attach(self, reader: asyncio.StreamReader) -> None:
-        """Have messages taken out of what `reader` is fed, before a task is woken to read it."""
+        """Take messages out of what `reader` is fed, before a task is woken to read it."""
         feed, self._reader = reader.feed_data, reader
-        unread: bytearray = vars(reader)["_buffer"]  # the same one for as long as the reader lives
+        unread: bytearray = vars(reader)["_buffer"]  # one object as long as the reader lives
 
         def fed(data: bytes) -> None:
             if self._reader is reader and not self._parsing and not unread:
@@ -92,9 +92,10 @@ class FastParser(Parser):
         self._reader = None  # late data of that connection is dropped
 
     def feed(self, data: bytes) -> bytes:
-        """Hand over the messages that come first; the rest, from the first that has to wait.
+        """Hand over the first messages; return the rest, from the first that has to wait.
 
-        None, but kept until more comes, if it ends within a message. Raises nothing.
+        Data that ends within a message is kept until more comes, and nothing is returned. Raises
+        nothing.
         """
         rest = self.buf
         if rest:
@@ -108,7 +109,7 @@ class FastParser(Parser):
             try:
                 message = _parse_message(data, at, line_end)
             except nats.errors.ProtocolError:
-                message = None  # which `parse` raises again
+                message = None  # `parse` raises it again
             if message is None:
                 return data[at:]
             end, content = message
@@ -118,7 +119,7 @@ class FastParser(Parser):
             if content is not None and not self.nc.dispatch_inline(*content):
                 return data[at:]
             if self.buf is not rest:
-                return b""  # begun anew meanwhile: the connection is another one
+                return b""  # a new connection began meanwhile
             at = end
         if line_end < 0 and len(data) - at > _MAX_LINE:
             return data[at:]
@@ -126,10 +127,10 @@ class FastParser(Parser):
         return b""
 
     async def parse(self, data: bytes = b"") -> None:
-        """Hand over all that is whole of what came by now, and keep the rest.
+        """Hand over all whole messages that have come, and keep the rest.
 
         Raises:
-            ProtocolError: the begin of the next message is unknown.
+            ProtocolError: the next message's beginning is unknown.
         """
         rest, self._parsing = self.buf, True
         try:
@@ -149,7 +150,7 @@ class FastParser(Parser):
             self._parsing = False
 
     async def _handle_line(self, line: bytes) -> None:
-        """Do what a line says that is before no message."""
+        """Act on a line that precedes no message."""
         try:
             await self._dispatch_line(line)
         except (nats.errors.ProtocolError, OSError):
@@ -172,10 +173,10 @@ class FastParser(Parser):
 
 
 def _parse_message(data: bytes, at: int, line_end: int) -> tuple[int, _ParsedMessage | None] | None:
-    """The message whose line is from `at` to `line_end`: where it ends, and what it says.
+    """Return the end of the message whose line is from `at` to `line_end`, and its content.
 
-    None if the line begins no message. It is whole if its end is within `data`. It says nothing
-    (None) if only its end can be trusted.
+    The result is None if the line begins no message. The message is whole if its end is within
+    `data`. Its content is None if only its end can be trusted.
 
     Raises:
         ProtocolError: it is not known where it ends.
@@ -219,7 +220,7 @@ _STATUS: Final = re.compile(r" ([0-9]{3})(?: (.*))?", re.DOTALL)
 
 
 def is_sendable(name: object) -> bool:
-    """Whether a message may have a header of this name: a token, as in HTTP.
+    """Whether a message may have a header with this name: a token, as in HTTP.
 
     Received messages may have other names, see `parse_headers`; those cannot be sent on.
     """
@@ -227,7 +228,7 @@ def is_sendable(name: object) -> bool:
 
 
 def _encode_headers(headers: Mapping[str, str]) -> bytes:
-    """The octets of some headers; a line break in a value becomes a blank.
+    """Return the bytes of some headers; a line break in a value becomes a blank.
 
     Raises:
         BadHeaderError: a name is no token, or a value is no text.
@@ -251,11 +252,11 @@ def _checked_name(name: str) -> str:
 
 
 def parse_headers(block: bytes) -> dict[str, str] | None:
-    """The headers, and a status as `Status` and `Description`; None if there are none.
+    """Return the headers, with a status as `Status` and `Description`; None if there are none.
 
-    Takes any octets. Names are read without loss: of octets that are no UTF-8 each stands as
-    the lone surrogate that Python's `surrogateescape` makes of it. In values they are replaced
-    by U+FFFD. Of equal names the last one counts.
+    Any bytes are taken. Names are read without loss: each byte that is not UTF-8 becomes the lone
+    surrogate that Python's `surrogateescape` makes of it. In values such bytes become U+FFFD. If
+    names are equal, the last header counts.
     """
     try:
         text = block.decode()
@@ -286,7 +287,7 @@ def _replace_surrogates(value: str) -> str:
 
 
 MAX_CONTROL_LINE: Final = 4096
-"""Octets: the server's default of `max_control_line`, which it does not announce."""
+"""Server's default of `max_control_line`, in bytes, which it does not announce."""
 
 
 class MessageLimits:
@@ -297,21 +298,21 @@ class MessageLimits:
 
     @property
     def max_control_line(self) -> int:
-        """Octets that subject, reply subject and the two sizes may have together."""
+        """Maximum bytes of subject, reply subject and the two sizes together."""
         return int(getattr(self._nc, "max_control_line", MAX_CONTROL_LINE))
 
     @property
     def max_payload(self) -> int:
-        """Octets that payload and headers may have together, as the server last announced."""
+        """Maximum bytes of payload and headers together, as the server last announced."""
         return self._nc.max_payload
 
     def max_payload_for(
         self, subject: str, headers: Mapping[str, str] | None = None, reply: str = ""
     ) -> int:
-        """Return how many octets of payload surely fit beside these headers.
+        """Return how many bytes of payload surely fit beside these headers.
 
-        Zero or less: none do, since the headers, or subject and reply, are too long. Count
-        all headers, also those that `publish` makes of its arguments.
+        Zero or less means none, since the headers, or subject and reply, are too long. Count all
+        headers, also those that `publish` makes of its arguments.
 
         Raises:
             Unsendable: a header that no message may have.
@@ -330,7 +331,7 @@ class MessageLimits:
         headers: Mapping[str, str] | None = None,
         reply: str = "",
     ) -> None:
-        """Raise what publishing the message would.
+        """Raise the error that publishing the message would.
 
         Raises:
             Oversized: it does not fit.
@@ -344,7 +345,7 @@ class MessageLimits:
 
 
 class MessageTooLarge(nats.errors.MaxPayloadError):
-    """As `Oversized`, for callers of `Client.publish`. All in octets."""
+    """`Oversized`, for callers of `Client.publish`. Sizes are bytes."""
 
     def __init__(self, line: int, block: int, payload: int, most: int) -> None:
         self._what = (
@@ -357,10 +358,10 @@ class MessageTooLarge(nats.errors.MaxPayloadError):
 
 
 def _control_line(subject: str, reply: str, block: int, size: int) -> bytes:
-    """The arguments of PUB or HPUB; `block` octets of headers are part of the `size`.
+    """Return the arguments of PUB or HPUB; `block` bytes of headers are part of `size`.
 
     Raises:
-        BadSubjectError: it has no octets.
+        BadSubjectError: it cannot be encoded.
     """
     line = f"{subject} {reply} {block} {size}" if block else f"{subject} {reply} {size}"
     try:
@@ -370,7 +371,7 @@ def _control_line(subject: str, reply: str, block: int, size: int) -> bytes:
 
 
 def _surrogate_octets(line: str) -> bytes:
-    """A subject that was read as octets that are no UTF-8 is sent as these octets."""
+    """Return the bytes of a subject; those that were no UTF-8 when it was read are restored."""
     try:
         return line.encode(errors="surrogateescape")
     except UnicodeEncodeError:
@@ -378,7 +379,7 @@ def _surrogate_octets(line: str) -> bytes:
 
 
 _FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f]")
-"""What no subject that we send may have: some clients take \\v and \\f for blanks."""
+"""Characters that no subject we send may have: some clients take \v and \f for blanks."""
 
 _HARMLESS: Final = (
     "permissions violation",
@@ -386,12 +387,12 @@ _HARMLESS: Final = (
     "invalid publish subject",
     "maximum subscriptions",
 )
-"""What it says without closing the connection."""
+"""Errors that the server reports without closing the connection."""
 
 _READ_AT_ONCE: Final = 1 << 16
 """Bytes read in one turn of the loop: more than asyncio's 256 KiB would hold up others when a
 socket brings many small messages."""
-_TOKEN_BYTES: Final = 16  # octets
+_TOKEN_BYTES: Final = 16  # bytes
 
 _INLINE: Final = "_directly"
 _LOW_TRAFFIC: Final = 3  # messages: what a request in hand makes its Rebaser write at a time
@@ -399,7 +400,7 @@ _LOW_TRAFFIC: Final = 3  # messages: what a request in hand makes its Rebaser wr
 _CANCEL_AGAIN: Final = 0.05  # seconds until reconnecting that goes on is cancelled again
 
 _SOCKET_BUFFER: Final = 64 * 1024
-"""Octets that may wait for the socket before who writes more has to wait."""
+"""Bytes that may wait for the socket before a writer has to wait."""
 
 Callback = Callable[[Msg], Coroutine[Any, Any, None]]
 Headers = Mapping[str, str]
@@ -419,31 +420,31 @@ def inline_callback(receive: Callable[[Msg], None]) -> Callback:
 
 
 class FastClient(Client):
-    """What nats-py does, in less time as far as it is about messages."""
+    """nats-py's client, faster where it is about messages."""
 
     def __init__(self) -> None:
         super().__init__()
         self.max_control_line = MAX_CONTROL_LINE
-        """Octets that subject, reply subject and the two sizes may have together."""
+        """Maximum bytes of subject, reply subject and the two sizes together."""
         self._ps = self._fast_parser = FastParser(self)
         self._flush_scheduled = False
         """Whether `_flush` is about to be called."""
         self._flushed_this_turn = False
         """Whether something was written in this turn of the loop."""
         self._low_traffic = True
-        """Whether few were written together when it last ended."""
+        """Whether few messages were written together in the last turn of the loop."""
 
     async def publish(
         self, subject: str, payload: bytes = b"", reply: str = "", headers: Headers | None = None
     ) -> None:
-        """As `enqueue`; waits while very much is to be sent."""
+        """Publish as `enqueue` does; wait while very much is to be sent."""
         if self.enqueue(subject, payload, reply, headers):
             await self._flush_pending(force_flush=True)
 
     def enqueue(self, subject: str, payload: bytes, reply: str, headers: Headers | None) -> bool:
-        """Have the message sent, after the reconnect if the connection is down.
+        """Queue the message for sending, after the reconnect if the connection is down.
 
-        Returns whether so much waits to be sent that the caller should wait until it is flushed.
+        Returns whether the caller should wait for a flush, since much waits to be sent.
         Raises `BadSubjectError`, `BadHeaderError` or `MaxPayloadError` if it cannot be sent.
         """
         if not subject or _FORBIDDEN.search(subject + reply):
@@ -466,7 +467,7 @@ class FastClient(Client):
         return 0 < self._max_pending_size < self._pending_data_size
 
     async def _connect_to_server(self, s: Srv) -> None:
-        """Close what an attempt before this one opened: nats-py forgets it, open as it is."""
+        """Close the connection of an earlier attempt: nats-py forgets it, open as it is."""
         if self._transport:
             self._transport.close()
         await super()._connect_to_server(s)
@@ -501,8 +502,8 @@ class FastClient(Client):
     def flush_now(self) -> None:
         """Write at once what was published: for a request whose caller waits.
 
-        Once in a turn of the loop, and not while there is much to write: one call for all costs
-        less than it saves to be a turn earlier.
+        This happens once in a turn of the loop, and not while there is much to write: then one call
+        for all is worth more than being a turn earlier.
         """
         if self._low_traffic and not self._flushed_this_turn:
             self._flushed_this_turn = True
@@ -514,7 +515,7 @@ class FastClient(Client):
         self._write()
 
     def _write(self) -> None:
-        """Write what was published in this turn of the loop, or have nats-py wait with it."""
+        """Write what was published in this turn of the loop, or let nats-py wait with it."""
         transport = self._transport
         if self._status != Client.CONNECTED or not self._pending:
             return  # it is written after the reconnect
@@ -525,7 +526,7 @@ class FastClient(Client):
             self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
 
     async def _read_loop(self) -> None:
-        """As nats-py's, which gets what cannot be handed over as soon as it was read."""
+        """Read as nats-py does, but only what could not be handed over on arrival."""
         transport = self._transport
         reader = transport._io_reader if isinstance(transport, TcpTransport) else None
         if reader is not None:
@@ -535,7 +536,7 @@ class FastClient(Client):
     def dispatch_inline(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
     ) -> bool:
-        """Whether the message is handled: by an `inline_callback`, or since no one subscribes."""
+        """Whether the message is handled: by an `inline_callback`, or without a subscription."""
         subscription = self._subs.get(sid)
         if subscription is None:
             return True
@@ -554,7 +555,7 @@ class FastClient(Client):
     async def dispatch_queued(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
     ) -> None:
-        """Have nats-py see to one that was not: it goes through a queue to a task."""
+        """Let nats-py handle a message that was not: it goes through a queue to a task."""
         try:
             await self._process_msg(sid, subject, reply, data, headers or b"")
         except Exception as error:  # noqa: BLE001 - one message must not end the reading
@@ -569,7 +570,7 @@ class FastClient(Client):
         return Msg(self, _text(subject), _text(reply), data, headers, _sid=sid)
 
     async def _process_pong(self) -> None:
-        """As nats-py's, which ends the reading if the caller of the request is gone."""
+        """Handle a pong; nats-py's method ends the reading if the caller of the request is gone."""
         if self._pongs and self._pongs[0].done():
             self._pongs[0] = asyncio.get_running_loop().create_future()
         await super()._process_pong()
@@ -577,7 +578,7 @@ class FastClient(Client):
     async def _process_err(self, err_msg: str) -> None:
         """Make a new connection where nats-py would end this one for good.
 
-        The error may be on account of one message, or pass; credentials may be renewed.
+        The error may be about one message, or pass; credentials may be renewed.
         """
         said = err_msg.strip("'")
         self._err = error = nats.errors.Error(f"nats: {said}")
@@ -601,5 +602,5 @@ def _socket_has_room(transport: TcpTransport) -> bool:
 
 
 def _text(subject: bytes) -> str:
-    """The subject; octets that are no UTF-8 are sent back as they came, see `_control_line`."""
+    """Return the subject; bytes that are no UTF-8 are kept, as `_surrogate_octets` needs them."""
     return subject.decode(errors="surrogateescape")

@@ -1,6 +1,6 @@
 """A batch of messages, once (ADR-13, ADR-37).
 
-What one fetch has brought by now, and what it may still ask for (ADR-37, fetch).
+`FetchBatch` holds what one fetch has brought, and what it may still ask for.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class FetchBatch:
 
     Args:
         max_messages: how many at most.
-        max_bytes: octets at most, as the server counts them; they take precedence.
+        max_bytes: bytes at most, as the server counts them; they take precedence.
         member: who pulls, of a consumer's group.
         limits: what the consumer lets one pull ask for.
 
@@ -99,11 +99,11 @@ _NAK_TIMEOUT: Final = 2.0  # seconds
 
 
 class Fetcher:
-    """One consumer's batches.
+    """Batches of one consumer.
 
-    What is there at once is asked for over one subscription, which lasts as long as a fetch
-    is under way, or until `close` if `keep` is set. Waiting for more uses a subscription of
-    its own, so that its end ends the pull.
+    Messages that are there are asked for over one subscription, which lasts as long as a fetch is
+    under way, or until `close` if `keep` is set. Waiting for more uses another subscription, so
+    that its end ends the pull.
     """
 
     def __init__(self, js: JetStreamApi, stream: str, consumer: str, *, acks: bool) -> None:
@@ -126,7 +126,7 @@ class Fetcher:
         no_wait: bool = False,
         idle_heartbeat: float | None = None,
     ) -> list[Delivery]:
-        """Return the batch once it is complete, or what came of it: see `Consumer.fetch`."""
+        """Return the batch once it is complete, or what it has by the end: see `Consumer.fetch`."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + expires
         self._fetches += 1
@@ -192,7 +192,7 @@ class Fetcher:
         )
 
     def take_delivery(self, inbox: Inbox, batch: FetchBatch) -> bool:
-        """Move the next delivery from the inbox to the batch, if that is what comes next there."""
+        """Move the next delivery from the inbox to the batch, if the inbox has one next."""
         link, acks = self._js.connection, self._acks
         while inbox.queue and is_delivery(inbox.queue[0]):
             message = inbox.queue.popleft()
@@ -239,9 +239,9 @@ class _Pull:
         self._heartbeat_timeout = _MISSED_HEARTBEATS * heartbeat if heartbeat else None
 
     async def run(self) -> bool:
-        """Add to the batch what comes before the pull ends; return whether more may be there.
+        """Add the messages of the pull to the batch; return whether more may be there.
 
-        What came after an earlier pull had been given up comes first.
+        Messages of an earlier pull that was given up come first.
         """
         if self._take_leftovers():
             return True
@@ -267,7 +267,7 @@ class _Pull:
         return is_taken
 
     async def _give_up(self) -> None:
-        """End a pull that the server did not end; what is under way would be lost."""
+        """End a pull that the server did not end; messages under way would be lost."""
         async with best_effort(_NAK_TIMEOUT):
             await self._inbox.drain()
             await self._inbox.close()

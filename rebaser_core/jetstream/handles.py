@@ -1,4 +1,4 @@
-"""Streams and consumers as things to hold on to (ADR-37)."""
+"""Streams and consumers as objects to hold on to (ADR-37)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Self, Unpack
@@ -49,7 +49,7 @@ class Stream:
         return Consumer(self._js, self.name, name, info.config)
 
     async def create_consumer(self, config: ConsumerConfig) -> "Consumer":
-        """Create a pull consumer, or return the one that is just like it.
+        """Create a pull consumer, or return the existing one if it is just like it.
 
         Its ack policy is `explicit` unless `config` has another; the server's own default is none.
 
@@ -69,15 +69,15 @@ class Stream:
     def ordered_consumer(
         self, filter_subject: str | Sequence[str] = ">", **options: Unpack[ReaderOptions]
     ) -> OrderedReader:
-        """Return a reader whose consumer comes and goes with it; see `ordered_reader`."""
+        """Return a reader whose consumer lives as long as it is open; see `ordered_reader`."""
         return ordered_reader(self._js, self.name, filter_subject, **options)
 
 
 class Consumer(AsyncCloseable):
     """One existing pull consumer, as it was when it was looked up.
 
-    Entered, it keeps the subscription that `fetch` needs from one batch to the next; otherwise
-    each batch makes its own.
+    Inside `async with` it keeps the subscription that `fetch` needs from one batch to the next;
+    otherwise each batch makes one.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Consumer(AsyncCloseable):
         return await self._js.consumer_info(self.stream, self.name)
 
     async def delete(self) -> None:
-        """Have no such consumer; that there is none already is success."""
+        """Delete the consumer; success if there is none."""
         await self._js.delete_consumer(self.stream, self.name)
 
     async def fetch(
@@ -122,15 +122,15 @@ class Consumer(AsyncCloseable):
         idle_heartbeat: float | None = None,
         group: PriorityGroup | None = None,
     ) -> list[Delivery]:
-        """Return a batch once it is full, or what came of it within `expires` seconds.
+        """Return a batch once it is full, or what it has after `expires` seconds.
 
-        What has come waits for the rest: let `expires` be less than the consumer's `ack_wait`.
-        With `no_wait` it returns what is there. If cancelled, what came is given back.
+        Messages that have come wait for the rest: let `expires` be less than the consumer's
+        `ack_wait`. With `no_wait` it returns what is there. If cancelled, it gives them back.
 
         Args:
             max_messages: how many messages at most; more than the consumer's `max_batch` are asked
                 for by several pulls, and so is what takes longer than its `max_expires`.
-            max_bytes: octets at most, as the server counts them; one of the two is required. A
+            max_bytes: bytes at most, as the server counts them; one of the two is required. A
                 message that does not fit ends the batch.
             expires: seconds.
             no_wait: return what is there at once.
@@ -197,8 +197,8 @@ class Consumer(AsyncCloseable):
     ) -> None:
         """Call the handler with one message after the other until cancelled.
 
-        What has come and was not handled is then given back. What the handler
-        raises ends it, too. To drain or stop it, use `messages` and its `for_each`.
+        Messages that have come and were not handled are then given back. An error of the handler
+        ends it, too. To drain or stop it, use `messages` and its `for_each`.
 
         Raises:
             ConsumerGone: the consumer was deleted.

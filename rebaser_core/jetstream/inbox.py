@@ -1,8 +1,7 @@
 """A subscription that feeds a queue; a cancelled reader of the queue loses nothing.
 
-Readers are closed by leaving them and read by iterating; here is how, once.
-
-Flow control of a push consumer, answered when the user has reached it (ADR-15).
+`AsyncCloseable` and `MessageReader` are how readers are left and iterated. `FlowControl` answers
+the server's flow control of a push consumer when the user has reached it (ADR-15).
 """
 
 import asyncio
@@ -35,7 +34,7 @@ from rebaser_core.jetstream.messages import Delivery, StatusMessage, is_delivery
 
 
 class AsyncCloseable(ABC):
-    """An async context manager that closes itself, however the body ends."""
+    """An async context manager that closes itself when the body ends, also by an error."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -54,7 +53,7 @@ class AsyncCloseable(ABC):
 
 
 class MessageReader(AsyncCloseable):
-    """One that is also iterated. Leaving the loop loses nothing; the next one goes on."""
+    """A reader that is also iterated. Leaving the loop loses nothing; the next loop goes on."""
 
     @abstractmethod
     async def next(self) -> Delivery | None:
@@ -72,8 +71,8 @@ class MessageReader(AsyncCloseable):
     async def for_each(self, handler: Callable[[Delivery], Awaitable[None]]) -> None:
         """Call the handler with one message after the other until they end.
 
-        Another task may drain or stop the reader. What the handler raises ends it, too; a
-        message whose handler is cancelled has been handed out.
+        Another task may drain or stop the reader. An error of the handler ends it, too; a message
+        whose handler is cancelled has been handed out.
         """
         async for delivery in self:
             await handler(delivery)
@@ -81,8 +80,8 @@ class MessageReader(AsyncCloseable):
 
 @contextlib.asynccontextmanager
 async def best_effort(seconds: float) -> AsyncIterator[None]:
-    """Run a last word on the way out: at most so long, and without a word if it fails."""
-    # Whatever was raised before, a cancellation among it, must not be replaced by what it says.
+    """Run a last action on the way out, for `seconds` at most; its failure is ignored."""
+    # An error of this action must not replace an earlier error or cancellation.
     with contextlib.suppress(TimeoutError, JetStreamError):
         async with deadlines.within(seconds):
             yield
@@ -94,8 +93,8 @@ _DRAIN_TIMEOUT: Final = 1.0  # seconds to learn that nothing more is under way
 class Inbox:
     """Messages in the order they came, of one subscription after another.
 
-    The queue has no limit: what bounds it is flow control or the size of the
-    pull, and dropping would be silent loss. One task at a time may wait.
+    The queue has no limit: flow control or the size of the pull bounds it, and dropping would be
+    silent loss. One task at a time may wait.
     """
 
     def __init__(self, link: Connection) -> None:
@@ -159,7 +158,7 @@ class Inbox:
     async def wait(self, seconds: float | None) -> None:
         """Return when something is queued, the connection changed, or `seconds` have passed.
 
-        Also of what happened since the last call; so look at everything again.
+        Events since the last call count, too; so look at everything again.
         """
         if self.queue:
             return
@@ -180,7 +179,7 @@ class Inbox:
         self._changed.set()
 
     async def drain(self) -> None:
-        """Unsubscribe, and have queued whatever was under way. Bounded; needs a `close` after."""
+        """Unsubscribe, and queue all that was under way. Bounded; needs a `close` after."""
         subscription = self._subscription
         if subscription is None or not self._connection.is_connected:
             return
@@ -189,7 +188,7 @@ class Inbox:
             await self._connection.ping(_DRAIN_TIMEOUT)
 
     async def close(self) -> None:
-        """Unsubscribe. What is queued stays queued."""
+        """Unsubscribe. Queued messages stay queued."""
         self._connection.remove_listener(self._changed.set)
         subscription, self._subscription = self._subscription, None
         nc = self._connection.nc

@@ -1,7 +1,4 @@
-"""Keys and values in a bucket, as every NATS client stores them (ADR-8, ADR-19).
-
-What a key-value bucket says of a key at one revision.
-"""
+"""Keys and values in a bucket, as every NATS client stores them (ADR-8, ADR-19)."""
 
 import re
 from collections.abc import Mapping
@@ -78,16 +75,16 @@ _is_key: Final = re.compile(r"[^\x00-\x20\x7f.*>]+(\.[^\x00-\x20\x7f.*>]+)*").fu
 
 
 class KeyValue:
-    """One bucket. Under a prefix or domain it is theirs, never a local one of the same name.
+    """One bucket. Under a prefix or domain it is the one there, never a local one with that name.
 
-    Reads ask the stream's leader: what was put is seen. Each coroutine may be
-    cancelled; whether a write was done is then unknown.
+    Reads ask the stream's leader, so they see what was put. Each coroutine may be cancelled;
+    whether a write was done is then unknown.
     """
 
     def __init__(self, js: JetStreamApi, bucket: str, *, direct: bool = False) -> None:
-        """`direct`: last values are asked for by subjects that have the key.
+        """Get the bucket; with `direct`, a read's subject contains the key.
 
-        A user may be permitted some keys, then; a replica answers, and it may lag.
+        A user may then be permitted some keys; a replica answers, and it may lag.
         """
         self._js = js
         self._direct = direct
@@ -98,7 +95,7 @@ class KeyValue:
     async def ensure(
         self, config: "StreamConfig | None" = None, *, history: int = 1
     ) -> "list[Drift]":
-        """Have the bucket; return how its stream differs from what is wanted, never change it.
+        """Create the bucket unless it exists; return how its stream differs, never change it.
 
         `config` is for what a stream has beyond its being a bucket: replicas, storage, limits.
         """
@@ -107,7 +104,7 @@ class KeyValue:
 
     @staticmethod
     def stream_config(bucket: str, *, history: int = 1) -> "StreamConfig":
-        """What makes a stream the bucket of that name (ADR-8)."""
+        """Return the configuration of a stream that is the bucket with that name (ADR-8)."""
         from rebaser_core.jetstream.configs import StreamConfig  # slow, not for keys
 
         return StreamConfig(
@@ -132,7 +129,7 @@ class KeyValue:
         return entry
 
     async def last(self, pattern: str) -> KeyValueEntry | None:
-        """Return what was put last, of all keys that match; None if that is gone.
+        """Return the last entry of all keys that match; None if it is a deletion, or there is none.
 
         `*` and `>` are wildcards, as in a subject.
         """
@@ -169,7 +166,7 @@ class KeyValue:
         """Set the key if it has no value; return its revision.
 
         Raises:
-            WrongLastSequence: it has one.
+            WrongLastSequence: the key has a value.
         """
         try:
             return await self.update(key, value, 0)
@@ -183,16 +180,16 @@ class KeyValue:
         """Set the key if its last revision is the one given; return its new one.
 
         Raises:
-            WrongLastSequence: it is another.
+            WrongLastSequence: it is another revision.
         """
         return await self._write(key, value, last_revision=last_revision)
 
     async def delete(self, key: str, *, last_revision: int | None = None) -> None:
-        """Have no value for the key; its history stays."""
+        """Delete the value of the key; its history stays."""
         await self._write(key, b"", {_OPERATION: DELETE}, last_revision)
 
     async def purge(self, key: str, *, last_revision: int | None = None) -> None:
-        """Have no value and no history for the key."""
+        """Delete the value and the history of the key."""
         await self._write(key, b"", {_OPERATION: _PURGE, **_ROLLUP}, last_revision)
 
     async def _write(
@@ -235,7 +232,7 @@ class KeyValueWatch(AsyncCloseable):
     def __init__(
         self, js: JetStreamApi, bucket: str, pattern: str, *, headers_only: bool = False
     ) -> None:
-        from rebaser_core.jetstream.ordered import ordered_reader  # the same
+        from rebaser_core.jetstream.ordered import ordered_reader  # slow to import
 
         self._bucket = bucket
         self._caught_up = False

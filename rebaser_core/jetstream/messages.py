@@ -1,16 +1,8 @@
 """The messages of JetStream: deliveries with their acks, stored messages, batches, statuses.
 
-The reply subject of a delivery, which says all about it (ADR-15, JSAck).
-
-What the JetStream API replies to a request.
-
-The messages of an atomic batch, and the headers that make them one (ADR-50).
-
-A message as JetStream delivered it, and the acks that answer it (ADR-15).
-
-Status messages: what the server says between messages, or instead of them.
-
-What is in a stream: messages as they were stored, and the receipt for storing one.
+`AckSubject` reads the reply subject of a delivery, which says all about it (ADR-15, JSAck).
+`BatchMessage` and `batch_headers` make an atomic batch (ADR-50). Statuses are what the server says
+between messages, or instead of them.
 """
 
 import base64
@@ -42,7 +34,7 @@ _ACK_DIGITS: Final = 5 * 20
 
 
 class AckSubject(NamedTuple):
-    """`domain` is empty if there is none, and, like `account`, in version 1."""
+    """The reply subject of a delivery; `domain` may be empty, and is in version 1, as `account`."""
 
     domain: str
     account: str
@@ -131,7 +123,7 @@ _BATCH_COMMIT: Final = "Nats-Batch-Commit"
 
 
 class BatchMessage(NamedTuple):
-    """What `publish` takes, apart from expectations, which only the batch's first one may have."""
+    """A message as `publish` takes it; only the batch's first one may have expectations."""
 
     subject: str
     payload: bytes = b""
@@ -142,8 +134,8 @@ class BatchMessage(NamedTuple):
 def batch_headers(
     messages: Sequence[BatchMessage], expected: Mapping[str, object]
 ) -> Iterator[Mapping[str, object]]:
-    """Yield the headers of each, by which the server knows the batch, its order and its end."""
-    batch = secrets.token_hex(8)  # 64 octets at most
+    """Yield each message's headers, by which the server knows the batch, its order and its end."""
+    batch = secrets.token_hex(8)  # 64 bytes at most
     for number, message in enumerate(messages, 1):
         yield {
             MESSAGE_ID: message.message_id,
@@ -167,11 +159,10 @@ _NO_HEADERS: Final = MappingProxyType[str, str]({})
 class Delivery:
     """One delivery of one message. Its holder settles it: `ack`, `nak` or `term`.
 
-    The first of these counts; whatever is said after it is ignored, and so is
-    everything if the consumer wants no acks. An unconfirmed word says only that
-    it was handed to the connection: it may come too late, be sent after a
-    reconnect, or be lost. A confirmed one was processed by the server, which
-    does not look at whether the message has meanwhile gone to another client.
+    The first of these calls counts; later ones are ignored, and all are if the consumer wants no
+    acks. Without confirmation, the answer was handed to the connection: it may come too late, be
+    sent after a reconnect, or be lost. With confirmation, the server processed it, without a look
+    at whether the message has meanwhile gone to another client.
     """
 
     __slots__ = (
@@ -207,7 +198,7 @@ class Delivery:
         await self._settle(ACK, confirm=confirm, timeout=timeout)
 
     async def ack_async(self) -> PendingReply[None]:
-        """As a confirmed `ack`, but return before the confirmation, which is awaited later.
+        """Ack as `ack` with `confirm`, but return before the confirmation, which is awaited later.
 
         Raises:
             NatsUnreachable: not handed over; may be said again.
@@ -223,7 +214,7 @@ class Delivery:
         confirm: bool = False,
         timeout: float = _CONFIRM_TIMEOUT,
     ) -> None:
-        """Give it back, to be delivered again at once or `delay` seconds from now."""
+        """Give the message back, to be delivered again at once or after `delay` seconds."""
         word = NAK
         if delay:
             word += b" " + json.dumps({"delay": round(delay * 1e9)}).encode()
@@ -236,7 +227,7 @@ class Delivery:
         confirm: bool = False,
         timeout: float = _CONFIRM_TIMEOUT,
     ) -> None:
-        """Never deliver it again, to any client. The `reason` is in the server's advisory."""
+        """End all deliveries of the message. The `reason` is in the server's advisory."""
         await self._settle(
             TERM + (b" " + reason.encode(errors="replace") if reason else b""),
             confirm=confirm,
@@ -258,7 +249,7 @@ class Delivery:
     async def _settle(self, word: bytes, *, confirm: bool, timeout: float) -> None:
         if self._settled:
             return
-        self._settled = True  # before it is sent: of two at once, one counts
+        self._settled = True  # set before the sending, so that of two calls at once one counts
         try:
             await self._send(word, confirm=confirm, timeout=timeout)
         except BaseException:
@@ -273,38 +264,38 @@ class Delivery:
 
     @property
     def domain(self) -> str:
-        """Empty if there is none, or an old server did not tell."""
+        """JetStream domain; empty if there is none, or an old server did not say."""
         return self._subject.domain
 
     @property
     def delivered(self) -> int:
-        """How often it was delivered by now: 1 for the first time."""
+        """Number of deliveries by now: 1 for the first."""
         return self._subject.delivered
 
     @property
     def pending(self) -> int:
-        """How many more the consumer had to deliver after this one."""
+        """Number of messages that the consumer had to deliver after this one."""
         return self._subject.pending
 
     @property
     def stored(self) -> float:
-        """When the stream stored it, in seconds of the epoch."""
+        """Time at which the stream stored it, in seconds of the epoch."""
         return self._subject.timestamp / 1e9
 
     @property
     def timestamp(self) -> datetime:
-        """The same."""
+        """Time at which the stream stored it."""
         return datetime.fromtimestamp(self.stored, UTC)
 
 
 def _confirmed(_: "Msg") -> None:
-    """A confirmation says nothing."""
+    """Accept the confirmation, which has no content."""
 
 
 def parse_delivery(
     link: "Connection", message: "Msg", stream: str, consumer: str | None, *, acks: bool = True
 ) -> Delivery | None:
-    """The delivery that a message is; None, and logged, if it is none of that consumer's."""
+    """Return the delivery that a message is; None, and logged, if it is none of that consumer's."""
     try:
         delivery = Delivery(link, message, acks=acks)
     except NotJetStream:
@@ -331,7 +322,7 @@ _DIGITS: Final = 20
 
 
 def is_delivery(message: Msg) -> bool:
-    """Whether it is data. A user's own `Status` header does not make it a status."""
+    """Whether the message is data. A user's own `Status` header does not make it a status."""
     return bool(message.reply.startswith(_PREFIX))
 
 
@@ -343,7 +334,7 @@ class StatusMessage(NamedTuple):
 
     @classmethod
     def parse(cls, message: Msg) -> "StatusMessage":
-        """Read what is not a delivery.
+        """Read a message that is no delivery.
 
         Raises:
             NotJetStream: it is no status either; another program sent it.
@@ -393,7 +384,7 @@ class StatusMessage(NamedTuple):
 
 
 def parse_status(message: Msg) -> StatusMessage | None:
-    """The status that a message is; None, and logged, if it is none."""
+    """Return the status that a message is; None, and logged, if it is none."""
     try:
         return StatusMessage.parse(message)
     except NotJetStream as error:
@@ -412,7 +403,7 @@ def _is_number(text: str) -> bool:
 
 
 class PubAck(NamedTuple):
-    """The message is stored, at `sequence`; a duplicate was there before, and is there once."""
+    """The receipt of a stored message; a duplicate was there before, and is there once."""
 
     stream: str
     sequence: int
@@ -439,7 +430,7 @@ class StoredMessage:
 
     @classmethod
     def of(cls, message: Mapping[str, Any]) -> "StoredMessage":
-        """Read what the server says of a message.
+        """Read the server's JSON of a message.
 
         Raises:
             NotJetStream: something is missing, or of another kind.

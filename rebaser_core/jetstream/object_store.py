@@ -1,6 +1,6 @@
 """Objects of any size in a bucket, as every NATS client stores them (ADR-20, ADR-19).
 
-What is known of an object in a bucket, as a message beside its chunks tells it (ADR-20).
+`ObjectInfo` is what a message beside the chunks says of an object.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from rebaser_core.jetstream.connection import PendingReply
     from rebaser_core.jetstream.messages import PubAck
 
-CHUNK_SIZE: Final = 128 * 1024  # octets
-_MAX_COUNT: Final = 2**53  # octets or chunks, more than any object has
+CHUNK_SIZE: Final = 128 * 1024  # bytes
+_MAX_COUNT: Final = 2**53  # bytes or chunks, more than any object has
 _UNREADABLE: Final = (
     *(ValueError, TypeError, KeyError, AttributeError, RecursionError),  # not what is expected
     Unsendable,  # a name that is no text
@@ -57,7 +57,7 @@ class ObjectInfo:
         """Read the message on `subject`, which describes an object. Any client may have written it.
 
         Raises:
-            ObjectDamaged: it describes none, or another than its subject.
+            ObjectDamaged: it describes no object, or not the one in its subject.
         """
         try:
             meta = json.loads(payload)
@@ -76,7 +76,10 @@ class ObjectInfo:
         return info
 
     def _require_sound(self, subject: str) -> None:
-        """Raises `ValueError`. Chunks are purged by their subject: a wildcard would take all."""
+        """Raise `ValueError` unless it is sound.
+
+        Chunks are purged by their subject: a wildcard would take all.
+        """
         counts = (self.size, self.chunks)
         texts = (self.bucket, self.name, self.nuid, self.digest)
         if not all(isinstance(text, str) for text in texts) or type(self.deleted) is not bool:
@@ -104,7 +107,7 @@ class ObjectInfo:
 
 
 def meta_subject(bucket: str, name: str) -> str:
-    """Where the description of an object lies.
+    """Return the subject of an object's description.
 
     Raises:
         Unsendable: the name is no text.
@@ -117,21 +120,21 @@ def meta_subject(bucket: str, name: str) -> str:
 
 
 def _equal_subject(one: str, other: str) -> bool:
-    """Not every client pads the name."""
+    """Whether two subjects are one description's: not every client pads the name."""
     return one.rstrip("=") == other.rstrip("=")
 
 
 _GET_TIMEOUT: Final = 30.0  # seconds
 _MISSING_AFTER: Final = 1.0  # seconds without a chunk, after which the leader is asked for it
 _DROP_TIMEOUT: Final = 2.0  # seconds
-_HASH_IN_THREAD: Final = 1_000_000  # octets that take too long to hash in the event loop
+_HASH_IN_THREAD: Final = 1_000_000  # bytes that take too long to hash in the event loop
 _AHEAD: Final = 16
 """Chunks on their way behind one that is awaited."""
 _ROLLUP: Final = {"Nats-Rollup": "sub"}
 
 
 class ObjectStore:
-    """One bucket. Under a prefix or domain it is theirs, never a local one of the same name.
+    """One bucket. Under a prefix or domain it is the one there, never a local one with that name.
 
     Links, which other clients can make, are not followed.
     """
@@ -142,7 +145,7 @@ class ObjectStore:
         self._stream = f"OBJ_{bucket}"
 
     async def ensure(self, config: "StreamConfig | None" = None) -> "list[Drift]":
-        """Have the bucket; return how its stream differs from what is wanted, never change it.
+        """Create the bucket unless it exists; return how its stream differs, never change it.
 
         `config` is for what a stream has beyond its being a bucket: replicas, storage, limits.
         """
@@ -151,7 +154,7 @@ class ObjectStore:
 
     @staticmethod
     def stream_config(bucket: str) -> "StreamConfig":
-        """What makes a stream the bucket of that name (ADR-20)."""
+        """Return the configuration of a stream that is the bucket with that name (ADR-20)."""
         from rebaser_core.jetstream.configs import StreamConfig  # slow, not for puts
 
         return StreamConfig(
@@ -163,7 +166,7 @@ class ObjectStore:
         )
 
     async def put(self, name: str, payload: bytes) -> ObjectInfo:
-        """Store the object, in the place of any of that name. Readers see the old or the new one.
+        """Store the object, in place of any with that name. Readers see the old or the new one.
 
         Cancelled or failed, the chunks sent so far are deleted, or lie there unused
         if the server cannot be reached. If it was the last request that got no answer
@@ -184,9 +187,9 @@ class ObjectStore:
     async def put_once(self, name: str, payload: bytes) -> ObjectInfo:
         """Store an object whose name stands for its bytes, as a digest of them does.
 
-        It takes no more than the right to write: nothing is read and nothing deleted, so
-        that put again, failed or cancelled it leaves chunks that no object refers to. The
-        bucket may be one that refuses rollups, in which no client wipes what others put.
+        The right to write suffices: nothing is read or deleted. So an object that is put again, or
+        whose put fails or is cancelled, leaves chunks that no object refers to. The bucket may
+        refuse rollups, so that no client wipes what others put.
         """
         info, chunks = await self._chunk(name, payload)
         await self._put_chunks(info.nuid, chunks)
@@ -214,17 +217,17 @@ class ObjectStore:
         info = await self.info(name)
         while True:
             if max_bytes is not None and info.size > max_bytes:
-                raise ObjectTooLarge(f"{self._bucket}/{name}: {info.size} octets, over {max_bytes}")
+                raise ObjectTooLarge(f"{self._bucket}/{name}: {info.size} bytes, over {max_bytes}")
             payload = await self._read(info)
             if len(payload) == info.size and await _digest(payload) == info.digest:
                 return payload
             now = await self.info(name)
             if now.nuid == info.nuid:
-                raise ObjectDamaged(f"{self._bucket}/{name}: {len(payload)} of {info.size} octets")
+                raise ObjectDamaged(f"{self._bucket}/{name}: {len(payload)} of {info.size} bytes")
             info = now  # another one was put while we read
 
     async def _read(self, info: ObjectInfo) -> bytes:
-        from rebaser_core.jetstream.ordered import ordered_reader  # the same
+        from rebaser_core.jetstream.ordered import ordered_reader  # slow to import
 
         chunks: list[bytes] = []
         size = 0
@@ -240,11 +243,11 @@ class ObjectStore:
         return b"".join(chunks)
 
     async def info(self, name: str) -> ObjectInfo:
-        """Return what is known of an object without reading it.
+        """Return the description of an object without reading the object.
 
         Raises:
             ObjectNotFound: never put, or deleted.
-            ObjectDamaged: what is known of it cannot be read.
+            ObjectDamaged: its description cannot be read.
         """
         info = await self._meta(name)
         if info is None or info.deleted:
@@ -252,10 +255,10 @@ class ObjectStore:
         return info
 
     async def delete(self, name: str) -> None:
-        """Have no such object; that there is none is success.
+        """Delete the object; success if there is none.
 
-        First its metadata goes, then its chunks: whenever it is interrupted, no object without
-        chunks is left.
+        The description is deleted first, then the chunks: an interruption leaves no object without
+        chunks.
         """
         try:
             info = await self._meta(name)
@@ -271,13 +274,13 @@ class ObjectStore:
         await self._js.purge(self._stream, subject=self._chunks_subject(info.nuid))
 
     async def _chunk(self, name: str, payload: bytes) -> tuple[ObjectInfo, list[bytes]]:
-        """What is to be known of a new object, and its chunks."""
+        """Return the description of a new object, and its chunks."""
         chunks = [payload[at : at + CHUNK_SIZE] for at in range(0, len(payload), CHUNK_SIZE)]
         nuid, digest = uuid.uuid4().hex, await _digest(payload)
         return ObjectInfo(self._bucket, name, nuid, len(payload), len(chunks), digest), chunks
 
     async def _put_chunks(self, nuid: str, chunks: Sequence[bytes]) -> None:
-        """Store all of them in order; some are on their way while the first ones are awaited."""
+        """Store all chunks in order; some are on their way while the first ones are awaited."""
         subject = self._js.prefixed_subject(self._chunks_subject(nuid))
         receipts: deque[PendingReply[PubAck]] = deque()
         try:
@@ -303,7 +306,7 @@ class ObjectStore:
         return ObjectInfo.parse(stored.payload, subject) if stored else None
 
     async def _previous(self, name: str) -> ObjectInfo | None:
-        """What a new object takes the place of; what cannot be read is nothing."""
+        """Return the description of the object to be replaced; None if it cannot be read."""
         try:
             return await self._meta(name)
         except ObjectDamaged:

@@ -1,14 +1,7 @@
 """Ordered readers of a stream: every message in order, once, through faults and restarts.
 
-The server's consumer of an ordered reader, made anew whenever it breaks (ADR-17).
-
-The server's consumer behind an ordered reader: made under a name of its own, deleted after.
-
-Which messages of a stream a reader wants, and how far it has come with them (ADR-17).
-
-The reading of a stream in order, also through faults and restarts (ADR-17, ADR-37).
-
-Readers of a stream that hand out everything, in order, once, whatever breaks meanwhile.
+The server's consumer of a reader has a new name each time, is made anew whenever it breaks, and is
+deleted at the end (ADR-17, ADR-37).
 """
 
 import asyncio
@@ -56,7 +49,7 @@ _DELETE_TIMEOUT: Final = 1.0  # seconds to delete a consumer; else it dies by it
 
 
 class _EphemeralConsumer:
-    """One at a time, each with a name that none before it had."""
+    """The server's consumers of a reader: one at a time, each with a new name."""
 
     def __init__(
         self, js: JetStreamApi, stream: str, *, headers_only: bool, inactive_threshold: float
@@ -77,9 +70,9 @@ class _EphemeralConsumer:
         self.name: str | None = None
 
     async def create(self, name: str, config: ConsumerConfig) -> ConsumerInfo:
-        """Have the server make it; what the server says of it.
+        """Create the consumer; return what the server says of it.
 
-        May be cancelled, or raise, and be there all the same.
+        The consumer may exist even if this is cancelled or raises.
         """
         self.name = name
         wanted = self._config | config | ConsumerConfig(name=name)
@@ -107,7 +100,7 @@ _NOT_A_POSITION: Final = "last_per_subject"  # the one policy that is not a plac
 
 
 class _StreamPosition:
-    """A cursor; or a deliver policy, until the server has said which position that is.
+    """A cursor; or a deliver policy, until the server has said which position it means.
 
     Raises:
         ValueError: a start that the policy does not use.
@@ -192,9 +185,9 @@ class _OrderedSession(ABC):
         self._sequence = 0
         self._name: str | None = None
         self.pending = 0
-        """How many messages lay behind the last one handed out, as the server said with it."""
+        """Number of messages behind the last one handed out, as the server said with it."""
         self.resets = 0
-        """How often the server's consumer was made anew."""
+        """Number of times that the server's consumer was made anew."""
 
     @property
     def cursor(self) -> int:
@@ -203,7 +196,7 @@ class _OrderedSession(ABC):
 
     @abstractmethod
     def _delivery_config(self) -> ConsumerConfig:
-        """Return the part of the consumer's configuration that is the subclass's."""
+        """Return the subclass's part of the consumer's configuration."""
 
     @abstractmethod
     def _on_consumer_created(self) -> None:
@@ -242,7 +235,7 @@ class _OrderedSession(ABC):
         self.resets += again
 
     async def _backoff(self) -> None:
-        """After consumers that brought nothing wait, each time longer, before the next one."""
+        """Wait, each time longer, before a new consumer if earlier ones brought nothing."""
         if self._empty_attempts:
             await asyncio.sleep(_BACKOFF.jittered(self._empty_attempts))
         self._empty_attempts += 1
@@ -251,7 +244,7 @@ class _OrderedSession(ABC):
         await self._inbox.open()  # before the consumer: no delivery without a listener
         self._sequence = 0
         self._on_consumer_created()
-        self._name = f"o{secrets.token_hex(8)}"  # which tells nothing of the inbox
+        self._name = f"o{secrets.token_hex(8)}"  # random: the inbox cannot be guessed from it
         info = await self._consumer.create(
             self._name, self._position.to_config() | self._delivery_config()
         )
@@ -270,7 +263,7 @@ CONFIRM_EVERY: Final = 60.0  # seconds of waiting between two questions whether 
 
 
 class OrderedReader(_OrderedSession, MessageReader):
-    """What push and pull have in common: all but how the server is made to send.
+    """Common parts of push and pull: all but how the server is made to send.
 
     Args:
         js: where the stream is.
@@ -295,14 +288,14 @@ class OrderedReader(_OrderedSession, MessageReader):
 
     @abstractmethod
     async def _request_more(self) -> None:
-        """Have the server send, if it does not do so by itself."""
+        """Ask the server to send, if it does not do so by itself."""
 
     @abstractmethod
     def _count(self, message: Msg) -> None:
         """Note that a message was handed out, if what may still come is counted."""
 
     async def __aenter__(self) -> Self:
-        """Open it. Otherwise the first `next` does."""
+        """Open the reader. Otherwise the first `next` does."""
         try:
             await self._open()
         except BaseException:
@@ -311,12 +304,12 @@ class OrderedReader(_OrderedSession, MessageReader):
         return self
 
     async def next(self, *, idle_timeout: float | None = None) -> Delivery | None:
-        """Return the next message; or None when it is quiet.
+        """Return the next message; or None when the stream is quiet.
 
-        Quiet is: nothing came for `idle_timeout` seconds of this call, and the stream's
-        leader confirms that nothing is left behind the cursor. With 0 that asks
-        what is there now. While the server cannot be reached it is never quiet.
-        None, too, at the end of what `drain` or `stop` leaves.
+        The stream is quiet if nothing came for `idle_timeout` seconds of this call and the stream's
+        leader confirms that nothing is left behind the cursor. With 0, this asks what is there now.
+        While the server cannot be reached, the stream is never quiet. The result is None, too,
+        after the last message that `drain` or `stop` leaves.
 
         Without `idle_timeout` the leader is asked once a minute of waiting, too: a consumer whose
         server lacks messages that the leader has sends heartbeats, as if there were none.
@@ -357,10 +350,10 @@ class OrderedReader(_OrderedSession, MessageReader):
     async def fetch(
         self, max_messages: int, *, expires: float = FETCH_EXPIRES, no_wait: bool = False
     ) -> list[Delivery]:
-        """Return as many messages, or what came of them within `expires` seconds (ADR-37).
+        """Return `max_messages`, or the messages that came within `expires` seconds (ADR-37).
 
-        With `no_wait` it returns what is there now, as the stream's leader has it. If
-        cancelled, or if it raises what `next` does, the next call returns what came of it.
+        With `no_wait` it returns what is there now, as the stream's leader has it. If it is
+        cancelled, or raises as `next` does, the next call returns the messages that came.
 
         Raises:
             ValueError: `max_messages` is not positive.
@@ -448,7 +441,7 @@ class OrderedReader(_OrderedSession, MessageReader):
         return False
 
     async def suspend(self) -> None:
-        """Have no consumer at the server until `next` is called again, which loses nothing."""
+        """Delete the server's consumer until `next` is called again; nothing is lost."""
         self._active, self._empty_attempts = False, 0
         await self._release()
 
@@ -464,7 +457,7 @@ class OrderedReader(_OrderedSession, MessageReader):
         self._inbox.queue.clear()
 
     async def close(self) -> None:
-        """As `suspend`, for good. Takes milliseconds, or two seconds if the server is deaf."""
+        """Suspend for good. Takes milliseconds, or two seconds if the server is deaf."""
         self._closed, self._active = True, False
         await self._release()
 
@@ -481,7 +474,7 @@ class OrderedPushConsumer(OrderedReader):
     deleted consumer or a reconnect, the server's consumer is made anew behind it.
     There is no task in the background: heartbeats, gaps and flow control are seen
     to, in the order they came, inside `next`. So the server never runs further
-    ahead than its flow control window, however slow the caller is.
+    ahead than its flow control window, even if the caller is slow.
 
     One task at a time may call `next`. Closing deletes the server's consumer.
     """
@@ -499,7 +492,7 @@ class OrderedPushConsumer(OrderedReader):
         self._flow_control = FlowControl(self._js.connection, reply_timeout=self._heartbeat)
 
     async def _request_more(self) -> None:
-        """It sends by itself."""
+        """Do nothing: the server sends by itself."""
 
     def _count(self, message: Msg) -> None:
         """Flow control bounds what may come."""
@@ -515,9 +508,9 @@ class OrderedPushConsumer(OrderedReader):
 
 
 class OrderedPullConsumer(OrderedReader):
-    """The same by pulling, which needs nothing but the API (ADR-37).
+    """An ordered reader that pulls, which needs nothing but the API (ADR-37).
 
-    For a JetStream under a prefix, whose account exports no flow control subjects.
+    It reads a JetStream under a prefix, whose account exports no flow control subjects.
 
     Raises:
         ValueError: buffering options that exclude each other.
@@ -591,10 +584,10 @@ def ordered_reader(
     filter_subject: str | Sequence[str] = ">",
     **options: Unpack[ReaderOptions],
 ) -> OrderedReader:
-    """Return a reader that is pushed to where that works and nothing bounds the buffer.
+    """Return a reader: a push consumer where that works and nothing bounds the buffer.
 
-    It pulls where `js` is another account's, and with `max_messages` or `max_bytes`. It makes
-    no request before it is entered or used.
+    The reader pulls where `js` is another account's, and with `max_messages` or `max_bytes`. It
+    makes no request before it is entered or used.
 
     Raises:
         ValueError: options that exclude each other.

@@ -1,18 +1,9 @@
 """Continuous pulling from a consumer: for a service with free slots, or into a buffer.
 
-The count of what pulls may still bring, and which of their ends are final (ADR-13, ADR-37).
-
-A consumer's priority group: what its pulls say, and the pin of its client (ADR-42).
-
-What a reader may be told, by the names of ADR-37; durations in seconds.
-
-Continuous pulling: one inbox, many pulls, and the count of what they may still bring.
-
-Work for a service with so many free slots: taken one by one, never more than it can start.
-
-How much a reader has ready, and which pull fills it again (ADR-37, consume).
-
-Continuous reading of a consumer with a buffer (ADR-37, consume).
+`PullConsumer` gets work for a service: messages one by one, never more than it can start.
+`Messages` reads with a buffer (ADR-37, consume). Both use `PullEngine`: one inbox, many pulls, and
+the count of what they may still bring (ADR-13). `PriorityGroup` is what the pulls of a group say
+(ADR-42).
 """
 
 import asyncio
@@ -54,7 +45,7 @@ from rebaser_core.jetstream.messages import (
 )
 
 MAX_SINGLE_PULLS: Final = 32  # pulls at once where each gets one answer
-UNLIMITED: Final = 1_000_000  # messages, for a pull that only octets are to limit
+UNLIMITED: Final = 1_000_000  # messages, for a pull that only bytes are to limit
 _BENIGN: Final = (NO_MESSAGES, REQUEST_ENDED)
 
 
@@ -98,18 +89,17 @@ def build_pull_requests(
     heartbeat: float | None = None,
     limits: PullLimits = NO_LIMITS,
 ) -> list[dict[str, Any]]:
-    """Return the requests that make the pull: one, or one for each message.
+    """Return the requests for a pull: one, or one for each message.
 
-    Where a request gets one answer, a heartbeat would be that. There the pull
-    expires after what was to be the heartbeat, and that is the sign of life. A
-    group is asked for one message at a time until the client is pinned: other
-    requests without the pin would bring nothing.
+    Where a request gets one answer, a heartbeat would be that answer. There the pull expires after
+    the time of a heartbeat, and its end is the sign of life. A group is asked for one message at a
+    time until the client is pinned: other requests without the pin would bring nothing.
     """
     pull = limits.cut(pull)
     if not js.single_reply:
         return [{**pull, **_nanoseconds(expires=expires, idle_heartbeat=heartbeat)}]
     if "max_bytes" in pull:
-        raise Misconfigured("octets cannot limit pulls of which each gets one answer")
+        raise Misconfigured("`max_bytes` cannot limit pulls that get one answer each")
     single = {**pull, "batch": 1, **_nanoseconds(expires=heartbeat or expires)}
     most = 1 if "group" in pull and "id" not in pull else MAX_SINGLE_PULLS
     most = min(most, limits.pulls or most)
@@ -121,7 +111,7 @@ def _nanoseconds(**seconds: float | None) -> dict[str, int]:
 
 
 class PullBudget:
-    """What the pulls made may still bring. Never below nothing.
+    """Messages and bytes that the pulls made may still bring. Never below zero.
 
     Single pulls are not followed; ADR-37 needs only the sums.
     """
@@ -131,7 +121,7 @@ class PullBudget:
         self.octets = 0
         self._pulls = 0
         self._bounded_by_bytes = 0
-        """Pulls that end with a status only, since octets limit them."""
+        """Number of pulls that end with a status only, since bytes limit them."""
 
     @property
     def pulls(self) -> int:
@@ -154,7 +144,7 @@ class PullBudget:
         if self._bounded_by_bytes:
             self._bounded_by_bytes -= 1
             if not self._bounded_by_bytes:
-                self.clear()  # what is left is where our count and the server's parted
+                self.clear()  # the rest is the difference between our count and the server's
 
     def clear(self) -> None:
         self.messages = self.octets = self._bounded_by_bytes = 0
@@ -169,12 +159,12 @@ def message_size(message: Msg) -> int:
 
 
 def is_benign(status: StatusMessage) -> bool:
-    """Whether it only says that a pull brought less than it might have."""
+    """Whether the status only says that a pull brought less than it might have."""
     return status.code in _BENIGN
 
 
 def is_terminal(status: StatusMessage) -> bool:
-    """Whether the same pull will be refused for ever."""
+    """Whether this pull will be refused for ever."""
     what = status.description.lower()
     return (
         status.consumer_deleted
@@ -190,7 +180,7 @@ def _is_over_limit(status: StatusMessage) -> bool:
 
 
 def _is_too_large(status: StatusMessage) -> bool:
-    """Whether the next message has more octets than the pull may bring."""
+    """Whether the next message has more bytes than the pull may bring."""
     return status.description.lower().startswith("message size exceeds maxbytes")
 
 
@@ -213,8 +203,8 @@ _POLICIES: Final = {
 class PriorityGroup:
     """The group that pulls belong to, and what its consumer's policy lets them say.
 
-    With the policy `pinned_client` the name is all: one client gets everything until it has made
-    no pull for the consumer's `priority_timeout`, or is unpinned. The pin is kept by itself.
+    The policy `pinned_client` needs the name alone: one client gets everything until it has made no
+    pull for the consumer's `priority_timeout`, or is unpinned. The reader keeps the pin.
 
     Raises:
         Misconfigured: no such name or number, or options of two policies.
@@ -224,11 +214,12 @@ class PriorityGroup:
     """1 to 16 letters, digits and `/_=-`."""
     _: KW_ONLY
     min_pending: int | None = None
-    """With `overflow`: get messages only while so many or more were never delivered."""
+    """Number of undelivered messages from which the group gets messages, with `overflow`."""
     min_ack_pending: int | None = None
-    """The same, while so many or more wait for their acks. If both are given, one is enough."""
+    """Number of messages waiting for acks from which it gets messages. Either number is enough."""
     priority: int | None = None
-    """With `prioritized`: 0 (the default) to 9. A pull waits while one of a lower number does."""
+    """Priority with `prioritized`: 0 (the default) to 9. A pull waits while one of a lower number
+    does."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -249,7 +240,7 @@ def _given(group: PriorityGroup) -> dict[str, int]:
 
 @dataclass(slots=True)
 class Pin:
-    """How the server knows the client that it pinned: all pulls of that client say it."""
+    """The mark of the client that the server pinned: all pulls of that client carry it."""
 
     id: str | None = None
 
@@ -258,7 +249,7 @@ class Pin:
 class GroupMember:
     """One client of a group, in one of its readings.
 
-    Its `pin` is the same in all of them; None where the policy pins no client.
+    All readings of the client share its `pin`; None where the policy pins no client.
     """
 
     group: PriorityGroup
@@ -272,7 +263,7 @@ class GroupMember:
     def on_message(self, message: Msg) -> bool:
         """Keep the pin that comes with a message; return whether it is another one.
 
-        If so, pulls without it that are under way bring nothing before the client has lost it.
+        Pulls under way without the new pin bring nothing before the client has lost it.
         """
         pin_id = (message.headers or {}).get(_PIN_ID)
         if self.pin is None or pin_id in (None, self.pin.id):
@@ -287,11 +278,11 @@ class GroupMember:
 
 
 def join_group(group: PriorityGroup | None, config: ConsumerConfig, pin: Pin) -> GroupMember | None:
-    """Return who pulls the consumer in this group, or None if it is pulled in none.
+    """Return the member that pulls the consumer in this group, or None without a group.
 
     Raises:
         Misconfigured: the consumer has other groups, or none, or its policy does not look at an
-            option. Some such pulls the server would serve, as if nothing was said.
+            option. The server would serve some such pulls as if they named no group.
     """
     groups = config.priority_groups or ()
     if group is None:
@@ -320,28 +311,28 @@ FETCH_EXPIRES: Final = 5.0  # seconds that a batch is waited for
 
 
 class _BufferOptions(TypedDict, total=False):
-    """How much to have ready, and when to ask for more.
+    """Size of the buffer, and when to ask for more.
 
-    Of `max_messages` and `max_bytes` only one. The threshold is how much of it must have been
-    used up until more is asked for.
+    Give only one of `max_messages` and `max_bytes`. More is asked for once the threshold is used
+    up.
     """
 
     max_messages: int
-    """Messages that are asked for ahead of the reader."""
+    """Number of messages that are asked for ahead of the reader."""
     max_bytes: int
-    """Octets instead, as the server counts them."""
+    """Bytes asked for ahead, in place of messages, as the server counts them."""
     threshold_messages: int
-    """Messages, at most `max_messages` (default: half of it)."""
+    """Number of messages, at most `max_messages` (default: half of it)."""
     threshold_bytes: int
-    """Octets, at most `max_bytes` (default: half of it)."""
+    """Bytes, at most `max_bytes` (default: half of it)."""
     expires: float
-    """Until an unanswered pull is made again (default: 30)."""
+    """Seconds until an unanswered pull is made again (default: 30)."""
     idle_heartbeat: float
-    """Between signs of life of the server; at most half of `expires`."""
+    """Seconds between signs of life of the server; at most half of `expires`."""
 
 
 class ConsumeOptions(_BufferOptions, total=False):
-    """How a consumer is read continuously; by default 1000 messages and a heartbeat of 5 seconds.
+    """Options of continuous reading; by default 1000 messages and a heartbeat of 5 seconds.
 
     `resilient` chooses between the newest ADR-37 (ask again after every error while there is a
     consumer; the default) and its first edition (missed heartbeats, or a consumer that is not
@@ -352,50 +343,50 @@ class ConsumeOptions(_BufferOptions, total=False):
 
 
 class ReaderOptions(_BufferOptions, total=False):
-    """What an ordered reader starts with, and how it reads: a heartbeat of 2 seconds by default.
+    """Options of an ordered reader; by default a heartbeat of 2 seconds.
 
     A reader with `max_messages` or `max_bytes` pulls. Without them the server's flow control
     bounds what is sent ahead, or 256 messages where it cannot be answered.
     """
 
     opt_start_seq: int
-    """The first stream sequence of interest (default: 1), for `by_start_sequence`, which is the
+    """Sequence of the first message wanted (default: 1), for `by_start_sequence`, which is the
     default of `deliver_policy`."""
     deliver_policy: DeliverPolicy
-    """Where to start; in force until the first message, or until the server has said which
+    """Start of the reading; in force until the first message, or until the server has said which
     sequence it means."""
     opt_start_time: datetime
-    """For `by_start_time`, which needs it; with a time zone."""
+    """Start of `by_start_time`, which needs it; with a time zone."""
     headers_only: bool
     """Leave the payloads out; `Nats-Msg-Size` tells their size (default: false)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PullOptions:
-    """How a consumer is pulled; durations in seconds."""
+    """Options of pulling a consumer; durations in seconds."""
 
     expires: float
-    """Until an unanswered pull is made again, at most; up to half a second less, so that pulls made
-    at different times end together and a single one takes their place."""
+    """Time until an unanswered pull is made again, at most; up to half a second less, so that pulls
+    made at different times end together and a single one takes their place."""
     idle_heartbeat: float
-    """Between signs of life."""
+    """Time between signs of life."""
     acks: bool | None
     """Whether the consumer wants acks; if not known, the server is asked."""
     resilient: bool = True
-    """As the newest ADR-37 has it, ask again after missed heartbeats and reconnects, and end only
-    when asking cannot help. Otherwise as its first edition: missed heartbeats, a consumer that
-    is not there after a reconnect and unknown statuses are the end."""
+    """Whether to ask again after missed heartbeats and reconnects, and to end only when asking
+    cannot help, as the newest ADR-37 has it. Otherwise, as in its first edition, missed heartbeats,
+    a consumer that is not there after a reconnect and unknown statuses are the end."""
     group: PriorityGroup | None = None
     """The consumer's priority group that is pulled for."""
     pin: Pin = field(default_factory=Pin)
-    """That of the client, if its consumer pins one."""
+    """Pin of the client, if its consumer pins one."""
     limits: PullLimits = NO_LIMITS
     """Limits of the consumer for a pull, as far as they are known."""
 
     def fitted(self, config: ConsumerConfig) -> Self:
-        """Return them with pulls that the consumer takes, and that end in time for the next one.
+        """Return options with pulls that the consumer takes, and that end in time for the next one.
 
-        Only pulls keep a pin.
+        A pin is lost without a pull in time.
         """
         limits = PullLimits.of(config)
         longest = [limits.expires or math.inf]
@@ -411,11 +402,11 @@ log: Final = logging.getLogger(__name__)
 _MISSED_HEARTBEATS: Final = 2  # heartbeats missed until a pull is believed lost (ADR-37)
 _CLOSE_TIMEOUT: Final = 2.0  # seconds
 _ENDS_EVERY: Final = 0.5
-"""Seconds between two ends of pulls: those that end together make room for a single one."""
+"""Seconds between two ends of pulls: pulls that end together make room for a single one."""
 _BACKOFF: Final = Backoff(0.1, 2.0)
 
 Refill = Callable[[PullBudget], Mapping[str, int] | None]
-"""Which pull to make now, as `batch` and `max_bytes`, given what is pending; or None."""
+"""Choice of the pull to make now, as `batch` and `max_bytes`, given what is pending; or None."""
 
 
 class PullEngine:
@@ -475,7 +466,10 @@ class PullEngine:
 
     @property
     def _last_sign_of_life(self) -> float:
-        """When the server last spoke, or was last asked to: without pulls it has no reason to."""
+        """Time at which the server last spoke, or was asked to.
+
+        Without pulls it has no reason to speak.
+        """
         return max(self._inbox.last_message_at, self._requested_at, self._request_after)
 
     async def _fill(self, refill: Refill) -> None:
@@ -532,7 +526,7 @@ class PullEngine:
             if _is_group_refused(status) or _is_over_limit(status):
                 await self._confirm_consumer()
             if _is_over_limit(status) and self._options.limits != known:
-                return  # they were not known, or are others by now
+                return  # the limits were not known, or have changed
             raise status.to_error()
         if (ended := status.pending) is not None:
             self.budget.on_end(*ended)
@@ -544,7 +538,7 @@ class PullEngine:
             raise status.to_error()
         if status.code == NO_RESPONDERS:
             await self._confirm_consumer()
-        self._stale = True  # which pull it was, and what it may still bring, is not known
+        self._stale = True  # it is not known which pull ended
         self._back_off(status)
 
     def _on_missed_heartbeats(self) -> None:
@@ -556,7 +550,7 @@ class PullEngine:
         self._stale = True
 
     def _back_off(self, status: StatusMessage) -> None:
-        """If pulls bring only this, ask nothing for a while, each time longer."""
+        """Pause, each time longer, before asking again if pulls bring only this status."""
         if self._progressed:
             self._progressed = False
             return
@@ -583,10 +577,10 @@ class PullEngine:
         self._options = self._options.fitted(config)
 
     async def _reopen(self) -> None:
-        """Leave all pulls behind, with what came of them kept, and start counting anew.
+        """Abandon all pulls, keep what came of them, and start counting anew.
 
-        A new inbox, since the server drops pulls without a listener; with the
-        old one they could bring more than was asked for.
+        The inbox is a new one, since the server drops pulls without a listener; with the old one
+        they could bring more than was asked for.
         """
         again = self._inbox.subject != ""
         await self._js.connection.wait_connected()
@@ -607,7 +601,7 @@ class PullEngine:
         self._inbox.notify()
 
     async def close(self) -> None:
-        """Stop, and give back at once what has come and was not taken."""
+        """Stop, and give back at once the messages that have come and were not taken."""
         async with best_effort(_CLOSE_TIMEOUT):
             await self.stop()
             while (
@@ -659,8 +653,8 @@ class PullConsumer(AsyncCloseable):
     async def take(self, free: int = 1) -> Delivery:
         """Return the next message, to be settled by the caller.
 
-        `free` is how many the caller could start now; the server is never asked for
-        more, so what it delivers does not wait here. So take until nothing is free.
+        `free` is how many messages the caller could start now; the server is never asked for more,
+        so that no delivery waits here. So take until nothing is free.
 
         May be cancelled at any time: a message that comes meanwhile is returned by
         the next call, or given back by `close`.
@@ -682,13 +676,13 @@ class PullConsumer(AsyncCloseable):
         return delivery
 
     async def close(self) -> None:
-        """Stop pulling. What was delivered and not taken is given back at once."""
+        """Stop pulling. Messages that were delivered and not taken are given back at once."""
         await self._engine.close()
 
 
 _DEFAULT_MESSAGES: Final = 1000
-_DEFAULT_THRESHOLD: Final = 0.5  # of the buffer, when it is filled again
-_FIRST_EDITION_THRESHOLD: Final = 0.25  # the same in the first edition of the ADR
+_DEFAULT_THRESHOLD: Final = 0.5  # part of the buffer from which it is filled again
+_FIRST_EDITION_THRESHOLD: Final = 0.25  # the threshold in the first edition of the ADR
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -729,14 +723,14 @@ class ReadBuffer:
         )
 
     def refill(self, pending: PullBudget) -> dict[str, int] | None:
-        """Return the pull that fills the buffer, once the threshold is used up."""
+        """Return the pull that fills the buffer, if the threshold is used up."""
         free = self.limit - (pending.octets if self.max_bytes else pending.messages)
         if free < self.threshold:
             return None
         return {"batch": UNLIMITED, "max_bytes": free} if self.max_bytes else {"batch": free}
 
     def fitted(self, config: ConsumerConfig) -> Self:
-        """Return it with no more messages by default than the consumer lets one pull ask for."""
+        """Return it with no more messages by default than the consumer allows in one pull."""
         most = PullLimits.of(config).messages
         if not most or self.max_bytes or self.max_messages or self.threshold_messages:
             return self

@@ -1,8 +1,7 @@
-"""From a subject to a subscription: the workflow of ADR-15.
+"""Subscriptions to push consumers: the workflow of ADR-15.
 
-What ADR-15 lets a subscription be, and to which existing consumer it may be bound.
-
-A subscription to a push consumer, with its statuses seen to (ADR-15).
+`ConsumerSpec` knows what ADR-15 lets a subscription be, and to which existing consumer it may be
+bound.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ _EXPLICIT: Final = "explicit"
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSpec:
-    """What a caller of subscribe asked for; checked when made.
+    """The wish of a caller of `subscribe`; checked when made.
 
     Raises:
         Misconfigured: it contradicts itself.
@@ -51,9 +50,9 @@ class ConsumerSpec:
     subject: str | None = None
     stream: str | None = None
     consumer: str | None = None
-    """An existing one, to be bound to."""
+    """Name of an existing consumer to be bound to."""
     durable: str | None = None
-    """The same, but created if it is not there."""
+    """Name of a consumer to be bound to, created if it is not there."""
     queue: str | None = None
     pull: bool = False
     config: ConsumerConfig = field(default_factory=ConsumerConfig)
@@ -71,7 +70,7 @@ class ConsumerSpec:
             self._check_queue()
 
     def _check_filters(self) -> None:
-        """The subject is the filter (ADR-15)."""
+        """Check that the subject is the filter (ADR-15)."""
         filters = self._filters_of(self.config)
         if self.subject is not None and filters != [self.subject]:
             raise Misconfigured(
@@ -115,7 +114,7 @@ class ConsumerSpec:
         )
 
     def check_compatible(self, info: ConsumerInfo) -> None:
-        """See that an existing consumer is what was asked for.
+        """Check that an existing consumer is what was asked for.
 
         Raises:
             Misconfigured: it is not; says in which way, field by field.
@@ -161,7 +160,7 @@ class ConsumerSpec:
             raise Misconfigured(f"{name} filters {', '.join(filters)}, not {self.subject}")
 
     def _filters_of(self, config: ConsumerConfig) -> list[str]:
-        """Return the filters that `config` has; without one it is ours."""
+        """Return the filters that `config` has; without any, the subject of this wish."""
         return list(config.filter_subjects or [config.filter_subject or self.subject or ">"])
 
 
@@ -169,7 +168,7 @@ log: Final = logging.getLogger(__name__)
 
 _MISSED_HEARTBEATS: Final = 3  # heartbeats missed until the alarm
 OnWarning = Callable[[JetStreamError], None]
-"""Called with what does not end the subscription: `HeartbeatsMissed`, `MessagesMissed`,
+"""Callback for an error that does not end the subscription: `HeartbeatsMissed`, `MessagesMissed`,
 `FlowControlIgnored`. Must not raise."""
 
 
@@ -279,7 +278,7 @@ class PushSubscription(MessageReader):
             self._on_warning(FlowControlIgnored(f"{self._name} waits for {status.flow_control!r}"))
 
     async def unsubscribe(self) -> None:
-        """Get nothing more; what has come and was not handed out is dropped.
+        """Get nothing more; messages that have come and were not handed out are dropped.
 
         The consumer is deleted if it was made for this subscription, and for no
         group of them: other members may live on it.
@@ -297,7 +296,7 @@ class PushSubscription(MessageReader):
         await self.unsubscribe()
 
     async def drain(self) -> None:
-        """Get nothing more than has come by now, which `next` still returns.
+        """Get nothing more but the messages that have come by now, which `next` still returns.
 
         After the last of it the consumer is deleted as by `unsubscribe`; if that
         fails, it is an alarm.
@@ -376,8 +375,8 @@ async def pull_subscribe(
 ) -> Consumer:
     """Return a pull consumer, found or created as by `subscribe`.
 
-    Unlike there, a `consumer` to be bound to need not exist: that shows when it
-    is pulled. What was created is deleted when the consumer is closed.
+    A `consumer` to be bound to is not looked up, unlike there: its absence shows when it is pulled.
+    A consumer that was created here is deleted on `close`.
     """
     spec = ConsumerSpec(
         subject=subject,
@@ -438,7 +437,7 @@ async def _create(
 async def _bind(
     js: JetStreamApi, stream: str, spec: ConsumerSpec, inbox: Inbox
 ) -> tuple[ConsumerInfo, bool]:
-    """Have the inbox subscribed to the consumer's deliver subject, and the consumer there."""
+    """Subscribe the inbox to the consumer's deliver subject, and create the consumer if needed."""
     group = spec.queue or ""
     info = await _look_up(js, stream, spec)
     if info is not None:

@@ -75,7 +75,7 @@ async def test_no_more_is_read_than_the_reader_would_take(
     await store.put("a", LARGE)
 
     assert await store.get("a", max_bytes=len(LARGE)) == LARGE
-    with pytest.raises(ObjectTooLarge, match=f"{len(LARGE)} octets, over {len(LARGE) - 1}"):
+    with pytest.raises(ObjectTooLarge, match=f"{len(LARGE)} bytes, over {len(LARGE) - 1}"):
         await store.get("a", max_bytes=len(LARGE) - 1)
 
 
