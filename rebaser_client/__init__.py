@@ -1,7 +1,7 @@
-"""Asking: enqueue updates and await their outcome.
+"""The client: enqueue updates, await their outcome, read values.
 
 A name's module is imported when the name is first used: a program that only declares functions, or
-catches an error, waits for no connection's code.
+catches an error, does not load the connection's code.
 """
 
 from importlib import import_module
@@ -86,7 +86,7 @@ _MODULE_OF = {
     "RequestId": "rebaser_core.ids",
     "WorkspaceId": "rebaser_core.ids",
 }
-"""Where each name of `__all__` is."""
+"""Module of each name in `__all__`."""
 
 __all__ = [
     "AlreadyRegistered",

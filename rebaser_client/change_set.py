@@ -71,18 +71,18 @@ if TYPE_CHECKING:  # slow, and only for who writes values by name
     from rebaser_client.plan import EditedDraft, LoadPlan
 
 MAX_COMMENTS: Final = 1_000
-"""Comments on a change set."""
+"""Maximum number of comments on a change set."""
 
 QueryT = TypeVar("QueryT", bound=Versioned)
 ReplyT = TypeVar("ReplyT", bound=Versioned)
 
 
 class ChangeSetHandle:
-    """One change set. To make a handle costs no request.
+    """One change set. Making a handle costs no request.
 
     An address is looked up once, at the first call that needs it, which then raises
     `NoSuchChangeSet` or `AmbiguousAddress`, if it names none or several. Each coroutine may be
-    cancelled; that does not take a request back that was sent.
+    cancelled, which does not take back a request that was sent.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ChangeSetHandle:
         self._sender = sender
         self._workspaces = workspaces
         self.address: Final = where if isinstance(where, str) else "/".join(map(str, where))
-        """"shop" for the head of a workspace, "shop/winter" for a branch; or two ids."""
+        """Address: "shop" for the head of a workspace, "shop/winter" for a branch; or two ids."""
         self._ids = None if isinstance(where, str) else where
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class ChangeSetHandle:
         """The ids of workspace and change set.
 
         Raises:
-            NoSuchChangeSet: there is none of that address; the message offers similar names.
+            NoSuchChangeSet: nothing has that address; the message offers similar names.
             AmbiguousAddress: there is more than one.
         """
         if self._ids is None:
@@ -116,30 +116,32 @@ class ChangeSetHandle:
         request_id: RequestId | str | None = None,
         from_change_set_id: ChangeSetId | str | None = None,
     ) -> BatchOutcome:
-        """Enqueue a batch, wait, and return its outcome. A cancellation does not take it back.
+        """Enqueue a batch, wait, and return its outcome.
 
-        Requests of a change set are applied in the order in which they were stored, each
-        once, whole or not at all. To try again after an error pass the same `request_id`.
-        A batch too large for a message is stored beside the stream first. With `wait="computed"`
-        the outcome has the values that failed: a failure of a value is no error of the batch.
+        A cancellation does not take the batch back. Requests of a change set are applied in the
+        order in which they were stored, each once, whole or not at all. To try again after an error
+        pass its `request_id`. A batch too large for a message is stored beside the stream first.
+        With `wait="computed"` the outcome has the values that failed: a failure of a value is no
+        error of the batch.
 
         Args:
             updates: as classes of `rebaser_core.updates`, or as the wire has them.
-            wait: until the request is stored, committed, or its dependent values computed.
+            wait: when to return: the request is `stored`, `committed`, or its dependent values
+                `computed`.
             request_id: the id of a request that is sent again (default: a new one).
             from_change_set_id: the change set that the batch was taken from, for readers of
                 requests.
 
         Raises:
             NotInWorkspace: the registry knows the change set in another workspace; nothing was
-                sent. Where it knows neither, a new change set begins with the request.
+                sent. If it knows neither, a new change set begins with the request.
             MalformedMessage: `updates` are no updates; nothing was sent.
             TooLarge: they are beyond a limit; nothing was sent.
             NotConfirmed: not confirmed in time; it may be stored all the same.
             QueueFull: too much waits already; it is not stored. Ask again later.
             RequestIdUsed: another batch was sent under the id before; nothing of this one was done.
             RequestRefused, RequestDead: final; nothing was done.
-            OutcomeUnknown: the request was handled so long ago that no Rebaser remembers it.
+            OutcomeUnknown: no Rebaser remembers the request, which was settled long ago.
             Unreachable, ReadRefused: committed and computed, but no Rebaser said what failed.
         """
         ids = await self.ids()
@@ -162,11 +164,10 @@ class ChangeSetHandle:
         request_id: RequestId | str | None = None,
         from_change_set_id: ChangeSetId | str | None = None,
     ) -> tuple[RequestId, Reply]:
-        """Enqueue, until it is stored; the response to await comes once, and is final.
+        """Enqueue, and return once it is stored; the response to await comes once, and is final.
 
-        Bound the wait with `asyncio.timeout`; giving up does not take the request back.
-        Awaiting raises `OutcomeUnknown` if the request was handled so long ago that no Rebaser
-        remembers it.
+        Bound the wait with `asyncio.timeout`; giving up does not take the request back. Awaiting
+        raises `OutcomeUnknown` if no Rebaser remembers the request, which was settled long ago.
         """
         return await self._sender.enqueue_with_reply(
             await self.ids(), updates, request_id, from_change_set_id
@@ -186,8 +187,8 @@ class ChangeSetHandle:
             table: of pyarrow, Polars, pandas or DuckDB, or the path or URI of a Parquet file, with
                 the columns in docs/clients.md: `id` and any of `name`, `value` or `json`,
                 `function`, `inputs` and `set`.
-            functions: updates before those of the rows. Of a table in parts, send them with the
-                first: a function that is defined again has all its values computed anew.
+            functions: updates before those of the rows. If a table is sent in parts, send them with
+                the first: all values of a function that is defined again are computed anew.
             wait: as `enqueue`.
             request_id: as `enqueue`.
 
@@ -214,10 +215,10 @@ class ChangeSetHandle:
         return await self._sender.outcome(await self.ids(), request_id)
 
     async def settled(self, commit: int | None = None) -> Settlement:
-        """Wait until all that `commit` left to be computed is; return what has no result.
+        """Wait until the values due after `commit` are computed; return those without a result.
 
-        Without a commit, the last one counts. Changes nothing, and may be cancelled and repeated.
-        Bound the wait with `asyncio.timeout`: while a change set is paused, it has no end.
+        The default is the last commit. Changes nothing, and may be cancelled and repeated. Bound
+        the wait with `asyncio.timeout`: while a change set is paused, it has no end.
 
         Raises:
             Unreachable: no Rebaser answered which values failed.
@@ -228,7 +229,7 @@ class ChangeSetHandle:
     async def progress(self, commit: int | None = None) -> AsyncIterator[Progress]:
         """Yield how far the work on `commit` is, as it changes; ends when `settled` would return.
 
-        The first item comes at once; between two there are at most a few seconds.
+        The first item comes at once, each further one within a few seconds.
         """
         async for step in (await self._watch()).progress(commit):
             yield step
@@ -241,18 +242,18 @@ class ChangeSetHandle:
         at: int | None = None,
         missing_ok: bool = False,
     ) -> ValueSet:
-        """The values of these names or ids, or all, and so many levels of what is around them.
+        """Values of these names or ids, or all, and levels of their inputs and dependents.
 
         All are as of one commit: `at`, or the last one when the query arrived, so that a client
-        that has the reply to a request reads the request's effect. With `missing_ok`, names that
-        are not there are in `ValueSet.missing`.
+        that has the reply to a request reads the request's effect. With `missing_ok`, unknown names
+        are in `ValueSet.missing`.
 
         Raises:
-            NoSuchValue: there is none of such a name; the message offers similar ones.
+            NoSuchValue: no value has one of the names; the message offers similar ones.
             Unreachable: no Rebaser answered in time, or all were too busy.
-            TooLarge: so many names do not fit into a query.
-            ReadRefused: one did, and said why not: the past is not kept so long, or it
-                is too much for an answer: fewer at a time, or from the store.
+            TooLarge: the names do not fit into a query.
+            ReadRefused: a Rebaser refused, and said why: the past is not kept so long, or the
+                answer is too large. Then ask for fewer at a time, or read the store.
         """
         replies = await self._ask_values(
             which=[*names], inputs=inputs, dependents=dependents, at=at
@@ -269,30 +270,30 @@ class ChangeSetHandle:
         return ValueSet(last.commit, values, last.missing, may_be_stale=bool(last.due))
 
     async def functions(self, *names: str) -> list[FunctionSnapshot]:
-        """The functions of these names or ids that there are, or all, as of the last commit.
+        """Existing functions of these names or ids, or all, as of the last commit.
 
         Several may have one name.
 
         Raises:
             Unreachable, TooLarge: as `values`.
-            ReadRefused: the Rebaser is of an older release, or they are too much for an answer.
+            ReadRefused: the Rebaser is of an older release, or the answer is too large.
         """
         replies = await self._ask_values(which=[*names], functions=True)
         return [function for reply in replies for function in reply.functions or ()]
 
     async def log(self, *, after: int = 0, last: int | None = None) -> list[LogEntry]:
-        """The requests settled behind commit `after`, or the `last` so many, oldest first."""
+        """Requests settled behind commit `after`, or the `last` ones of them, oldest first."""
         return await read_log(self._sender.streams, await self.ids(), after=after, limit=last)
 
     async def why(self, name: str, *, at: int | None = None) -> Provenance:
         """The edits that made the value of this name or id what it is, as of `at` or now.
 
-        What made it before the commits that are kept is not known: see `Provenance.older`.
+        Edits before the commits that are kept are not known: see `Provenance.older`.
 
         Raises:
-            NoSuchValue: there is none, nor was there one among the commits that are kept.
+            NoSuchValue: no such value exists, or existed in the commits that are kept.
             Unreachable: no Rebaser answered in time, or only ones of an older release.
-            ReadRefused: one did, and said why not: the past is not kept so long.
+            ReadRefused: a Rebaser refused, and said why: the past is not kept so long.
         """
         [reply] = await self._ask(
             ProvenanceQuery,
@@ -307,14 +308,14 @@ class ChangeSetHandle:
         return Provenance.of(reply)
 
     async def difference(self, *, computed: bool = False) -> BranchDifference:
-        """Return what applying the branch would change in head, as of its last commit and head's.
+        """Return the changes of head that applying the branch would make, as of both last commits.
 
-        With `computed`, the results that differ as well, as far as they are computed.
+        `computed` adds the results that differ, as far as they are computed.
 
         Raises:
             Unreachable: no Rebaser answered in time, or only ones of an older release.
-            ReadRefused: one did, and said why not: the change set is no branch, no Rebaser has
-                taken it up yet, or the difference is too large for an answer.
+            ReadRefused: a Rebaser refused, and said why: the change set is no branch, no Rebaser
+                has taken it up yet, or the difference is too large for an answer.
         """
         [reply] = await self._ask(
             DifferenceQuery,
@@ -326,20 +327,21 @@ class ChangeSetHandle:
         return BranchDifference.of(reply)
 
     async def differences(self) -> ValueDifferences:
-        """The values that differ from head's, sources and computed ones, as both are."""
+        """The values, sources and computed ones, that differ from head's, as both are."""
         record = await self.describe()
         ids = ChangeSet(record.workspace_id, record.head)
         head = ChangeSetHandle(self._sender, self._workspaces, ids)
         return ValueDifferences(await head.values(), await self.values())
 
     async def plan_revert(self, commit: int, *, force: bool = False) -> RevertPlan:
-        """The batch that undoes `commit`; enqueue its `updates` to have it done.
+        """The batch that undoes `commit`; enqueue its `updates` to undo it.
 
-        What a later commit changed again stays, and is in `skipped`; with `force` it is undone.
+        Values and functions that a later commit changed again stay, and are in `skipped`; with
+        `force` they are undone.
 
         Raises:
             Unreachable: no Rebaser answered in time, or only ones of an older release.
-            ReadRefused: one did, and said why not: there is no such commit, it changed no
+            ReadRefused: a Rebaser refused, and said why: there is no such commit, it changed no
                 definition, or the past is not kept so long.
         """
         [reply] = await self._ask(
@@ -355,13 +357,13 @@ class ChangeSetHandle:
     async def plan(self, draft: "Draft", *, prune: bool = False) -> "LoadPlan":
         """Compare the draft with the change set as it is; change nothing.
 
-        With `prune`, values that the draft does not name are removed. Without, none is but those
-        in `draft.removed`.
+        With `prune`, values that the draft does not name are removed; without it, only those in
+        `draft.removed`.
 
         Raises:
-            InvalidDraft: an input is neither in the draft nor in the change set; nor is a
-                function, or there are several of its name; values would be computed from
-                themselves; CEL text is wrong, where its engine is installed.
+            InvalidDraft: an input is neither in the draft nor in the change set; a function is in
+                neither, or several have its name; values would be computed from themselves; CEL
+                text is wrong, where its engine is installed.
         """
         from rebaser_client.plan import compare
 
@@ -370,9 +372,9 @@ class ChangeSetHandle:
     async def load(
         self, draft: "Draft | LoadPlan", *, prune: bool = False, wait: Wait = "computed"
     ) -> BatchOutcome | None:
-        """Make the change set as the draft says, by one batch; None if it is so already.
+        """Make the change set as the draft says, by one batch; return None if it is so already.
 
-        A plan is sent as it was made. What others changed since then, it does not see.
+        A plan is sent as it was made, without regard to what others changed since then.
 
         Raises:
             InvalidDraft: as `plan`.
@@ -391,10 +393,9 @@ class ChangeSetHandle:
         wait: Wait = "computed",
         confirm: "Callable[[LoadPlan], bool]" = lambda _: True,
     ) -> "AsyncIterator[EditedDraft]":
-        """A draft that is loaded once the body ends, if anything differs and `confirm` agrees.
+        """Yield a draft, which is loaded after the body if anything differs and `confirm` agrees.
 
-        Nothing is sent if the body raises. Afterwards the draft's `plan` and `outcome` say what
-        was done.
+        Nothing is sent if the body raises. Afterwards, read the draft's `plan` and `outcome`.
         """
         from rebaser_client.plan import EditedDraft
 
@@ -408,24 +409,24 @@ class ChangeSetHandle:
         """Return its record in the registry.
 
         Raises:
-            NoSuchChangeSet: nothing.
+            NoSuchChangeSet: the change set is not registered.
         """
         return await self._workspaces.registry.change_set(await self.ids())
 
     async def rename(self, name: str) -> ChangeSetRecordV1:
-        """Rename it; return its record. Several may have the same name."""
+        """Rename it; return its record. Several change sets may have one name."""
         return await self._workspaces.registry.update(
             await self.ids(),
             lambda record: record.model_copy(update={"name": validated_name(name)}),
         )
 
     async def comment(self, text: str) -> CommentRecordV1:
-        """Add a comment, also to a closed change set; return it as it is kept. It stays as it is.
+        """Add a comment, also to a closed change set; return its record. A comment never changes.
 
         Raises:
             NoSuchChangeSet: the change set is not registered.
             MalformedMessage: the text is empty, or longer than 2,000 characters.
-            QuotaExceeded: it has `MAX_COMMENTS` already.
+            QuotaExceeded: the change set has `MAX_COMMENTS` comments already.
         """
         record = await self.describe()
         if len(await self.comments()) >= MAX_COMMENTS:
@@ -450,8 +451,8 @@ class ChangeSetHandle:
     async def checkpoint(self) -> int:
         """Request a checkpoint; return the commit that it will include.
 
-        Its owner writes the checkpoint a moment later, beside the requests: a checkpoint of
-        that commit or a later one in the store shows that it is written.
+        The owner writes the checkpoint a moment later, beside the requests. It is written once the
+        store has a checkpoint of that commit or a later one.
 
         Raises:
             RequestRefused: the change set is closed.
@@ -473,20 +474,20 @@ class ChangeSetHandle:
         """Materialise the branch and merge every change that head has by now.
 
         Raises:
-            RequestRefused: its base is not kept any more, or it is closed.
+            RequestRefused: the branch's base is not kept any more, or the branch is closed.
         """
         await self._sender.command(await self.ids(), "refresh")
 
     async def apply(self, *, reviewed: str | None = None) -> ChangeSetRecordV1:
-        """Have head take the branch's difference; its record, once head has.
+        """Apply the branch's difference to head; return its record, once head has it.
 
-        With `reviewed`, the digest of a difference, no other difference is applied. The
-        branch takes no request from then on. Giving up waiting does not take it back. Head's
+        With `reviewed`, the digest of a difference, no other difference is applied. The branch
+        takes no request from then on. Giving up waiting does not take the request back. Head's
         values may be computed later: see `settled` of head.
 
         Raises:
-            RequestRefused: it is no branch, closed, changed since it was reviewed, or head would
-                not have it; unless it was closed before, it is open as it was.
+            RequestRefused: it is no branch, is closed, was changed since it was reviewed, or head
+                refuses it. A branch that was open stays open.
         """
         ids = await self.ids()
         request, _ = await self._sender.command(ids, "apply", reviewed=reviewed)
@@ -503,7 +504,7 @@ class ChangeSetHandle:
         return record
 
     async def abandon(self) -> None:
-        """Have the branch closed without effect on head. Its data stays; it can be forked.
+        """Close the branch without effect on head. Its data stays; it can be forked.
 
         Raises:
             RequestRefused: it is no branch, or closed.
@@ -515,9 +516,9 @@ class ChangeSetHandle:
         )
 
     async def delete(self) -> None:
-        """Have the branch closed for good, and its data gone after the retention time.
+        """Close the branch for good, and drop its data after the retention time.
 
-        A head goes with its whole workspace: see `Workspaces.delete_workspace`.
+        A head is deleted with its whole workspace: see `Workspaces.delete_workspace`.
 
         Raises:
             NoSuchChangeSet: it is not registered.
@@ -561,10 +562,10 @@ class WorkspaceHandle(ChangeSetHandle):
     """The head of a workspace, and the way to its other change sets."""
 
     async def create(self, *, exist_ok: bool = False) -> Self:
-        """Register a workspace of that name, whose head is empty; return this one.
+        """Register a workspace of that name, with an empty head; return this handle.
 
         Raises:
-            AlreadyRegistered: there is one of that name, unless `exist_ok`.
+            AlreadyRegistered: a workspace of that name exists, unless `exist_ok`.
         """
         if not await _exists(self, exist_ok=exist_ok):
             await self._workspaces.create(self.address)
@@ -575,7 +576,7 @@ class WorkspaceHandle(ChangeSetHandle):
         return ChangeSetHandle(self._sender, self._workspaces, f"{self.address}/{name}")
 
     async def fork(self, name: str, *, exist_ok: bool = False) -> ChangeSetHandle:
-        """Fork a branch of that name from head, as head is; return its handle.
+        """Fork a branch of that name from head as it is; return its handle.
 
         Raises:
             AlreadyRegistered: an open change set has that name, unless `exist_ok`.

@@ -68,7 +68,7 @@ class _Lifetime:
 
 
 class RebaserClient:
-    """Enqueues requests over one connection, which stays its owner's; tasks may share it."""
+    """Enqueues requests over one connection, whose owner closes it; tasks may share it."""
 
     def __init__(
         self,
@@ -81,7 +81,10 @@ class RebaserClient:
         limits: BatchLimits = _LIMITS,
         author: str | None = None,
     ) -> None:
-        """`author`: who asks, for the log and the registry; 200 characters of it are kept."""
+        """Use an open connection.
+
+        `author` is for the log and the registry; 200 characters of it are kept.
+        """
         if content_type not in codecs.CONTENT_TYPES:
             known = ", ".join(sorted(codecs.CONTENT_TYPES))
             raise ValueError(f"content type {content_type!r}; there are {known}")
@@ -91,10 +94,10 @@ class RebaserClient:
         author = (author or "")[:AUTHOR_LENGTH] or None
         options = RequestOptions(content_type, author, retry_for, limits)
         self.workspace_check = WorkspaceCheck(None if js.is_imported else Registry(self._streams))
-        """Which workspaces and change sets belong together."""
+        """Knowledge of which workspaces and change sets belong together."""
         self._sender = RequestSender(self._streams, replies, options, self.workspace_check)
         self.workspaces = Workspaces(self._sender)
-        """What is registered: create, list, fork and delete."""
+        """The registered workspaces: create, list, fork and delete."""
         self.addresses = AddressBook(self.workspaces)
         """Workspaces and change sets by name."""
 
@@ -119,7 +122,7 @@ class RebaserClient:
         permissions of an operator, see docs/security.md. Two ids need not be registered.
 
         Raises:
-            MalformedId: two are given, and one of them is no id.
+            MalformedId: two ids are given, and one of them is no id.
         """
         from rebaser_client.change_set import ChangeSetHandle  # slow, and not needed to send
 
@@ -128,7 +131,7 @@ class RebaserClient:
 
     def workspace(self, name: str) -> "WorkspaceHandle":
         """The workspace of that name: `edit` its head, or `fork` a branch. No request."""
-        from rebaser_client.change_set import WorkspaceHandle  # the same
+        from rebaser_client.change_set import WorkspaceHandle  # slow to import
 
         return WorkspaceHandle(self._sender, self.workspaces, name)
 
@@ -140,7 +143,7 @@ class RebaserClient:
         *,
         request_id: RequestId | str | None = None,
     ) -> RequestId:
-        """As `ChangeSetHandle.enqueue`, until the batch is stored; its request id."""
+        """Enqueue as `ChangeSetHandle.enqueue`; return the request id once the batch is stored."""
         change_set = ChangeSet.of(workspace_id, change_set_id)
         return await self._sender.enqueue(change_set, updates, request_id)
 
@@ -152,7 +155,7 @@ class RebaserClient:
         *,
         request_id: RequestId | str | None = None,
     ) -> tuple[RequestId, Reply]:
-        """As `ChangeSetHandle.enqueue_with_reply`."""
+        """Enqueue as `ChangeSetHandle.enqueue_with_reply`."""
         change_set = ChangeSet.of(workspace_id, change_set_id)
         return await self._sender.enqueue_with_reply(change_set, updates, request_id)
 
@@ -165,7 +168,7 @@ class RebaserClient:
         *,
         request_id: RequestId | str | None = None,
     ) -> RequestId:
-        """As `enqueue_updates`, for a batch that was taken from another change set."""
+        """Enqueue as `enqueue_updates`, with a batch that was taken from another change set."""
         change_set = ChangeSet.of(workspace_id, change_set_id)
         return await self._sender.enqueue(change_set, updates, request_id, from_change_set_id)
 
@@ -178,14 +181,14 @@ class RebaserClient:
         *,
         request_id: RequestId | str | None = None,
     ) -> tuple[RequestId, Reply]:
-        """As `enqueue_updates_from_change_set`, with the response to await."""
+        """Enqueue as `enqueue_updates_from_change_set`, with the response to await."""
         change_set = ChangeSet.of(workspace_id, change_set_id)
         return await self._sender.enqueue_with_reply(
             change_set, updates, request_id, from_change_set_id
         )
 
     async def corrections(self, corrections: Sequence[Correction]) -> Sequence[Correction]:
-        """Return all corrections; those given may be the first of them and an entry for the others.
+        """Return all corrections, if those given end with an entry for the others.
 
         Raises:
             ReadRefused: the others were removed with their commit.
@@ -210,15 +213,15 @@ async def connect(
     author: str | None = None,
     **options: Any,
 ) -> AsyncIterator[RebaserClient]:
-    """A client with a connection of its own, which is closed with the body.
+    """Connect while the body runs, and yield a client.
 
     Args:
         servers: NATS URLs; the local one if none is given.
         prefix: of the deployment's streams and subjects, `REBASER_NATS__PREFIX` there.
         api_prefix: JetStream API prefix of another account (ADR-19); excludes `domain`.
         domain: JetStream domain (ADR-19).
-        content_type: what requests are encoded as.
-        author: who asks, for the log of commits.
+        content_type: encoding of requests.
+        author: author of the requests, for the log of commits.
         options: of `rebaser_core.jetstream.ConnectOptions`: user, password, token, tls, …
 
     Raises:

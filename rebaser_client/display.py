@@ -1,8 +1,7 @@
 """Rows as tables: for pandas, Polars, Arrow and notebooks.
 
-Rows as a table of pandas or Arrow, each imported when it is asked for.
-
-Rows as an HTML table, for notebooks. Names and values of others are shown as text.
+Each library is imported when its table is asked for. In HTML tables, names and values of others are
+shown as text.
 """
 
 import json
@@ -56,7 +55,7 @@ def polars_frame(columns: Columns) -> Any:
 
 
 def package(name: str, *, extra: str) -> Any:
-    """Import a package that the client may do without, or a module that needs one.
+    """Import a package that the client may do without, or a module that needs such a package.
 
     Raises:
         MissingPackage: it is not installed; the message names the extra that has it.
@@ -70,14 +69,14 @@ def package(name: str, *, extra: str) -> Any:
 
 
 SHOWN: Final = 60
-"""Rows of a table at most; a last line says how many more there are."""
+"""Maximum number of rows of a table; a last line says how many more there are."""
 
 _LENGTH: Final = 200
-"""Characters of a cell at most."""
+"""Maximum number of characters of a cell."""
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[Any]], note: str = "") -> str:
-    """The rows as a table, and a note below it."""
+    """The rows as an HTML table, with a note below it."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(
         f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows[:SHOWN]
@@ -98,5 +97,5 @@ def _cell(cell: Any) -> str:
 
 
 def _visible(character: str) -> str:
-    """A character that cannot be seen, as an escape: it could reorder the text around it."""
+    """An escape for a character that cannot be seen: it could reorder the text around it."""
     return character if character.isprintable() else ascii(character)[1:-1]

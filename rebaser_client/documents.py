@@ -1,7 +1,7 @@
 """JSON, YAML and TOML as plain data, read strictly: each fault is named with its line and column.
 
-A key that an object has twice, a second document, a number that JSON cannot say, and what is nested
-too deep or stands for too much are refused in every format.
+Refused in every format are a key that an object has twice, a second document, a number that JSON
+cannot express, and data that is nested too deep or too large.
 """
 
 import json
@@ -25,19 +25,19 @@ MAX_SIZE: Final = 256 << 20
 """Limit of a file's bytes, and of the size of all its values together, see `size_of`."""
 
 _EACH: Final = 16
-"""Size that a value, list or object has besides that of its text."""
+"""Size that a value, list or object has in addition to that of its text."""
 
 _MAX_DEPTH: Final = codecs.MAX_MESSAGE_DEPTH
 _TOO_DEEP: Final = f"nested deeper than {_MAX_DEPTH}"
 
 
 def _misread(line: int, column: int, what: str) -> InvalidDraft:
-    """The error that names a place, both counted from 1."""
+    """Error that names a place, both counted from 1."""
     return InvalidDraft(f"line {line}, column {column}: {what}")
 
 
 def too_large(what: str = "it") -> InvalidDraft:
-    """The error about what is beyond `MAX_SIZE`."""
+    """Error about data that is larger than `MAX_SIZE`."""
     return InvalidDraft(
         f"{what} stands for more than {MAX_SIZE >> 20} MiB of values; load it in parts"
     )
@@ -79,7 +79,7 @@ def read_document(path: Path) -> Any:
     """The plain data in a file of JSON, YAML or TOML, as its suffix says; None if it is empty.
 
     Raises:
-        InvalidDraft: it is none, or not read strictly.
+        InvalidDraft: it is no such document, or breaks a strict rule.
         OSError: it cannot be read.
     """
     suffix = path.suffix.lower()
@@ -104,7 +104,7 @@ def parse_json(text: str, first_line: int = 1) -> Any:
     """The plain data that a JSON text is; its first line is counted as `first_line`.
 
     Raises:
-        InvalidDraft: it is no JSON, has a key twice, or a number that is none of 64 bits.
+        InvalidDraft: it is no JSON, has a key twice, or a number of more than 64 bits.
     """
     try:
         data = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
@@ -145,7 +145,7 @@ _BEFORE_VALUE: Final = re.compile(r"\s*:")
 
 
 def _first_fault(text: str) -> tuple[int, str] | None:
-    """Offset of the first fault in well-formed JSON, and what it is."""
+    """Offset of the first fault in well-formed JSON, and its description."""
     keys: list[set[str]] = []
     for found in _TOKEN.finditer(text):
         word, offset = found[0], found.start()
@@ -200,11 +200,11 @@ def _number_fault(token: str) -> str | None:
 _TOO_LONG: Final = "an integer beyond 64 bits; write it as text, in quotes"
 _NO_NUMBER: Final = "is no number of JSON; write null, or text in quotes"
 _LONGEST: Final = 80
-"""Digits of what is looked at as an integer; Python itself refuses some thousand."""
+"""Number of digits up to which a text is read as an integer; Python refuses some thousand."""
 
 
 def _whole(digits: str, radix: int = 10) -> int | None:
-    """The integer that those digits are; None if it is not one of 64 bits."""
+    """Integer of those digits; None if it is not one of 64 bits."""
     significant = digits.lstrip("+-").lstrip("0") or "0"
     if len(significant) > _LONGEST:
         return None
@@ -219,7 +219,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """The plain data that a TOML text is.
 
     Raises:
-        InvalidDraft: it is no TOML, or has dates or numbers that JSON has not.
+        InvalidDraft: it is no TOML, or has dates or numbers that JSON does not have.
     """
     try:
         data = tomllib.loads(text)
@@ -232,13 +232,13 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise InvalidDraft(_TOO_DEEP) from error
     except MalformedMessage as error:
         raise InvalidDraft(next(_foreign(data, ()), str(error))) from error
-    except ValueError as error:  # some thousand digits
+    except ValueError as error:  # an integer with thousands of digits
         raise InvalidDraft(_TOO_LONG) from error
     return data
 
 
 def _foreign(data: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """Messages about TOML data that JSON does not have, each with its place."""
+    """Faults of TOML data that JSON does not have, each with its place."""
     if len(path) > _MAX_DEPTH:
         yield f"{'.'.join(path)[:80]}…: {_TOO_DEEP}"
     elif isinstance(data, dict | list):
@@ -257,7 +257,7 @@ def _foreign(data: Any, path: tuple[str, ...]) -> Iterator[str]:
 def parse_yaml(text: str) -> Any:
     """The plain data that a YAML text is, by the core schema of YAML 1.2; None if it is empty.
 
-    Beside it, `<<` merges the keys of other objects, weaker than those that stand there.
+    In addition, `<<` merges the keys of other objects; keys of the object itself prevail.
 
     Raises:
         InvalidDraft: it is no YAML or not one document, has a key twice, a tag of another schema,
@@ -305,7 +305,7 @@ _MERGE: Final = "<<"
 
 
 class _Open:
-    """A list or an object of YAML whose end was not read yet."""
+    """A list or an object of YAML whose end is not read yet."""
 
     def __init__(self, event: Any, data: Any, size: int) -> None:
         self.start = event.start_mark
@@ -314,11 +314,11 @@ class _Open:
         self.size_before = size
         self.key: Any = _NO_KEY
         self.lines: dict[str, int] = {}
-        """Keys that stand in it, and in which line."""
+        """Keys in it, and their lines."""
         self.merged: list[Any] = []
 
     def end(self) -> Any:
-        """Data that was read, with the keys that are merged into it."""
+        """Data that was read, with the merged keys."""
         if not self.merged:
             return self.data
         whole: dict[str, Any] = {}
@@ -367,9 +367,7 @@ class _YamlReader:
         if tag is not None:
             value = _tagged(event, tag, text)
         elif event.style is None and event.implicit[0]:
-            if text.endswith(
-                ":"
-            ):  # in [a:], to which ruamel.yaml is blind, the colon is none of it
+            if text.endswith(":"):  # ruamel.yaml takes the colon in [a:] for text
                 raise _at(
                     event, "a colon ends this text; put the text in quotes, or a blank behind"
                 )
@@ -417,7 +415,7 @@ class _YamlReader:
             raise _at(event, str(too_large("the file, up to here,")))
 
     def _put(self, event: Any, value: Any, *, merges: bool = False) -> None:
-        """Put a value where it stands: into a list, behind its key, or as a key itself."""
+        """Put a value in its place: into a list, behind its key, or as a key itself."""
         if not self._stack:
             self.document = value
             return

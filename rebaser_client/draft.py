@@ -1,8 +1,7 @@
 """A graph as a person writes it: sources, values and functions by their names.
 
-Functions as people name them: builtins, CEL text, and Python functions that are installed.
-
-Tables as rows of plain data: files, pandas, Arrow, Polars, or dicts.
+Functions are named as people name them: builtins, CEL text, and Python functions that are
+installed. Tables are rows of plain data: files, pandas, Arrow, Polars, or dicts.
 """
 
 import inspect
@@ -62,13 +61,13 @@ _NAME_LENGTH: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function by what it is: two of the same runtime, code and name are one."""
+    """A function; two with equal runtime, code and name are one."""
 
     name: str
     runtime: Literal["builtin", "python", "cel"]
     code: str
     parameters: tuple[str, ...] | None = None
-    """Names of its inputs in order; None: any, and only by name."""
+    """Names of its inputs in order; None: any names, and no inputs by position."""
     needed: frozenset[str] = field(default=frozenset(), compare=False)
     """Names of the inputs that every value must have."""
     func_id: str | None = field(default=None, compare=False)
@@ -81,11 +80,11 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class FunctionName:
-    """A function of the change set, known by its name until the draft is compared with that."""
+    """A function of the change set that is known by name until the draft is compared with that."""
 
     name: str
     similar: tuple[str, ...] = field(default=(), compare=False)
-    """Names of functions that a file defines, which a mistyped one may mean."""
+    """Names of functions in a file that a mistyped name may mean."""
 
 
 def builtin(code: str, *, name: str | None = None) -> Function:
@@ -134,7 +133,7 @@ def function(python: F, *, code: str | None = None, version: str | None = None) 
 def function(
     python: F | None = None, *, code: str | None = None, version: str | None = None
 ) -> F | Callable[[F], F]:
-    """Mark a Python function as one that computes values; it stays as callable as it was.
+    """Mark a Python function as one that computes values; it can still be called.
 
     The function must be installed where Rebaser runs, under an entry point of the group
     `rebaser.functions`.
@@ -160,10 +159,10 @@ def function(
 
 
 def as_function(given: Function | Callable[..., Any]) -> Function:
-    """The function that values shall be computed by.
+    """The function to compute values by.
 
     Raises:
-        InvalidDraft: it is no function, or a Rebaser could not find it.
+        InvalidDraft: `given` is no function, or a Rebaser could not find it.
     """
     if isinstance(given, Function):
         return given
@@ -236,7 +235,7 @@ def _needed(given: Callable[..., Any]) -> frozenset[str]:
 
 
 def _parameters(given: Callable[..., Any]) -> tuple[str, ...] | None:
-    """Names of what it takes; None if it takes any names."""
+    """Names of its parameters; None if it takes any names."""
     parameters = inspect.signature(given).parameters.values()
     if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
         return None
@@ -293,7 +292,7 @@ def name_in(pattern: str, row: Row) -> str:
     """The pattern with each column in braces replaced by the row's cell.
 
     Raises:
-        InvalidDraft: the row has no such column, or nothing there that makes a name.
+        InvalidDraft: the row has no such column, or a cell that makes no name.
     """
 
     def cell(match: re.Match[str]) -> str:
@@ -313,7 +312,8 @@ def name_in(pattern: str, row: Row) -> str:
 _ANY_ID: Final = "0" * 26
 
 AnyFunction: TypeAlias = Function | FunctionName | Callable[..., Any]
-"""One of `builtin`, `cel` or `python`, a Python function, or one that the change set has."""
+"""A function as `builtin`, `cel` or `python` return it, a Python function, or one that the change
+set has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +327,8 @@ class ValueRef:
 class Family:
     """Values with names of one pattern, one for each row of a table.
 
-    An input of a single value takes all of them; one of another family the one of its row.
+    As an input of a single value it stands for all of them; as an input of a family, for the value
+    of the row.
     """
 
     pattern: str
@@ -346,21 +347,21 @@ Input: TypeAlias = ValueRef | Family | str | Sequence[ValueRef | Family | str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a value shall be."""
+    """Content of a source value."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What a value shall be computed by, and from which others."""
+    """Function and inputs of a computed value."""
 
     function: Function
     inputs: Mapping[str, str | list[str]]
     """Argument → the name of a value, or of several."""
 
     def input_names(self) -> Iterator[str]:
-        """The names of its inputs, as often as they occur."""
+        """Names of its inputs, with repetitions."""
         for given in self.inputs.values():
             yield from _as_list(given)
 
@@ -374,7 +375,7 @@ class ComputedByName:
     named: Mapping[str, str | list[str]]
 
     def input_names(self) -> Iterator[str]:
-        """The names of its inputs, as often as they occur."""
+        """Names of its inputs, with repetitions."""
         for given in (*self.ordered, *self.named.values()):
             yield from _as_list(given)
 
@@ -389,17 +390,17 @@ Definition: TypeAlias = Source | Computed | ComputedByName
 class Draft:
     """Values by name, each defined once. No method does I/O.
 
-    Each method raises `InvalidDraft`, which says what to write instead.
+    Each method may raise `InvalidDraft`, which says what to write instead.
     """
 
     def __init__(self) -> None:
         self.definitions: dict[str, Definition] = {}
-        """In the order of their definitions."""
+        """Definitions, in order."""
         self.removed: dict[str, None] = {}
-        """Names of values that shall be gone."""
+        """Names of values to remove."""
 
     def source(self, name: str, value: Any) -> ValueRef:
-        """Define a value that is what it is set to: any JSON (see `plain_values`)."""
+        """Define a value with fixed content: any JSON (see `plain_values`)."""
         return self._define(name, Source(plain(value)))
 
     def value(
@@ -412,7 +413,7 @@ class Draft:
     def sources(self, pattern: str, table: Table, column: str | None = None) -> Family:
         """Define a source for each row: the cell in `column`, or the whole row as an object.
 
-        `pattern` names them: in "net/{sku}" stands the cell in column "sku".
+        `pattern` names them: "net/{sku}" has the cell of column "sku" in place of the braces.
         """
         names = []
         for row in rows_of(table):
@@ -427,7 +428,7 @@ class Draft:
     def values(
         self, pattern: str, function: AnyFunction, table: Table, /, *inputs: Input, **named: Input
     ) -> Family:
-        """Define a computed value for each row, whose inputs are those of the row."""
+        """Define a computed value for each row, with inputs of the row."""
         known = function if isinstance(function, FunctionName) else as_function(function)
         names = []
         for row in rows_of(table):
@@ -438,7 +439,7 @@ class Draft:
         return Family(pattern, tuple(dict.fromkeys(names)))
 
     def remove(self, *names: str) -> None:
-        """Let values be gone; those that take one as an input lose that input."""
+        """Remove values; those that take one as an input lose that input."""
         for name in names:
             if name in self.definitions:
                 raise InvalidDraft(f"{name!r} is defined, and cannot be removed, too")
@@ -475,7 +476,7 @@ def _same(one: Definition, other: Definition) -> bool:
 
 
 def _require_fits(name: str, definition: Definition) -> None:
-    """Raise `InvalidDraft` for what no update says: a name too long, a value that is no JSON."""
+    """Raise `InvalidDraft` for a name that is too long or a value that is no JSON."""
     try:
         if isinstance(definition, Source):
             PutValue(value_id=_ANY_ID, name=name, value=definition.value)
@@ -498,7 +499,7 @@ def _each(
 
 
 def _listed(given: Input) -> str | list[str]:
-    """The name or names that an input of a single value stands for."""
+    """Names that an input of a single value stands for."""
     if isinstance(given, Family):
         return list(given.names)
     if isinstance(given, ValueRef | str):
@@ -507,7 +508,7 @@ def _listed(given: Input) -> str | list[str]:
 
 
 def _of_row(given: Input, row: Row) -> str | list[str]:
-    """The name or names that an input stands for in a row."""
+    """Names that an input stands for in a row."""
     if isinstance(given, Family):
         return name_in(given.pattern, row)
     if isinstance(given, str):
@@ -539,7 +540,7 @@ def _bind(
     ordered: list[str | list[str]],
     named: Mapping[str, str | list[str]],
 ) -> dict[str, str | list[str]]:
-    """Each input under the name of the argument that it is for."""
+    """Inputs by the names of their arguments."""
     parameters = function.parameters
     if parameters is None:
         if ordered:

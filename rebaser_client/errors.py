@@ -1,4 +1,4 @@
-"""Every error of asking.
+"""Errors of the client, cut by what the caller must do next.
 
 RebaserError
 └── ClientError
@@ -15,7 +15,7 @@ RebaserError
     ├── NotInWorkspace  nothing was sent: the change set is another workspace's, or none
     ├── NotConfirmed     the request may or may not be in the stream: ask again with the same id
     ├── RequestRefused       final: the change set takes no such request, and nothing was done
-    │   └── RequestIdUsed   its id was another request's: send it under one of its own
+    │   └── RequestIdUsed   its id was another request's: send it under another one
     ├── RequestDead   final: no Rebaser can handle the request, it is in the dead letters
     ├── TooLarge      nothing was sent: it is beyond a limit of the deployment
     ├── QuotaExceeded       nothing was done: the workspace has as many change sets as it may
@@ -29,7 +29,7 @@ from rebaser_core.errors import RebaserError
 
 
 class ClientError(RebaserError):
-    """Asking failed."""
+    """Base of all errors that the client raises."""
 
 
 class ClientClosed(ClientError):
@@ -77,7 +77,7 @@ class QueueFull(ClientError):
 
 
 class OutcomeUnknown(ClientError):
-    """The request neither waits nor is remembered: never stored, or handled long ago."""
+    """The request is neither waiting nor remembered: never stored, or settled long ago."""
 
 
 class Unreachable(ClientError):
@@ -85,11 +85,11 @@ class Unreachable(ClientError):
 
 
 class ReadRefused(ClientError):
-    """A Rebaser answered, and said why it does not tell. Asking the same again is no use."""
+    """A Rebaser answered, and said why it refuses. Asking again is no use."""
 
 
 class AlreadyRegistered(ClientError):
-    """There is another one of that id; nothing was done."""
+    """The id is registered already, with another record; nothing was done."""
 
 
 class InvalidDraft(ClientError):
@@ -97,11 +97,11 @@ class InvalidDraft(ClientError):
 
 
 class MissingPackage(ClientError):
-    """A package is not installed that makes what was asked for; the message names the extra."""
+    """An optional dependency is missing; the message names the extra to install."""
 
 
 class NoSuchChangeSet(ClientError):
-    """No workspace or change set goes by that id or name."""
+    """The id or name is not that of a workspace or change set."""
 
 
 class NoSuchValue(ClientError):
@@ -125,18 +125,18 @@ class RequestRefused(ClientError):
 
 
 class RequestIdUsed(RequestRefused):
-    """The id was another request's, whose commit the message names; nothing of this one was done.
+    """The id was another request's, whose commit the message names; this request was not done.
 
-    Send it under a new id. Only the very same request, sent again, has the outcome of the first.
+    Send it under a new id. An id may be used again only to repeat its request, unchanged.
     """
 
 
 class RequestDead(ClientError):
-    """No Rebaser can handle the request; nothing was done. It is in the dead letters. Final."""
+    """The request is in the dead letters: no Rebaser can handle it. Final; nothing was done."""
 
 
 class TooLarge(ClientError):
-    """What was to be sent is beyond a limit; nothing was. The message says which and where."""
+    """The request exceeds a limit; nothing was sent. The message says which limit, and where."""
 
 
 class QuotaExceeded(ClientError):

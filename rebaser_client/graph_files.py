@@ -1,6 +1,6 @@
 """Graphs in files: YAML, JSON or TOML, with tables in files beside them.
 
-Tables in files whose rows are values: each with its name, and what it is or is computed by.
+The rows of a table file are values: each with its name, and its content or function.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ class _Part(BaseModel):
 
 
 class FunctionEntry(_Part):
-    """A function: one of the three."""
+    """A function: exactly one of the three."""
 
     builtin: str | None = None
     cel: str | None = None
@@ -47,7 +47,7 @@ class FunctionEntry(_Part):
 
 
 class ComputedEntry(_Part):
-    """What a value is computed by and from."""
+    """Function and inputs of a value."""
 
     function: str
     """A name in `functions`, of a builtin, or of a function that the change set has."""
@@ -56,7 +56,7 @@ class ComputedEntry(_Part):
 
 
 class TableEntry(_Part):
-    """Values for each row of a table; several files stand for each combination of their rows."""
+    """Values for each row of a table; of several files, for each combination of their rows."""
 
     file: str | list[str]
     """Files of CSV, Parquet or lines of JSON; a path begins at the graph's file."""
@@ -72,7 +72,7 @@ class TableEntry(_Part):
 
 
 class _GraphFile(_Part):
-    """All that a file may say."""
+    """All keys that a file may have."""
 
     functions: dict[str, FunctionEntry] = Field(default_factory=dict)
     sources: dict[str, Any] = Field(default_factory=dict)
@@ -86,7 +86,7 @@ _KEYS: Final = [key for part in _PARTS for key in part.model_fields]
 
 
 def read_graph_file(path: str | Path) -> Draft:
-    """The draft that a file describes. Blocks.
+    """The draft in a file. Blocks.
 
     Raises:
         InvalidDraft: it cannot be parsed, or makes no sense; the message names the place.
@@ -103,7 +103,7 @@ def read_graph_file(path: str | Path) -> Draft:
 
 
 def _mistake(error: ValidationError) -> str:
-    """The first mistake, in the words of the file."""
+    """The first mistake, with the file's own words."""
     first = error.errors()[0]
     *_, key = place = [str(part) for part in first["loc"]] or ["the file"]
     where = ".".join(place)[:200]
@@ -209,7 +209,7 @@ SUFFIXES: Final = (".csv", ".parquet", ".jsonl")
 
 _COLUMNS: Final = ("name", "value", "json", "function", "inputs")
 _SAYING: Final = ("value", "json", "function")
-"""Columns that say what a value is."""
+"""Columns that define a value."""
 
 
 def read_table_file(path: str | Path, renamed: Mapping[str, str] | None = None) -> Draft:
@@ -217,10 +217,10 @@ def read_table_file(path: str | Path, renamed: Mapping[str, str] | None = None) 
 
     Args:
         path: a file with one of `SUFFIXES`.
-        renamed: column of the file → what it is here; an empty text leaves the column out.
+        renamed: column of the file → its meaning; an empty text leaves the column out.
 
     Raises:
-        InvalidDraft: it is no such table; the message names the row, from 1, and the column.
+        InvalidDraft: it is not such a table; the message names the row, from 1, and the column.
         MissingPackage: pyarrow is not installed, and this is Parquet.
         OSError: the file cannot be read.
     """
@@ -238,7 +238,7 @@ def read_table_file(path: str | Path, renamed: Mapping[str, str] | None = None) 
 
 
 def _meanings(columns: Iterable[str], renamed: Mapping[str, str]) -> dict[str, str]:
-    """What each column that counts is called in the file."""
+    """Meaning of each column that counts → its name in the file."""
     known = ", ".join(map(repr, columns)) or "none"
     for column, means in renamed.items():
         if column not in columns:
@@ -273,7 +273,7 @@ class _Rows:
     """Defines the value of each row."""
 
     def __init__(self, columns: Mapping[str, str]) -> None:
-        """`columns`: what they mean here, and what they are called in the file."""
+        """Read with `columns`: their meanings → their names in the file."""
         self._columns = columns
         self._functions = {code: builtin(code) for code in BUILTIN_PARAMETERS}
 
@@ -319,7 +319,7 @@ class _Rows:
 
 
 class _InCell(InvalidDraft):
-    """What a cell of the column `means` holds makes no sense."""
+    """The content of a cell in the column `means` makes no sense."""
 
     def __init__(self, means: str, message: str) -> None:
         super().__init__(message)
@@ -333,7 +333,7 @@ def _name(given: Any, means: str) -> str:
 
 
 def _cell_inputs(given: Any) -> dict[str, str | list[str]] | list[str]:
-    """Names of values, by argument or in order; an argument without any is left out."""
+    """Names of values, by argument or in order; an argument without names is left out."""
     if isinstance(given, str):
         given = _parsed("inputs", given)
     if isinstance(given, list):

@@ -1,12 +1,9 @@
-"""What becomes of a commit: wait until its values are computed, and name those that failed.
+"""The outcome of a batch: wait until its values are computed, and name those that failed.
 
-Values that have no result: which failed, because of which request, and which are blocked.
-
-A batch's outcome: its commit, its corrections, and the values that failed because of it.
-
-Follow the activities that Rebasers publish while they work on a change set.
-
-Wait until what depends on a commit is computed, and show how far that is.
+`read_missing_results` finds the values without a result: failed or blocked, and because of which
+request. `watching` follows the activities that Rebasers publish while they work on a change set.
+`SettlementWatch` waits until the values that depend on a commit are computed, and shows the
+progress.
 """
 
 import asyncio
@@ -43,9 +40,9 @@ class MissingResults:
     """Values without a result, as of the last commit."""
 
     failed: Values
-    """Those whose failure the request explains: they depend on its values, or are new failures."""
+    """Failed values that depend on the request's values, or that had not failed before it."""
     failed_before: Values
-    """Those that had failed before the request."""
+    """Values that had failed before the request."""
     blocked: Values
     """Values that are not computed because one of their inputs failed."""
     affected_blocked: Values = field(default=(), kw_only=True)
@@ -82,7 +79,7 @@ async def read_missing_results(
 
 
 async def _failed_before(reader: ReadsValues, commit: int, value_ids: list[str]) -> set[str]:
-    """Those that had failed before the commit; none if that past is not retained."""
+    """Ids of values that had failed before the commit; none if that past is not retained."""
     try:
         before = await reader.values(*value_ids, at=max(0, commit - 1), missing_ok=True)
     except ClientError:
@@ -127,20 +124,20 @@ def changed_by(updates: Iterable[Any]) -> set[str]:
 
 
 Wait = Literal["stored", "committed", "computed"]
-"""Until when `enqueue` waits; each includes the one before it."""
+"""Event until which `enqueue` waits; each includes the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What became of a batch, as far as the caller waited."""
+    """Outcome of a batch, as far as the caller waited."""
 
     request_id: RequestId
     commit: int | None = None
     """The commit that applied it; None if the caller waited until it was stored only."""
     corrections: Sequence[Correction] = ()
-    """What Rebaser changed or left out, because it did not fit the change set."""
+    """Changes that Rebaser made to the batch, because it did not fit the change set."""
     settlement: "Settlement | None" = None
-    """None unless the caller waited until dependent values were computed."""
+    """The settled commit; None unless the caller waited for dependent values."""
 
     @property
     def failed(self) -> Values:
@@ -149,7 +146,7 @@ class BatchOutcome:
 
     @property
     def blocked(self) -> Values:
-        """Values that were not computed because an input of theirs failed."""
+        """Values that were not computed because one of their inputs failed."""
         return () if self.settlement is None else self.settlement.blocked
 
 
@@ -181,7 +178,7 @@ class ActivityFeed:
         self._connection = connection
         self._arrived: deque[ActivityV1] = deque()
         self._arrival: asyncio.Future[None] | None = None
-        """Done once something arrives for the one who waits."""
+        """Set once something arrives for the waiting reader."""
 
     def __aiter__(self) -> AsyncIterator[ActivityV1]:
         return self
@@ -218,19 +215,19 @@ async def watching(streams: Streams, change_set: ChangeSet) -> AsyncIterator[Act
 
 
 POLL_INTERVAL: Final = 2.0
-"""Seconds after which the log is read in any case: activities may be lost."""
+"""Seconds between reads of the log: activities may be lost."""
 
 _ENDS: Final = (ActivityKind.DVU_FINISHED, ActivityKind.DVU_FAILED, ActivityKind.DVU_CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the update of dependent values is."""
+    """Progress of the update of dependent values."""
 
     done: int = 0
-    """Values computed so far, of the update that runs."""
+    """Number of values that the running update has computed."""
     total: int | None = None
-    """Values that the update may compute; None until one has begun."""
+    """Number of values that the update may compute; None until one has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +239,7 @@ class Settlement(MissingResults):
 
 
 class SettlementWatch:
-    """Watches one change set until what a commit left to be computed is computed."""
+    """A wait for the values that a commit left to be computed, in one change set."""
 
     def __init__(self, streams: Streams, change_set: ChangeSet) -> None:
         self._streams = streams
@@ -253,7 +250,7 @@ class SettlementWatch:
     async def settlement(
         self, reader: ReadsValues, commit: int | None = None, updates: Iterable[Any] | None = None
     ) -> Settlement:
-        """Wait until `progress` ends; return what has no result then, as the reader finds it.
+        """Wait until `progress` ends; return the values without a result, as the reader finds them.
 
         With the `updates` of the commit, values that had failed before it are in `failed_before`.
         """
@@ -272,10 +269,10 @@ class SettlementWatch:
         )
 
     async def progress(self, commit: int | None = None) -> AsyncIterator[Progress]:
-        """How far the work is, at least once; ends when all that `commit` left is computed.
+        """Yield the progress, at least once; end when all that `commit` left is computed.
 
-        Without a commit, the last one counts. What later requests leave to be computed is not
-        waited for. A change set without a log has nothing to compute.
+        The default is the last commit. Values of later requests are not waited for. A change set
+        without a log has nothing to compute.
         """
         wanted = await self._dirty_sequence(commit)
         latest = Progress()
@@ -288,7 +285,7 @@ class SettlementWatch:
                 latest = await _next_progress(activities, latest)
 
     async def _dirty_sequence(self, commit: int | None) -> int:
-        """Up to which sequence an update has to cover requests."""
+        """The sequence up to which an update has to cover requests."""
         if commit is not None:
             streams, subject = self._streams, self._streams.commits(self._change_set)
             entry = await streams.js.get_message(streams.commits_stream, sequence=commit)
@@ -307,7 +304,7 @@ class SettlementWatch:
 
 
 async def _next_progress(activities: ActivityFeed, latest: Progress) -> Progress:
-    """Progress that differs, or the same once the log is to be read again."""
+    """The next progress that differs, or `latest` once the log is to be read again."""
     end = asyncio.get_running_loop().time() + POLL_INTERVAL
     try:
         async with deadlines.until(end):

@@ -1,8 +1,8 @@
 """Values of Python and its libraries as plain JSON: one rule for drafts, batches and tables.
 
-What is missing is null: None, NaN, and pandas' NA and NaT. NumPy's scalars and arrays, tuples and
-mappings become what they hold, dates and times their ISO 8601 text. All else stays as it is, and is
-refused when it is checked: infinities, decimals, time spans, sets, bytes.
+Missing cells become null: None, NaN, and pandas' NA and NaT. NumPy's scalars and arrays, tuples and
+mappings become plain items, dates and times their ISO 8601 text. All else stays as it is, and a
+later check refuses it: infinities, decimals, time spans, sets, bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,10 +14,10 @@ from typing import Any, Final
 from rebaser_core.codecs import MAX_MESSAGE_DEPTH
 
 _MISSING: Final = ("NAType", "NaTType")
-"""Types of what pandas has where a cell is missing, besides NaN."""
+"""Types of missing cells in pandas, in addition to NaN."""
 
 _PLAIN_KINDS: Final = "biufUO"
-"""Kinds of NumPy's types whose items Python has as well. Of dates, it would make numbers."""
+"""Kinds of NumPy's types whose items become equal Python items. Dates would become numbers."""
 
 
 class _TooDeepError(Exception):
@@ -25,7 +25,7 @@ class _TooDeepError(Exception):
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON has it, as far as the rule says; never an error."""
+    """The value as JSON has it, as far as the rule goes. Raises nothing."""
     try:
         return _plain(value, 0)
     except _TooDeepError:

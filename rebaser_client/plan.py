@@ -1,6 +1,6 @@
-"""A plan: what has to change in a change set so that it is as a draft says.
+"""A plan: the changes of a change set that make it as a draft says.
 
-Reads of the change set, as far as the comparison needs them; all else does no I/O.
+The comparison reads the change set as far as it needs; all else does no I/O.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ from rebaser_core.versioning import first_error
 Change = Literal["added", "changed", "removed"]
 
 _SHOWN: Final = 20
-"""Changes that a plan's text lists at most."""
+"""Maximum number of changes in a plan's text."""
 
 
 _CEL_UNCHECKED: Final = (
@@ -50,12 +50,12 @@ _CEL_UNCHECKED: Final = (
 )
 
 _SHOWN_CODE: Final = 80
-"""Characters of CEL text that an error shows."""
+"""Maximum number of characters of CEL text in an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """What becomes of one value."""
+    """The change of one value."""
 
     name: str
     change: Change
@@ -67,14 +67,14 @@ class PlannedChange:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """The changes, and the updates that make them. False if there is none."""
+    """The changes, and the updates that make them. It is false if there is none."""
 
     changes: tuple[PlannedChange, ...]
     updates: tuple[AnyUpdate, ...]
     unchanged: int
-    """Values that are as the draft says already."""
+    """Number of values that are already as the draft says."""
     warnings: tuple[str, ...] = ()
-    """Warnings of what could not be checked here, and may fail when it is computed."""
+    """Warnings of faults that cannot be checked here, and may appear when values are computed."""
 
     def __bool__(self) -> bool:
         return bool(self.updates)
@@ -91,7 +91,7 @@ class LoadPlan:
         return self.updates if table is None else table
 
     def count(self, change: Change) -> int:
-        """How many values are added, changed or removed."""
+        """Number of values that are added, changed or removed."""
         return sum(each.change == change for each in self.changes)
 
     def summary(self) -> str:
@@ -120,13 +120,13 @@ def _text(side: Any) -> str:
 
 
 def _derived_id(kind: Literal["value", "function"], *names: str) -> str:
-    """The id of a new value or function: the same in every program that gives it these names."""
+    """The id of a new value or function, equal in every program that gives it these names."""
     digest = blake3("\0".join((kind, *names)).encode()).digest()
     return str(RequestId.from_bytes(digest[:16]))
 
 
 def new_value_id(name: str, taken: Collection[str] = ()) -> ValueId:
-    """The id of a new value of that name. A value that was renamed may have taken the first."""
+    """The id of a new value of that name."""
     value_id, attempt = _derived_id("value", name), 0
     while value_id in taken:
         attempt += 1
@@ -135,7 +135,7 @@ def new_value_id(name: str, taken: Collection[str] = ()) -> ValueId:
 
 
 def _function_id(function: Function) -> FuncId:
-    """A new function's id follows from all that it is, so its presence shows what it is."""
+    """A new function's id, which follows from its whole definition, so its presence shows that."""
     return function.func_id or _derived_id(
         "function", function.runtime, function.code, function.name
     )
@@ -149,19 +149,19 @@ def _defined(function: Function, func_id: FuncId) -> AnyUpdate:
 
 
 NAMES_AT_ONCE: Final = 500
-"""Names in one question: each may have 512 characters, and a message has room for 1 MB."""
+"""Number of names in one query: each may have 512 characters, and a message has room for 1 MB."""
 
 
 class EditedDraft(Draft):
     """A draft that is compared with the change set, and loaded, at the end of `edit`."""
 
     outcome: BatchOutcome | None = None
-    """What became of it; None before the end, and if nothing was sent."""
+    """Outcome of the batch; None before the end, and if nothing was sent."""
     _plan: LoadPlan | None = None
 
     @property
     def plan(self) -> LoadPlan:
-        """What differed.
+        """The differences from the change set.
 
         Raises:
             InvalidDraft: the body of `edit` has not ended.
@@ -176,7 +176,7 @@ class EditedDraft(Draft):
         return () if self.outcome is None else self.outcome.failed
 
     def end(self, plan: LoadPlan, outcome: BatchOutcome | None) -> None:
-        """Take what `edit` has done."""
+        """Note the plan and the outcome of `edit`."""
         self._plan, self.outcome = plan, outcome
 
 
@@ -236,7 +236,7 @@ async def _read_functions(change_set: ReadsValues, draft: Draft) -> list[Functio
 
 
 async def _read_values(change_set: ReadsValues, names: Iterable[str]) -> list[ValueSnapshot]:
-    """The values of those names or ids that there are."""
+    """The existing values of those names or ids."""
     left, values = iter(names), list[ValueSnapshot]()
     while some := tuple(islice(left, NAMES_AT_ONCE)):
         values += (await change_set.values(*some, missing_ok=True)).values()
@@ -261,21 +261,21 @@ def build_plan(
     behind: Iterable[ValueSnapshot] = (),
     functions: Iterable[FunctionSnapshot] = (),
 ) -> LoadPlan:
-    """Compare the draft with what there is, and check it whole.
+    """Compare the draft with existing values, and check it whole.
 
     Args:
-        draft: what shall be.
+        draft: the wanted definitions.
         existing: the change set's values by name: at least all that the draft names.
         taken: ids that other values have.
         prune: remove all other values in `existing`.
         behind: values that those in `existing` are computed from, directly or not.
-        functions: the change set's functions of the names by which the draft knows some; others
-            are offered in place of one that there is not.
+        functions: the change set's functions of the names that the draft uses; others are offered
+            in place of a missing one.
 
     Raises:
-        InvalidDraft: a function is known by name, and there is none or more than one; an input is
-            neither defined nor there, or is removed; values are computed from themselves, directly
-            or not; CEL text cannot be compiled.
+        InvalidDraft: a function is known by name, and none or several have it; an input is neither
+            defined nor existing, or is removed; values are computed from themselves, directly or
+            not; CEL text cannot be compiled.
     """
     draft = _with_functions(draft, existing, [*functions])
     warnings = _check_cel(draft)
@@ -292,13 +292,13 @@ def build_plan(
 
 
 def input_ids(value: ValueSnapshot) -> list[ValueId]:
-    """The ids of all that the value is computed from, in order."""
+    """The ids of all inputs of the value, in order."""
     inputs = (value.inputs or {}).values()
     return [each for given in inputs for each in ([given] if isinstance(given, str) else given)]
 
 
 def _is_rewired(draft: Draft, existing: Mapping[str, ValueSnapshot]) -> bool:
-    """Whether a value that is there gets an input that it has not: only that closes a cycle."""
+    """Whether an existing value gets a new input: only that closes a cycle."""
     for name, definition in draft.definitions.items():
         if not isinstance(definition, Source) and name in existing:
             before = set(input_ids(existing[name]))
@@ -333,7 +333,7 @@ def _function_called(
     there: Sequence[FunctionSnapshot],
     here: Mapping[str | None, int],
 ) -> Function:
-    """The one that computes other values than the draft's; else one that computes any; else any.
+    """The function that computes values besides the draft's; else one that computes any; else any.
 
     A function whose text was changed is another one, and the former stays without values.
     `here`: how many values that the draft defines each function computes by now.
@@ -358,7 +358,7 @@ def _function_called(
 
 
 def _check_cel(draft: Draft) -> tuple[str, ...]:
-    """Warnings of what cannot be checked here; an `InvalidDraft` for what is wrong."""
+    """Warnings of CEL that cannot be checked here; `InvalidDraft` for CEL that is wrong."""
     checked = set[tuple[Function, tuple[str, ...]]]()
     for name, definition in draft.definitions.items():
         if not isinstance(definition, Computed) or definition.function.runtime != "cel":
@@ -381,7 +381,7 @@ def _check_cel(draft: Draft) -> tuple[str, ...]:
 
 
 def _refuse_cycle(draft: Draft, ids: Mapping[str, ValueId], there: Iterable[ValueSnapshot]) -> None:
-    """Raise `InvalidDraft`, which names them, if values are computed from themselves."""
+    """Raise `InvalidDraft`, with their names, if values are computed from themselves."""
     inputs: dict[str, list[str]] = {value.id: input_ids(value) for value in there}
     names = {value.id: value.name or value.id for value in there}
     for name, definition in draft.definitions.items():
@@ -411,7 +411,7 @@ def _refuse_cycle(draft: Draft, ids: Mapping[str, ValueId], there: Iterable[Valu
 
 
 class _Comparison:
-    """Compares definition after definition."""
+    """A comparison of definitions, one after the other."""
 
     def __init__(
         self, draft: Draft, existing: Mapping[str, ValueSnapshot], ids: Mapping[str, ValueId]

@@ -1,16 +1,10 @@
 """Reads of a change set: values, differences and reasons from any Rebaser, history from its log.
 
-Read the commit log of a change set, as far back as it is kept.
-
-What applying a branch would change in head, for people and programs that decide on it.
-
-Why a value is what it is: the edits that made it, and what keeps it back.
-
-Send a query over plain NATS until a Rebaser answers it, and put the answer together.
-
-The batch that undoes a commit, as a plan: nothing is enqueued yet.
-
-Values of two change sets that differ, for instance of a branch and its head.
+`QuerySender` sends a query over plain NATS until a Rebaser answers it, and joins the parts of the
+answer. The log is read as far back as it is kept. The classes are the answers, for people and
+programs: `BranchDifference` is the change of head that applying a branch would make, `Provenance`
+the edits that made a value what it is and what keeps it back, `RevertPlan` the batch that undoes a
+commit, which is not enqueued yet.
 """
 
 import asyncio
@@ -69,7 +63,7 @@ class LogEntry:
     commit: int
     """Sequence of the commit, for `rebaser values --at` and `rebaser revert`."""
     time: datetime
-    """When the commit was stored, by the server's clock."""
+    """Time at which the commit was stored, by the server's clock."""
     request: RequestId
     outcome: RequestOutcome
     author: str | None
@@ -77,21 +71,21 @@ class LogEntry:
     by: str
     """The Rebaser that settled it."""
     computed: bool
-    """Whether it holds the results of a dependent values update."""
+    """Whether the commit holds the results of a dependent values update."""
     recomputes: bool
-    """Whether values have to be recomputed after it."""
+    """Whether values have to be recomputed after the commit."""
     updates: dict[str, int] | None
-    """How many of each kind were performed; None if the batch lies beside the log."""
+    """Number of updates of each kind; None if the batch lies beside the log."""
     corrections: tuple[Correction, ...]
     message: str | None
-    """Why it is dead or refused."""
+    """Reason why it is dead or refused."""
     merged: int | None
-    """Where a branch takes head's changes over: the last commit of head's log that it has then."""
+    """Last commit of head's log that a branch has merged by it, if it merges head's changes."""
     status: str | None
-    """Where it closes the change set: applying, applied, abandoned or deleted."""
+    """Status with which it closes the change set: applying, applied, abandoned or deleted."""
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data, for programs."""
+        """The entry as plain data, for programs."""
         return {
             "commit": self.commit,
             "time": utc_text(self.time),
@@ -114,8 +108,8 @@ async def read_log(
 ) -> list[LogEntry]:
     """Return the last `limit` requests settled after commit `after`, or all, oldest first.
 
-    As of a moment after the call. Commits that settle no request (a change of owner, a
-    claim) are left out.
+    The log is read as of a moment after the call. Commits that settle no request (a change of
+    owner, a claim) are left out.
     """
     entries: deque[LogEntry] = deque(maxlen=limit)
     reader = ordered_reader(
@@ -137,7 +131,10 @@ async def read_log(
 def _log_entry(
     delivery: Delivery, commit: CommitV1, settled: SettledRequest, before: ControlState | None
 ) -> LogEntry:
-    """`before`: the control record that it replaces; None where that is not kept."""
+    """Build an entry.
+
+    `before` is the control record that the commit replaces; None if that is not kept.
+    """
     known = before or commit.control
     return LogEntry(
         commit=delivery.stream_sequence,
@@ -181,16 +178,16 @@ class BranchDifference:
     """The difference of a branch to head, after a merge of all that head has changed."""
 
     commit: int
-    """The branch's, as of which it is."""
+    """Commit of the branch, as of which the difference is."""
     digest: str
-    """With it, `apply` applies this difference and no other."""
+    """Digest of the difference; `apply` with it applies this difference and no other."""
     updates: list[AnyUpdate]
     """The difference as a batch: applied to head, it makes head equal to the branch."""
     changes: list[ChangedDefinition]
-    """What the branch edited, and what head has there."""
+    """Edits of the branch, and what head has there."""
     computed: list[ComputedDifference] | None
     """The results that applying the branch now would change, as far as they are known; None if not
-    requested. What head alone has changed is not among them."""
+    requested. Changes of head alone are not among them."""
     behind: int | None
     """Batches of head that the branch has not followed yet; None: more than head's log holds."""
     uncomputed: int | None
@@ -199,7 +196,7 @@ class BranchDifference:
 
     @classmethod
     def of(cls, reply: DifferenceReplyV1) -> "BranchDifference":
-        """What a reply says."""
+        """Build it from a reply."""
         return cls(
             reply.commit,
             reply.digest,
@@ -211,7 +208,7 @@ class BranchDifference:
         )
 
     def unknown(self) -> str:
-        """Say how much of the computed difference is not known yet, and why; "" if all is."""
+        """Say how much of the computed difference is not known yet, and why; "" if all is known."""
         if not self.uncomputed:
             return ""
         count = many(self.uncomputed, "computed value")
@@ -240,7 +237,7 @@ class BranchDifference:
 
 
 def _result(value: object, status: str | None) -> object:
-    """Return a side of a computed difference for people: its status where it has no value."""
+    """Return a side of a computed difference for people: its status if it has no value."""
     return status if status in ("failed", "blocked") else value
 
 
@@ -257,17 +254,17 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The edits without which a value would be another one, as of one commit."""
+    """The edits without which a value would be different, as of one commit."""
 
     commit: int
     value: ValueSnapshot | None
-    """None of a value that was removed; `edits` has the removal."""
+    """The value; None if it was removed: then `edits` has the removal."""
     edits: tuple[ProvenanceEdit, ...]
-    """The latest first."""
+    """Edits, the latest first."""
     omitted: int
-    """Edits that are not listed: more than a thousand."""
+    """Number of edits that are not listed: those beyond a thousand."""
     older: int
-    """How many definitions are, at least in part, older than the commits that are kept."""
+    """Number of definitions that are, at least in part, older than the commits that are kept."""
     kept_from: int
     """The commit behind which commits are kept; 0 if all are."""
     is_whole: bool
@@ -279,7 +276,7 @@ class Provenance:
 
     @classmethod
     def of(cls, reply: ProvenanceReplyV1) -> "Provenance":
-        """What a reply says."""
+        """Build it from a reply."""
         return cls(
             reply.commit,
             reply.value,
@@ -293,7 +290,7 @@ class Provenance:
         )
 
     def rows(self) -> list[tuple[int, str, str, str, str]]:
-        """Of each change of an edit its commit, time, author, what it did, and the path."""
+        """A row for each change of an edit: commit, time, author, description, path."""
         return [row for edit in self.edits for row in self.rows_of(edit)]
 
     @staticmethod
@@ -309,7 +306,7 @@ class Provenance:
         return rows
 
     def notes(self) -> list[str]:
-        """What the edits do not tell, a sentence each."""
+        """Sentences about what the edits do not tell."""
         notes = [f"{_ARROW.join(each.path)} failed: {each.message}" for each in self.failed]
         if self.waits is not None:
             notes.append(_waiting(self.waits))
@@ -330,7 +327,7 @@ class Provenance:
 
 
 def _what(change: DefinitionChange) -> str:
-    """What an edit did to the first of the path."""
+    """Description of an edit's change to the first value of the path."""
     words = [change.path[0], _WORDS.get(change.what, change.what), change.after or ""]
     if change.what in ("value", "function", "input") and change.before is not None:
         words.append(f"(was {change.before})")
@@ -346,14 +343,14 @@ def _waiting(due: DueUpdate) -> str:
 
 
 FIRST_PART_TIMEOUTS: Final = (3.0, 10.0, 60.0)
-"""Seconds until the first part of an answer, each time that it is asked for: who was asked may
+"""Seconds to wait for the first part of an answer, for each attempt: the Rebaser that was asked may
 have died, and a large change set has to be loaded first."""
 _NEXT_PART_TIMEOUT: Final = 60.0
-"""Seconds from one part to the next."""
+"""Seconds to wait for each further part."""
 
 _NO_RESPONDERS: Final = "503"
 _DECODE_IN_THREAD: Final = 512 * 1024
-"""Octets of a reply from which it is decoded in a thread."""
+"""Size of a reply, in bytes, from which it is decoded in a thread."""
 
 QueryT = TypeVar("QueryT", bound=Versioned)
 ReplyT = TypeVar("ReplyT", bound=Versioned)
@@ -363,31 +360,31 @@ class RebaserBusy(RebaserError):
     """A Rebaser could not answer now: too many queries wait there, or NATS has no leader."""
 
     def __init__(self, message: str, seconds: float) -> None:
-        """`seconds`: after which to ask again."""
+        """Note after how many `seconds` to ask again."""
         super().__init__(message)
         self.seconds: Final = seconds
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySender(Generic[QueryT, ReplyT]):
-    """Sends queries of one kind; each call may be cancelled and repeated."""
+    """A sender of queries of one kind; each call may be cancelled and repeated."""
 
     js: JetStream
     query: MessageType[QueryT]
     reply: MessageType[ReplyT]
     content_type: str
     error_in: Callable[[ReplyT], str | None]
-    """Why a reply is no answer."""
+    """Function that returns the reason why a reply is no answer."""
     is_followed: Callable[[ReplyT], bool] = lambda _: False
-    """Whether another reply follows."""
+    """Function that returns whether another reply follows."""
 
     async def ask(self, subject: str, query: QueryT) -> list[ReplyT]:
-        """Return all parts of the reply, of any Rebaser that replies in time.
+        """Return all parts of the reply of one Rebaser that replies in time.
 
         Raises:
             Unreachable: no Rebaser answered in time, or all were too busy.
             TooLarge: the query does not fit into a message.
-            ReadRefused: a Rebaser answered, and said why it does not tell.
+            ReadRefused: a Rebaser refused, and said why.
         """
         loop = asyncio.get_running_loop()
         end, busy = loop.time() + sum(FIRST_PART_TIMEOUTS), 0
@@ -417,7 +414,7 @@ class QuerySender(Generic[QueryT, ReplyT]):
             async with subscribed(nc, inbox) as subscription:
                 await nc.publish(subject, payload, reply=inbox, headers=headers)
                 return await self._receive(subscription, patience)
-        except TimeoutError:  # nats-py's are errors of its own as well
+        except TimeoutError:  # nats-py's own timeout errors are among these
             raise
         except Oversized as error:
             raise TooLarge(f"the query is too large: {error}") from error
@@ -460,13 +457,13 @@ class RevertPlan:
     commit: int
     now: int
     updates: list[AnyUpdate]
-    """None if there is nothing to undo."""
+    """Updates of the batch; empty if there is nothing to undo."""
     skipped: list[str] = field(default_factory=list)
     """Ids of values and functions that a later commit changed, and that stay as they are."""
 
 
 _SHOWN: Final = 5
-"""Values that the text of a set shows at most."""
+"""Maximum number of values in the text of a set."""
 
 
 class ValueSet(Mapping[str, ValueSnapshot]):
@@ -482,10 +479,10 @@ class ValueSet(Mapping[str, ValueSnapshot]):
     ) -> None:
         self.commit = commit
         self.may_be_stale = may_be_stale
-        """Whether an update of the change set's computed values was due or running by then: what
-        they are may be of earlier inputs."""
+        """Whether an update of computed values was due or running as of the commit: they may be of
+        earlier inputs."""
         self.missing = missing
-        """Names and ids that were asked for and are not there."""
+        """Names and ids that were asked for and do not exist."""
         self._by_id = {str(value.id): value for value in values}
         self._by_name = {value.name: value for value in values if value.name is not None}
 
@@ -532,7 +529,7 @@ class ValueSet(Mapping[str, ValueSnapshot]):
 
 
 class ReadsValues(Protocol):
-    """What reads a change set's values and functions, as `ChangeSetHandle` does."""
+    """A reader of a change set's values and functions, such as `ChangeSetHandle`."""
 
     async def values(
         self, *names: str, at: int | None = None, missing_ok: bool = False
@@ -542,7 +539,7 @@ class ReadsValues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ValueDifference:
-    """A value that differs; a side is None where there is no such value."""
+    """A value that differs; a side is None if it has no such value."""
 
     id: str
     name: str | None

@@ -1,10 +1,8 @@
 """Workspaces and change sets by name: records in a bucket, changed by compare-and-swap alone.
 
-The records that a workspace, its head and a branch begin with.
-
-The id of a record is derived from what it names, so that a repeated request is recognised.
-
-Whether a workspace and a change set belong together, as far as the registry knows.
+A workspace, its head and a branch begin with a record whose id is derived from what it names, so
+that a repeated request is recognised. `WorkspaceCheck` knows whether a workspace and a change set
+belong together, as far as the registry knows.
 """
 
 import asyncio
@@ -47,14 +45,17 @@ from rebaser_core.versioning import MessageType, Versioned, first_error
 T = TypeVar("T", bound=Versioned)
 
 _POLL_BACKOFF: Final = Backoff(0.02, 1.0)
-"""Between two reads of a record."""
+"""Pauses between two reads of a record."""
 
 _COUNTING: Final = timedelta(minutes=1)
-"""After which a forgotten count is gone."""
+"""Time after which a forgotten count is gone."""
 
 
 class Registry:
-    """Reads ask the stream's leader, unless `by_key`; all may be cancelled and repeated."""
+    """The records.
+
+    Reads ask the stream's leader, unless `by_key`. Every call may be cancelled and repeated.
+    """
 
     def __init__(
         self,
@@ -63,12 +64,12 @@ class Registry:
         *,
         by_key: bool = False,
     ) -> None:
-        """`on_skipped` is called with the key of each record that lists leave out, and why.
+        """Open the registry. `on_skipped` gets the keys of records that lists leave out, and why.
 
-        This release cannot read such a record, which may be of a newer release.
+        Lists leave out a record that this release cannot read, for example of a newer release.
 
-        `by_key`: records are asked for by subjects that have their keys, as a client must that is
-        bound to a workspace. Any replica answers then.
+        With `by_key`, records are asked for by subjects that have their keys, as a client that is
+        bound to a workspace must. Any replica answers then.
         """
         self._streams = streams
         self._on_skipped = on_skipped
@@ -87,15 +88,15 @@ class Registry:
         """The change set.
 
         Raises:
-            NoSuchChangeSet: it was never created here, or is deleted and gone. It may take
-                requests all the same: what is enqueued to directly needs no record.
+            NoSuchChangeSet: it was never created here, or is deleted and gone. It may take requests
+                all the same: enqueueing by ids needs no record.
         """
         return (await self._read(ChangeSetRecord, str(change_set)))[0]
 
     async def change_set_once(
         self, change_set: ChangeSet, until: Callable[[ChangeSetRecordV1], bool]
     ) -> ChangeSetRecordV1:
-        """The change set, once `until` accepts its record: that follows its log."""
+        """The change set, once `until` accepts its record, which follows the change set's log."""
         for delay in _POLL_BACKOFF:
             record = await self.change_set(change_set)
             if until(record):
@@ -112,7 +113,7 @@ class Registry:
         return await self._bucket.last(str(workspace_id)) is not None
 
     async def workspace_of(self, change_set_id: ChangeSetId) -> WorkspaceId | None:
-        """The workspace that a change set of that id is registered in; None if in none."""
+        """The workspace in which a change set of that id is registered; None if it is in none."""
         entry = await self._bucket.last(f"*.{change_set_id}")
         return None if entry is None else WorkspaceId.from_str(entry.key.partition(".")[0])
 
@@ -132,7 +133,7 @@ class Registry:
         """Store the record of a new workspace; idempotent per id.
 
         Raises:
-            AlreadyRegistered: there is another one of that workspace.
+            AlreadyRegistered: the workspace has another record.
         """
         await self._create(WorkspaceRecord, str(record.workspace_id), record)
 
@@ -173,7 +174,7 @@ class Registry:
         return [record async for record in self._list(CommentRecord, f"{change_set}.*")]
 
     async def last_comment(self, change_set: ChangeSet) -> int:
-        """A number that is another after each comment; 0 if there is none."""
+        """A number that changes with each comment; 0 if there is none."""
         entry = await self._bucket.last(f"{change_set}.*")
         return 0 if entry is None else entry.revision
 
@@ -189,7 +190,7 @@ class Registry:
 
     async def check_quota(self, workspace_id: WorkspaceId, quota: int) -> None:
         """Raise `QuotaExceeded` if the workspace has `quota` change sets, closed ones included."""
-        from rebaser_core.jetstream import ConsumerConfig  # the same
+        from rebaser_core.jetstream import ConsumerConfig  # slow to import
 
         config = ConsumerConfig(
             filter_subject=f"$KV.{self._name}.{workspace_id}.*",
@@ -305,26 +306,26 @@ def new_branch(
 
 _LOOKUP_TIMEOUT: Final = 2.0  # seconds
 _RETRY_AFTER_FAILURE: Final = 60.0
-"""Seconds without a lookup after one that failed: the registry may not be permitted."""
+"""Seconds without a lookup after a failed one: the client may lack the permission."""
 
 _MAX_KNOWN: Final = 10_000
-"""Pairs that are remembered."""
+"""Number of pairs that are remembered."""
 
 
 class WorkspaceCheck:
     """Looks a pair up once: one read if it is registered, two if it is not."""
 
     def __init__(self, registry: Registry | None) -> None:
-        """`registry`: None where this client may not read what other workspaces have."""
+        """Check pairs in `registry`, which is None if this client may not read it all."""
         self._registry = registry
         self._known: OrderedDict[ChangeSet, None] = OrderedDict()
         self._suspended_until = float("-inf")
 
     async def check(self, change_set: ChangeSet) -> None:
-        """Return unless the pair is known not to belong together. May be cancelled and repeated.
+        """Raise if the pair is known not to belong together. May be cancelled and repeated.
 
-        A pair of which the registry knows nothing may be in use all the same. Where the
-        registry does not answer, or may not be asked, nothing is known of any pair.
+        A pair that the registry does not know may be in use all the same. If the registry does not
+        answer, or may not be asked, every pair passes.
 
         Raises:
             NotInWorkspace: the change set is another workspace's, or the id of a workspace.

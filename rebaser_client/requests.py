@@ -1,14 +1,9 @@
 """Store requests and learn their outcomes: the base of the whole client.
 
-Repeat a request to NATS until the server answers, or the time is over.
-
-The two publishes that make a request: the request itself, then its change set's task.
-
-Rules C1 and C2 of the protocol; clients and Rebasers enqueue through this module.
-
-Where answers arrive: one subscription for all requests of a client.
-
-A batch becomes a request: it lies inside when it is small, else in the bucket of batches.
+Two publishes make a request: the request itself, then its change set's task (rules C1 and C2 of the
+protocol). Clients and Rebasers enqueue through this module. A small batch lies inside its request,
+a larger one in the bucket of batches. `ReplyInbox` receives the answers to all requests of a client
+over one subscription.
 """
 
 import asyncio
@@ -92,7 +87,7 @@ async def retry(
     retry_for: float,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> T:
-    """Repeat `call` until the server answers, a `pause` after each failure; return its result.
+    """Repeat `call` until the server answers, with a `pause` after each failure; return its result.
 
     Raises:
         NatsUnreachable, Unavailable: the server did not answer for `retry_for` seconds.
@@ -111,17 +106,17 @@ async def retry(
 
 
 RETRY_FOR: Final = 60.0
-"""Seconds in which an unanswered publish is tried again: the retry horizon H."""
+"""Seconds during which an unanswered publish is tried again: the retry horizon H."""
 
-_DIGEST_BYTES: Final = 16  # octets of the digest in a message id
+_DIGEST_BYTES: Final = 16  # bytes of the digest in a message id
 _FULL: Final = (
     "; NATS is connected and does not confirm what it is sent: its disk may be full, which "
     "`rebaser doctor` and the log of the Rebasers say"
 )
 
 DIGEST_BYTES: Final = 4
-"""Bytes of a request's digest: of 4,000 million requests that have another one's id, about one
-passes for that other one."""
+"""Bytes of a request's digest: of 4,000 million different requests under a used id, about one is
+taken for the request that had the id first."""
 
 
 async def publish_request(
@@ -133,12 +128,12 @@ async def publish_request(
     retry_for: float = RETRY_FOR,
     tasks: "TaskPublisher | None" = None,
 ) -> int:
-    """Store a request and see to it that a task for it exists; its stream sequence.
+    """Store a request and make sure that a task for it exists; return its stream sequence.
 
-    `tasks` is for who may store several for one change set at a time.
+    Pass `tasks` if several requests for one change set may be stored at a time.
 
-    Repeated with the same `Nats-Msg-Id`, see `message_id`, it is stored once. Cancelled or
-    failed, the request may be stored, with or without its task; the reconcilers find it.
+    A request that is repeated with its `Nats-Msg-Id`, see `message_id`, is stored once. After a
+    cancellation or an error, it may be stored, with or without its task; the reconcilers find it.
 
     Raises:
         NotConfirmed: request or task not confirmed for `retry_for` seconds.
@@ -168,7 +163,7 @@ def message_id(request_id: object, change_set: ChangeSet, payload: bytes) -> str
 
 
 def request_digest(payload: bytes) -> str:
-    """Return the digest that sets a request that is sent again apart from another of its id."""
+    """Return the digest that tells a repeated request from another one under its id."""
     return blake3(payload).hexdigest(DIGEST_BYTES)
 
 
@@ -212,15 +207,15 @@ def _queue_full_error(what: str, error: Full) -> QueueFull:
 
 
 async def ensure_task(streams: Streams, change_set: ChangeSet, *, retry_for: float = 10.0) -> bool:
-    """See to it that the change set has a task; False if that is not certain.
+    """Make sure that the change set has a task; return False if that is not certain.
 
-    Never with a message id: one that the server remembers would suppress a task that
-    is needed (S-2).
+    The task has no message id: one that the server remembers would suppress a task that is needed
+    (S-2).
     """
     js, subject = streams.js, streams.task(change_set)
     try:
         await retry(lambda: js.publish(subject), retry_for, js.connection.sleep)
-    except SubjectFull:  # there is one: what we wanted
+    except SubjectFull:  # a task exists: all is well
         return True
     except JetStreamError:
         return False
@@ -228,7 +223,7 @@ async def ensure_task(streams: Streams, change_set: ChangeSet, *, retry_for: flo
 
 
 class TaskPublisher:
-    """Publishes tasks of change sets; concurrent calls for the same one share a publish.
+    """Publishes tasks of change sets; concurrent calls for one change set share a publish.
 
     A call is answered by a publish that began after the call (C2). So the calls that come while
     a publish is under way wait for the next one.
@@ -240,7 +235,7 @@ class TaskPublisher:
 
     @classmethod
     def using(cls, streams: Streams, retry_for: float) -> Self:
-        """By `ensure_task`."""
+        """A publisher that calls `ensure_task`."""
         return cls(partial(ensure_task, streams, retry_for=retry_for))
 
     async def ensure(self, change_set: ChangeSet) -> bool:
@@ -278,19 +273,19 @@ class _SingleFlight:
     waiters: int = 0
     started: int = 0
     finished: int = 0
-    """The last that was answered."""
+    """Number of the last publish that was answered."""
     confirmed: bool = False
     done: asyncio.Event | None = None
-    """Of the one under way."""
+    """Event at the end of the publish under way."""
 
 
 _Key = tuple[ChangeSet, RequestId, str]
 """Change set, id and digest of a request. An id belongs to its change set: others may have it, too.
-A second request of one change set and id is refused, which is no answer to the first."""
+A second request with one change set and id is refused, which is no answer to the first."""
 
 
 class ReplyInbox:
-    """Hands each response to the one who waits for that request of that change set."""
+    """Hands each response to the caller that waits for that request of that change set."""
 
     def __init__(self, inbox: str) -> None:
         self.inbox_root = inbox
@@ -301,7 +296,7 @@ class ReplyInbox:
     ) -> asyncio.Future[EnqueueUpdatesResponseV2]:
         """Return the future response. Call it before sending the request; cancel to stop waiting.
 
-        Each call for the same request returns a future of its own.
+        Each call returns another future, also for one request.
         """
         future: asyncio.Future[EnqueueUpdatesResponseV2]
         future = asyncio.get_running_loop().create_future()
@@ -321,7 +316,7 @@ class ReplyInbox:
         for future in [each for waiting in self._pending.values() for each in waiting]:
             if not future.done():
                 future.set_exception(ClientClosed())
-                future.exception()  # it may be awaited, and need not be
+                future.exception()  # mark it as read: the caller may never await it
 
     def address(self, request_id: RequestId, digest: str) -> str:
         return f"{self.inbox_root}.{request_id}-{digest}"
@@ -341,7 +336,7 @@ class ReplyInbox:
 
 
 def _trace_reply(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2) -> None:
-    """That it came, in the trace that it belongs to."""
+    """Record the reply's arrival in the request's trace."""
     trace_context.start_span(
         "rebaser reply received",
         ChangeSet(response.workspace_id, response.change_set_id),
@@ -353,7 +348,7 @@ def _trace_reply(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2)
 
 @asynccontextmanager
 async def receiving_replies(nc: Client) -> AsyncIterator[ReplyInbox]:
-    """Answers arrive for as long as the body runs."""
+    """Receive replies while the body runs."""
     replies = ReplyInbox(nc.new_inbox())
     async with subscribed(nc, f"{replies.inbox_root}.*", replies.receive):
         try:
@@ -365,27 +360,28 @@ async def receiving_replies(nc: Client) -> AsyncIterator[ReplyInbox]:
 Reply = Awaitable[EnqueueUpdatesResponseV2]
 
 REFUSED: Final = "refused: "
-"""How the message of a reply begins that is no dead letter."""
+"""Beginning of the error in a reply that is no dead letter."""
 
 Action = Literal["refresh", "apply", "abandon", "delete", "checkpoint", "recompute"]
 
 OUTCOME_POLLS: Final = (1.0, 10.0, 20.0, 40.0)
 _OUTCOME_POLL_INTERVAL: Final = 60.0
-"""Seconds without a reply after which the task is looked after (C3) and the outcome asked for:
-ever more, since a request behind many others waits for long, and so do those who asked."""
+"""Seconds without a reply after which the task is checked (C3) and the outcome asked for. The
+interval grows, since a request behind many others waits for long, and so do the clients that
+ask."""
 
 OUTCOME_TIMEOUT: Final = 10.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """How one client makes its requests."""
+    """Options of one client's requests."""
 
     content_type: str
     author: str | None
-    """Who sends them, for the log of commits and the registry."""
+    """Author of the requests, for the log of commits and the registry."""
     retry_for: float
-    """Seconds in which a publish without a reply is repeated."""
+    """Seconds during which a publish without a reply is repeated."""
     limits: BatchLimits
 
 
@@ -403,7 +399,7 @@ class RequestSender:
         self.options: Final = options
         self.batches: Final = ObjectStore(streams.js, streams.batches_bucket)
         self.workspace_check: Final = workspace_check
-        """Which workspaces and change sets belong together."""
+        """Knowledge of which workspaces and change sets belong together."""
         self._replies = replies
         self._tasks = TaskPublisher.using(streams, options.retry_for)
 
@@ -414,7 +410,7 @@ class RequestSender:
         request_id: RequestId | str | None = None,
         origin: ChangeSetId | str | None = None,
     ) -> RequestId:
-        """Store a batch that was taken from `origin`; its request id. See `publish_request`.
+        """Store a batch that was taken from `origin`; return its request id. See `publish_request`.
 
         Raises:
             NotInWorkspace: the change set is another workspace's; nothing was sent.
@@ -431,10 +427,10 @@ class RequestSender:
         request_id: RequestId | str | None = None,
         origin: ChangeSetId | str | None = None,
     ) -> tuple[RequestId, Reply]:
-        """As `enqueue`, with the response to await: it comes once.
+        """Store a batch as `enqueue`; return the response to await, too, which comes once.
 
-        Awaiting it raises `OutcomeUnknown` if the request was handled so long ago that no
-        Rebaser remembers it.
+        Awaiting it raises `OutcomeUnknown` if no Rebaser remembers the request, which was settled
+        long ago.
         """
         sent = RequestId() if request_id is None else RequestId.of(request_id, "request_id")
         encoded = await self._encode(change_set, updates, sent, origin)
@@ -448,7 +444,7 @@ class RequestSender:
         reviewed: str | None = None,
         values: Sequence[str] | None = None,
     ) -> tuple[RequestId, int]:
-        """Ask something of a change set as a whole; the request's id and its commit.
+        """Send a command to a change set as a whole; return the request's id and its commit.
 
         Raises:
             NotInWorkspace: it is another workspace's; nothing was sent.
@@ -518,13 +514,13 @@ class RequestSender:
     async def outcome(
         self, change_set: ChangeSet, request_id: RequestId, digest: str = ""
     ) -> OutcomeReplyV1:
-        """What became of a request; changes nothing.
+        """Return the outcome of a request; change nothing.
 
-        With its digest, it is refused if its id was another request's.
+        With the `digest` of the request, the query is refused if the id was another request's.
 
         Raises:
             Unreachable: no Rebaser answered, or one that was too busy to look.
-            ReadRefused: one did, and said why it does not tell.
+            ReadRefused: a Rebaser refused, and said why.
         """
         query = OutcomeQueryV1(
             id=request_id,
@@ -560,7 +556,7 @@ class RequestSender:
     ) -> EnqueueUpdatesResponseV2:
         """Wait for the reply, and now and then ask for it: it is plain NATS and may be lost.
 
-        None will come, either, if the request was sent before and is handled already.
+        No reply comes, either, if the request was sent before and is settled already.
         """
         self.streams.js.connection.guard()
         unknown = 0
@@ -575,7 +571,7 @@ class RequestSender:
                     if known.response is not None:
                         return known.response
                     unknown += known.state is RequestState.UNKNOWN
-                if unknown > 1:  # once may be a replica that lags behind
+                if unknown > 1:  # the first time, a replica may lag behind
                     raise OutcomeUnknown(f"request {request_id} is not known any more")
             raise AssertionError("there is always another ask")
         finally:
@@ -586,9 +582,9 @@ class RequestSender:
         ask: Callable[[], Coroutine[Any, Any, OutcomeReplyV1 | None]],
         answer: asyncio.Future[Any],
     ) -> OutcomeReplyV1 | None:
-        """See to the task (C3) and `ask` for the outcome, until `answer` is there.
+        """Check the task (C3) and `ask` for the outcome, until `answer` is there.
 
-        None if it came first, or no Rebaser told: those that are busy take long to.
+        Return None if `answer` came first, or no Rebaser gave the outcome: a busy one takes long.
         """
         asking = asyncio.create_task(ask(), name="ask for an outcome")
         try:
@@ -608,14 +604,14 @@ class RequestSender:
 
 
 Updates = Sequence[AnyUpdate | Mapping[str, Any]]
-"""Updates as classes of `rebaser_core.updates`, or as the wire has them. The values of the latter
-may be what `plain_values` makes JSON of."""
+"""Updates as classes of `rebaser_core.updates`, or as the wire has them. Values in the latter form
+may be of any type that `plain_values` turns into JSON."""
 
 INLINE_UPDATES: Final = 500
-"""A batch of more updates is not inline, however short they are."""
+"""Number of updates up to which a batch may be inline."""
 
 INLINE_BYTES: Final = 64 * 1024
-"""A batch that takes more bytes is not inline."""
+"""Size of a batch, in bytes, up to which it may be inline."""
 
 _UPDATES: Final[TypeAdapter[Sequence[AnyUpdate]]] = TypeAdapter(UpdateSequence)
 
@@ -645,7 +641,7 @@ async def _encode_request(
         raise TooLarge(f"request {request_id}: {complaint}")
     if len(batch) <= INLINE_UPDATES:
         encoded = encode_inline_request(request_id, change_set, origin, batch, content_type)
-        if len(encoded[1]) <= INLINE_BYTES:  # so is the batch in it: most need no second look
+        if len(encoded[1]) <= INLINE_BYTES:  # so is the batch in it: mostly so
             return encoded
     try:
         address = await store_batch(bucket, request_id, batch, content_type, limits.batch_bytes)
@@ -673,7 +669,7 @@ def validate(updates: Updates) -> Sequence[AnyUpdate]:
         return updates
     try:
         return _UPDATES.validate_python(list(updates))
-    except ValidationError:  # most are plain, and are not looked at twice
+    except ValidationError:  # mostly they are plain, and not looked at twice
         made = [plain(each) if isinstance(each, Mapping) else each for each in updates]
     try:
         return _UPDATES.validate_python(made)
@@ -688,10 +684,10 @@ async def store_batch(
     content_type: str,
     max_bytes: int = BatchLimits().batch_bytes,
 ) -> UpdatesAddress:
-    """Store the batch if it is large; its address either way. May be repeated.
+    """Store the batch if it is large; return its address either way. May be repeated.
 
-    An object is named by the BLAKE3 of its bytes, which hold the request's id: it
-    belongs to this request alone, and is the same when the request is sent again.
+    An object's name is the BLAKE3 of its bytes, which contain the request's id: the object belongs
+    to this request alone, and a repeated request stores it under its old name.
 
     Raises:
         TooLarge: it takes more than `max_bytes` bytes; nothing was stored.

@@ -1,6 +1,6 @@
 """The rows of files: CSV as RFC 4180 has it, lines of JSON, and Parquet; each fault has its place.
 
-Cells are plain data, but in Parquet, whose types are more than those of JSON.
+Cells are plain data, except in Parquet, which has more types than JSON.
 """
 
 import re
@@ -23,7 +23,7 @@ def read_rows(path: str | Path, *, text: Iterable[str] = ()) -> Rows:
     `text`: columns of CSV that stay text.
 
     Raises:
-        InvalidDraft: it is no such file, or larger than `documents.MAX_SIZE`.
+        InvalidDraft: it is not such a file, or larger than `documents.MAX_SIZE`.
         MissingPackage: pyarrow is not installed, and this is Parquet.
         OSError: the file cannot be read.
     """
@@ -44,9 +44,9 @@ def read_rows(path: str | Path, *, text: Iterable[str] = ()) -> Rows:
 def read_csv(path: str | Path, *, text: Iterable[str] = ()) -> Rows:
     """The rows of a CSV file in UTF-8 whose first line names the columns; empty cells are None.
 
-    A column is numbers if each of its cells is one as JSON writes it and fits 64 bits, except
-    those in `text`; so 007 stays text. It is integers if all are, else floats, but for integers
-    that no float is: these stay what they are.
+    A column not in `text` is numbers if each of its cells is a number as JSON writes it and fits 64
+    bits; so 007 stays text. It is integers if all cells are, else floats. Integers that no float
+    equals stay integers.
 
     Raises:
         InvalidDraft: it is not UTF-8, not CSV, names a column twice, or has a line with more or
@@ -116,7 +116,7 @@ def _csv_lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _quoted_line(text: str, position: int, line: int, columns: list[str]) -> tuple[list[str], int]:
-    """The cells of a line that has quotes, and where it ends."""
+    """The cells of a line that has quotes, and the position of its end."""
     cells: list[str] = []
 
     def fault(what: str) -> InvalidDraft:
@@ -192,7 +192,7 @@ def _read_json_lines(path: Path) -> Rows:
 
 
 _BATCH: Final = 1024
-"""Rows of Parquet in memory beside those that were made plain."""
+"""Number of rows of Parquet in memory before they are made plain."""
 
 _INDEX: Final = re.compile(r"__index_level_\d+__")
 """The column in which pandas keeps the numbers of rows."""

@@ -1,10 +1,7 @@
 """The blocking client: the classes of the asynchronous one, run by an event loop in a thread.
 
-From an asynchronous method to one that waits, with the same arguments, types and docstring.
-
-An event loop in a background thread.
-
-The classes of the client, each with its asynchronous methods made blocking.
+`blocking` turns an asynchronous method into one that waits, with its arguments, types and
+docstring.
 """
 
 import asyncio
@@ -27,7 +24,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in a thread of its own."""
+    """An event loop in a background thread."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -39,11 +36,11 @@ class LoopThread:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process is a fork of the one that has the thread."""
+        """Whether this process is a fork of the process that has the thread."""
         return os.getpid() != self._process
 
     def check(self) -> None:
-        """Raise `ClientForked` or `ClientClosed` if nothing can be run any more."""
+        """Raise `ClientForked` or `ClientClosed` if the thread cannot run work any more."""
         if self.is_forked:
             raise ClientForked
         if not self.is_open:
@@ -67,7 +64,7 @@ class LoopThread:
         self._loop.call_soon_threadsafe(callback)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Its result. An interrupt of the caller cancels it."""
+        """Return the result of the work. An interrupt of the caller cancels it."""
         future = self.start(work)
         try:
             return future.result()
@@ -78,7 +75,10 @@ class LoopThread:
             raise
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Its items, each awaited when it is asked for. It is closed if the caller stops early."""
+        """Yield the items, each awaited when it is asked for.
+
+        The iterator is closed if the caller stops early.
+        """
 
         async def step() -> list[T]:
             try:
@@ -94,7 +94,7 @@ class LoopThread:
                 self.run(items.aclose())
 
     def stop(self) -> None:
-        """Cancel what runs in the thread, and end it; again, it does nothing."""
+        """Cancel all work in the thread, and end the thread; a second call does nothing."""
         if not self.is_open or self.is_forked:
             return
         self.is_open = False
@@ -105,7 +105,7 @@ class LoopThread:
 
 
 async def _cancel_all() -> None:
-    """End all tasks of the loop but this one, and its iterations that were left."""
+    """End all other tasks of the loop, and its iterators that were left."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -118,7 +118,7 @@ W = TypeVar("W")
 
 
 class Blocking(Generic[W]):
-    """Something asynchronous whose methods are called from outside its loop."""
+    """A wrapper of an asynchronous object whose methods are called from outside its loop."""
 
     def __init__(self, wrapped: W, loop: LoopThread) -> None:
         self._wrapped: Final = wrapped
@@ -129,7 +129,7 @@ class Blocking(Generic[W]):
 
 
 def documented(method: Callable[..., Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Give a method written by hand the docstring of the asynchronous one."""
+    """Copy the docstring of the asynchronous method to a method written by hand."""
 
     def document(written: Callable[P, T]) -> Callable[P, T]:
         written.__doc__ = method.__doc__
@@ -141,7 +141,7 @@ def documented(method: Callable[..., Any]) -> Callable[[Callable[P, T]], Callabl
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Blocking[Any], P], T]:
-    """The method of the same name and arguments that waits for the result."""
+    """The blocking method: equal name and arguments, and it waits for the result."""
 
     @wraps(method)
     def call(self: Blocking[Any], /, *args: P.args, **options: P.kwargs) -> T:
@@ -154,7 +154,7 @@ def blocking(
 def _iterating(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Blocking[Any], P], Iterator[T]]:
-    """The method of the same name and arguments whose items are plainly iterated over."""
+    """The blocking method: equal name and arguments, and its items are iterated over."""
 
     @wraps(method)
     def call(self: Blocking[Any], /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
@@ -167,7 +167,7 @@ def _iterating(
 def _entering(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[T]],
 ) -> Callable[Concatenate[Blocking[Any], P], AbstractContextManager[T]]:
-    """The method of the same name and arguments whose result is for a plain `with`."""
+    """The blocking method: equal name and arguments, and its result is for a plain `with`."""
 
     @wraps(method)
     @contextmanager
@@ -197,7 +197,7 @@ async def _exit(
 
 
 class SyncWorkspaces(Blocking[Workspaces]):
-    """As `Workspaces`."""
+    """Blocking `Workspaces`."""
 
     create = blocking(Workspaces.create)
     all = blocking(Workspaces.all)
@@ -207,7 +207,7 @@ class SyncWorkspaces(Blocking[Workspaces]):
 
 
 class SyncAddressBook(Blocking[AddressBook]):
-    """As `AddressBook`."""
+    """Blocking `AddressBook`."""
 
     find = blocking(AddressBook.find)
     workspace = blocking(AddressBook.workspace)
@@ -218,7 +218,7 @@ class SyncAddressBook(Blocking[AddressBook]):
 
 
 class SyncChangeSet(Blocking[W]):
-    """As `ChangeSetHandle`."""
+    """Blocking `ChangeSetHandle`."""
 
     ids = blocking(ChangeSetHandle.ids)
     enqueue = blocking(ChangeSetHandle.enqueue)
@@ -249,28 +249,28 @@ class SyncChangeSet(Blocking[W]):
 
 
 class SyncWorkspace(SyncChangeSet[WorkspaceHandle]):
-    """As `WorkspaceHandle`."""
+    """Blocking `WorkspaceHandle`."""
 
     @documented(WorkspaceHandle.create)
     def create(self, *, exist_ok: bool = False) -> Self:
-        """As `WorkspaceHandle.create`."""
+        """Blocking `WorkspaceHandle.create`."""
         self._loop.run(self._wrapped.create(exist_ok=exist_ok))
         return self
 
     @documented(WorkspaceHandle.change_set)
     def change_set(self, name: str) -> SyncChangeSet[ChangeSetHandle]:
-        """As `WorkspaceHandle.change_set`."""
+        """Blocking `WorkspaceHandle.change_set`."""
         return SyncChangeSet(self._wrapped.change_set(name), self._loop)
 
     @documented(WorkspaceHandle.fork)
     def fork(self, name: str, *, exist_ok: bool = False) -> SyncChangeSet[ChangeSetHandle]:
-        """As `WorkspaceHandle.fork`."""
+        """Blocking `WorkspaceHandle.fork`."""
         branch = self._loop.run(self._wrapped.fork(name, exist_ok=exist_ok))
         return SyncChangeSet(branch, self._loop)
 
 
 class SyncClient(Blocking[RebaserClient]):
-    """As `RebaserClient`; a context manager that closes the connection."""
+    """Blocking `RebaserClient`; a context manager that closes the connection."""
 
     enqueue_updates = blocking(RebaserClient.enqueue_updates)
     enqueue_updates_from_change_set = blocking(RebaserClient.enqueue_updates_from_change_set)
@@ -281,18 +281,19 @@ class SyncClient(Blocking[RebaserClient]):
         self.workspaces = SyncWorkspaces(wrapped.workspaces, loop)
         self.addresses = SyncAddressBook(wrapped.addresses, loop)
         self.close: Final = close
-        """Close the connection, and end the thread; again, or in a forked process, do nothing."""
+        """Close the connection, and end the thread; do nothing if that is done, or in a forked
+        process."""
 
     @documented(RebaserClient.change_set)
     def change_set(
         self, address: WorkspaceId | str, change_set_id: ChangeSetId | str | None = None
     ) -> SyncChangeSet[ChangeSetHandle]:
-        """As `RebaserClient.change_set`."""
+        """Blocking `RebaserClient.change_set`."""
         return SyncChangeSet(self._wrapped.change_set(address, change_set_id), self._loop)
 
     @documented(RebaserClient.workspace)
     def workspace(self, name: str) -> SyncWorkspace:
-        """As `RebaserClient.workspace`."""
+        """Blocking `RebaserClient.workspace`."""
         return SyncWorkspace(self._wrapped.workspace(name), self._loop)
 
     def __enter__(self) -> Self:

@@ -23,10 +23,10 @@ from rebaser_core.table_updates import MAX_ARGUMENTS, TEXT, TableUpdates
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, SetValue
 
 ValueTable: TypeAlias = Any
-"""What pyarrow makes a table of (its own, of Polars, DuckDB, pandas), or a Parquet path or URI."""
+"""Table that pyarrow can read (its own, of Polars, DuckDB, pandas), or a Parquet path or URI."""
 
 _INDEX: Final = re.compile(r"__index_level_\d+__")
-"""Columns that pandas makes of an index without a name, for instance of a filtered frame's."""
+"""Names that pandas gives to an index without a name, for instance of a filtered frame."""
 
 _TYPES: Final[dict[type, pa.DataType]] = {
     int: pa.int64(),
@@ -73,7 +73,7 @@ def _open(table: ValueTable) -> pa.Table:
 
 
 def _wire_column(name: str, column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
-    """The column as it is sent, and what it is called then."""
+    """The column as it is sent, and its name on the wire."""
     kind = column.type
     if name == "value":
         return _values(column)
@@ -103,7 +103,7 @@ def _values(column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of categories as what they are; Arrow cannot cast those of Polars at once."""
+    """A column of categories as their texts; Arrow cannot cast Polars' categories at once."""
     kind = column.type.value_type
     taken = pa.large_string() if _is_string(kind) else kind
     chunks = [chunk.dictionary.cast(taken).take(chunk.indices) for chunk in column.chunks]
@@ -156,9 +156,9 @@ def _input_type(kind: pa.DataType) -> pa.DataType:
 
 
 def as_table(updates: Sequence[AnyUpdate]) -> TableUpdates | None:
-    """The same updates as a table, with what stands before the first put or set before it.
+    """The updates as a table, behind those that precede the first put or set.
 
-    None: a table cannot say all of them.
+    None: a table cannot express all of them.
     """
     kinds = PutValue, SetValue
     start = next((i for i, update in enumerate(updates) if isinstance(update, kinds)), 0)
@@ -190,7 +190,7 @@ def as_table(updates: Sequence[AnyUpdate]) -> TableUpdates | None:
 
 
 def _value_type(values: Sequence[Any]) -> pa.DataType | None:
-    """The type of a column `value` that holds them all, if there is one."""
+    """The type of a column `value` that holds all values, if there is one."""
     kinds = {type(value) for value in values} - {type(None)}
     if not kinds:
         return pa.int64()
@@ -198,7 +198,7 @@ def _value_type(values: Sequence[Any]) -> pa.DataType | None:
 
 
 def _argument_types(inputs: Sequence[Inputs]) -> list[pa.Field] | None:
-    """The fields of a struct that holds them all in their order, if there is one."""
+    """The fields of a struct that holds all inputs in their order, if there is one."""
     shapes = dict.fromkeys(
         tuple((argument, isinstance(given, list)) for argument, given in each.items())
         for each in inputs

@@ -1,12 +1,11 @@
-"""What is registered: workspaces and change sets created, forked, listed, found.
+"""Registered workspaces and change sets: create, fork, list and find them.
 
 Records are an index that Rebasers keep up to date.
 
-Addresses: how people name a change set, and which one in the registry that is.
-
-`shop` is the head of the workspace `shop`, and `shop/winter` its branch `winter`; `shop/head` is
-its head, too. An id stands for a name anywhere, and so does a part of an id that no other one has:
-its beginning, its end after `…`, or both. Names are compared first, then parts of ids.
+An address is how people name a change set. `shop` is the head of the workspace `shop`, and
+`shop/winter` its branch `winter`; `shop/head` is its head, too. An id stands for a name anywhere,
+and so does a part of an id that no other id has: its beginning, its end after `…`, or both. Names
+are compared first, then parts of ids.
 """
 
 import re
@@ -42,7 +41,7 @@ CLOSED_STATUSES: Final = (
 
 
 class Workspaces:
-    """What is registered; coroutines may be cancelled, and asked again."""
+    """Create, fork and delete change sets. Every method is safe to cancel and retry."""
 
     def __init__(self, sender: RequestSender) -> None:
         self._sender = sender
@@ -58,7 +57,7 @@ class Workspaces:
     ) -> Workspace:
         """Register a workspace with its head, which is empty unless it is a change set in use.
 
-        Asked again with the same ids it completes what was begun.
+        A repeated call with these ids completes an earlier one.
 
         Raises:
             AlreadyRegistered: there is a workspace of that id with another head.
@@ -83,7 +82,7 @@ class Workspaces:
     async def change_sets(
         self, workspace_id: WorkspaceId | str, *, closed: bool = False
     ) -> list[ChangeSetRecordV1]:
-        """Those of the workspace that are open, the oldest first; with `closed` all."""
+        """The open change sets of the workspace, the oldest first; with `closed` all."""
         workspace_id = WorkspaceId.of(workspace_id, "workspace_id")
         found = {  # one that changes meanwhile comes twice
             record.change_set_id: record async for record in self.registry.change_sets(workspace_id)
@@ -104,14 +103,14 @@ class Workspaces:
     ) -> ChangeSetRecordV1:
         """Register a branch of head, or of another change set, as it is or was at a commit.
 
-        Costs the same however large that is; the branch becomes a state of its own with
-        its first request, or by `refresh`. From then on head's changes reach it. It begins
-        with what `base` had edited itself, if that is a branch.
+        The cost does not depend on the size. The branch gets its own state with its first request,
+        or by `refresh`. From then on head's changes reach it. It begins with the edits of `base`,
+        if that is a branch.
 
         Raises:
             NoSuchChangeSet: there is no such workspace, or `base` is not registered in it.
             QuotaExceeded: the workspace has as many change sets as it may have.
-            AlreadyRegistered: `change_set_id` is taken by another.
+            AlreadyRegistered: another change set has `change_set_id`.
         """
         workspace_id = WorkspaceId.of(workspace_id, "workspace_id")
         branch = (
@@ -144,10 +143,10 @@ class Workspaces:
         return ForkPoint(change_set_id=parent.change_set_id, commit=commit)
 
     async def delete_workspace(self, workspace_id: WorkspaceId | str) -> None:
-        """Have all its change sets deleted, head last, and its record gone with head's data.
+        """Delete all change sets of the workspace, head last, and the record with head's data.
 
-        Asked again it goes on where it was. A branch that is forked meanwhile stays, and
-        can be deleted by itself.
+        A repeated call goes on where the last one stopped. A branch that is forked meanwhile stays,
+        and can be deleted by itself.
 
         Raises:
             NoSuchChangeSet: there is no such workspace.
@@ -164,7 +163,7 @@ class Workspaces:
 
 
 async def delete(sender: RequestSender, registry: Registry, change_set: ChangeSet) -> None:
-    """Have a change set deleted, a head, too; return once its record says so."""
+    """Delete a change set, also a head; return once its record says so."""
     await sender.command(change_set, "delete")
     await registry.change_set_once(change_set, _is_deleted)
 
@@ -174,7 +173,7 @@ def _is_deleted(record: ChangeSetRecordV1) -> bool:
 
 
 HEAD: Final = "head"
-"""Names a workspace's head, where a change set of the workspace is named."""
+"""Name of a workspace's head in the place of a change set's name."""
 _is_id: Final = re.compile(CANONICAL).fullmatch
 
 
@@ -198,7 +197,7 @@ class AddressedChangeSet:
 
     @property
     def ended(self) -> str | None:
-        """What became of a closed change set, as a sentence; None if it is open."""
+        """A sentence about the end of a closed change set; None if it is open."""
         record = self.record
         if record.status not in CLOSED_STATUSES:
             return None
@@ -211,7 +210,7 @@ class AddressedChangeSet:
 
 
 class AddressBook:
-    """Finds what an address names; every coroutine may be cancelled and repeated.
+    """A finder of what an address names; every coroutine may be cancelled and repeated.
 
     Whole ids cost two reads or three. A name costs a list of all workspaces and one of a
     workspace's change sets, which takes the permissions of an operator.
@@ -222,10 +221,13 @@ class AddressBook:
         self._registry = workspaces.registry
 
     async def find(self, address: str, *, closed: bool = False) -> AddressedChangeSet:
-        """The change set of that address. A closed one has no name, unless `closed`; it has its id.
+        """The change set of that address.
+
+        A closed change set is found by its id, and with `closed` by its name, too.
 
         Raises:
-            NoSuchChangeSet: there is none. The message offers similar names, or says how it ended.
+            NoSuchChangeSet: nothing has the address. The message offers similar names, or says how
+                the change set ended.
             AmbiguousAddress: there are several; the message lists them.
         """
         found = await self._of_ids(address)
@@ -267,7 +269,7 @@ class AddressBook:
         ]
 
     async def address_of(self, change_set: ChangeSet | tuple[str, str]) -> str:
-        """The address of a registered change set; of another one its ids, which are one, too."""
+        """The address of a registered change set; else its ids, which are an address, too."""
         change_set = ChangeSet.of(*change_set)
         try:
             workspace = await self._registry.workspace(change_set.workspace_id)
@@ -277,7 +279,7 @@ class AddressBook:
         return AddressedChangeSet(workspace, record).address
 
     async def name_of(self, workspace: WorkspaceId | str) -> str:
-        """The name of a registered workspace; of another one its id."""
+        """The name of a registered workspace; the id of another one."""
         workspace = WorkspaceId.of(workspace, "workspace")
         try:
             return (await self._registry.workspace(workspace)).name
@@ -287,10 +289,10 @@ class AddressBook:
     async def check_free(self, name: str, workspace: WorkspaceId | str | None = None) -> None:
         """Check that no workspace has the name; or no open change set of `workspace`, if given.
 
-        Of two that are created at the same moment both may get it: then addresses take ids.
+        Two that are created at one moment may both get the name: then addresses take ids.
 
         Raises:
-            NameTaken: one has it; or the name means something else in addresses.
+            NameTaken: the name is taken, or means something else in addresses.
         """
         if name == "." or (name == HEAD and workspace is not None):
             raise NameTaken(f"{name!r} means something else in addresses: choose another name")
@@ -309,7 +311,7 @@ class AddressBook:
         return AddressedChangeSet(workspace, await self._registry.change_set(change_set))
 
     async def _of_ids(self, address: str) -> AddressedChangeSet | None:
-        """The change set of one whole id or of two; None if it is not registered, or no id."""
+        """The change set of one whole id or of two; None if it is not registered, or not an id."""
         first, _, second = address.upper().partition("/")
         if not _is_id(first) or (second and not _is_id(second)):
             return None
@@ -330,7 +332,7 @@ class AddressBook:
     async def _of_names(
         self, address: str, workspaces: list[WorkspaceRecordV1]
     ) -> tuple[list[AddressedChangeSet], str | None]:
-        """Those that the address may name; if none, why not, where a workspace is known."""
+        """The change sets that the address may name; else the reason, if a workspace is known."""
         problem = None
         found = [await self._head(each) for each in workspaces if each.name == address]
         for left, right in _readings(address):
