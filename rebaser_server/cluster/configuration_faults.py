@@ -1,4 +1,4 @@
-"""What a difference in the configuration of NATS means: what it loses or holds up, what to do."""
+"""Meaning of a difference in the configuration of NATS: what it loses or holds up, what to do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,32 +9,32 @@ from rebaser_core.jetstream import Drift
 from rebaser_core.stream_configs import is_more
 
 MISSING: Final = Drift("", "existence", expected=True, actual=False)
-"""Of a stream that is not there at all."""
+"""Difference of a stream that is missing."""
 
 
 class Effect(StrEnum):
-    """How bad a difference is."""
+    """Severity of a difference."""
 
     STOPS = "stops"
-    """Commits, or batches that they name, would be lost or refused: no new work is begun."""
+    """Commits, or batches that they name, would be lost or refused: new work is not begun."""
     LOSES = "loses"
-    """Requests that clients were confirmed would be lost: they are handled while they are there."""
+    """Confirmed requests of clients would be lost: they are handled while they are there."""
     DIFFERS = "differs"
     """Rebasers go on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A difference, and what it means."""
+    """A difference, and its meaning."""
 
     drift: Drift
     meaning: str
-    """What NATS does because of it."""
+    """Consequence: what NATS does because of it."""
     effect: Effect
     can_be_mended: bool
     """Whether setting it back is safe, and undoes nothing that operators may choose."""
     remedy: str
-    """What a person can do about it."""
+    """Remedy: what a person can do about it."""
 
     def __str__(self) -> str:
         return f"{self.drift}: {self.meaning}"
@@ -92,13 +92,13 @@ _DROPPED_WHEN_FULL: Final = "once it is full, the oldest messages are dropped"
 _LOSING: Final = frozenset(
     {"max_age", "max_msgs_per_subject", "retention", "storage", "persist_mode", "subject_transform"}
 )
-"""Fields of a stream that make NATS lose what it confirmed, whatever the others are."""
+"""Fields of a stream each of which can make NATS lose what it confirmed."""
 
 _REFUSING: Final = frozenset(
     {"max_msg_size", "no_ack", "sealed", "mirror", "sources", "subjects", "allow_msg_counter"}
     | {"consumer_limits"}
 )
-"""Fields that make NATS refuse what is written or read, or mix it with what is not ours."""
+"""Fields that make NATS refuse reads or writes, or mix our messages with others."""
 
 _FINAL: Final = frozenset(
     {"sealed", "deny_delete", "deny_purge", "storage", "mirror", "allow_msg_ttl"}
@@ -115,12 +115,12 @@ _SETTINGS: Final = {
     "max_msgs": "REBASER_QUEUE__REQUESTS",
     "max_bytes": "REBASER_QUEUE__REQUESTS_BYTES",
 }
-"""Fields that operators choose, if only for the stream of requests or of batches, or the consumer.
-`num_replicas` is of each."""
+"""Settings of the fields that operators choose, by field: one of the stream of requests, of the
+stream of batches, of the consumer, or, as `num_replicas`, of every stream."""
 
 
 def judge(differences: Sequence[Drift]) -> list[Fault]:
-    """What the differences mean, each by itself and with the others of its stream."""
+    """Return the meaning of each difference, alone and with the others of its stream."""
     return [
         _fault(
             each, {other.field: other.actual for other in differences if other.name == each.name}
@@ -130,7 +130,7 @@ def judge(differences: Sequence[Drift]) -> list[Fault]:
 
 
 def worst(faults: Sequence[Fault]) -> Fault | None:
-    """The one that holds up work, or else one that loses requests; None if there is neither."""
+    """The first fault that stops work, else the first that loses requests; None if neither is."""
     for effect in (Effect.STOPS, Effect.LOSES):
         for fault in faults:
             if fault.effect is effect:
@@ -139,7 +139,10 @@ def worst(faults: Sequence[Fault]) -> Fault | None:
 
 
 def _fault(drift: Drift, fields: Mapping[str, Any]) -> Fault:
-    """`fields`: what the stream has of each field that differs."""
+    """Return the meaning of a difference.
+
+    `fields`: what the stream has of each field that differs.
+    """
     field = drift.field.partition(".")[0]
     meaning = _MEANINGS.get(field, _UNKNOWN)
     if field in ("max_msgs", "max_bytes") and "discard" in fields:
@@ -160,7 +163,7 @@ def _fault(drift: Drift, fields: Mapping[str, Any]) -> Fault:
 
 
 def _is_limit_of_requests(drift: Drift, fields: Mapping[str, Any]) -> bool:
-    """Whether it is a limit that operators set, and that makes NATS refuse what is new."""
+    """Whether it is a limit that operators set, and that makes NATS refuse new messages."""
     if not drift.name.endswith("REBASER_REQUESTS"):
         return False
     if drift.field == "max_msgs_per_subject":
@@ -172,7 +175,7 @@ def _is_limit_of_requests(drift: Drift, fields: Mapping[str, Any]) -> bool:
 
 def _effect(drift: Drift, field: str, fields: Mapping[str, Any]) -> Effect:
     if drift.field == MISSING.field:
-        return Effect.DIFFERS  # what needs the stream waits for it
+        return Effect.DIFFERS  # work that needs the stream waits for it
     is_losing = field in _LOSING or (field in ("max_msgs", "max_bytes") and "discard" in fields)
     if drift.name.endswith(("REBASER_COMMITS", "OBJ_REBASER_BATCHES")):
         return Effect.STOPS if is_losing or field in _REFUSING else Effect.DIFFERS
@@ -212,7 +215,7 @@ def _remedy(drift: Drift, field: str) -> str:
 
 
 def _is_choice(name: str, field: str) -> bool:
-    """Whether a setting has what it must be."""
+    """Whether the field of a stream or consumer is a choice of operators."""
     if field == "allow_rollup_hdrs":
         return name.endswith("OBJ_REBASER_BATCHES")
     is_of_all = field in ("ack_wait", "num_replicas")
@@ -220,7 +223,7 @@ def _is_choice(name: str, field: str) -> bool:
 
 
 def remedy_of_missing(name: str) -> str:
-    """What a person can do about a stream or bucket that is gone."""
+    """Return what a person can do about a stream or bucket that is gone."""
     remedy = "stop the Rebasers, and restore it from a backup"
     if "REQUESTS" in name:
         return (

@@ -1,6 +1,6 @@
-"""The id of a deployment, which NATS and the store both have: one tells which the other must be.
+"""The id of a deployment, which NATS and the store both have, so that each knows the other.
 
-A store by another path, or another deployment's, would otherwise pass for an empty one.
+A store under another path, or another deployment's, would otherwise pass for an empty one.
 """
 
 import asyncio
@@ -25,20 +25,21 @@ from rebaser_server.files import CHANGE_SETS, DEPLOYMENT, SharedFiles
 log: Final = structlog.get_logger()
 
 _KEY: Final = "rebaser.deployment.id"
-"""Its key in the registry's bucket: records have one token or two there, and no list has three."""
+"""Key of the id in the registry's bucket. It has three tokens, and records have one or two, so that
+no list has it."""
 _LOOKS_AGAIN: Final = (0.1, 0.3, 0.6, 1.0)
-"""Seconds until ids that differ are looked at once more."""
+"""Seconds until ids that differ are looked at again."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentId:
-    """The id as NATS and the store have it."""
+    """The id in NATS and in the store."""
 
     streams: Streams
     files: SharedFiles
 
     async def ensure(self) -> None:
-        """Require the same id in NATS and in the store; give one to a deployment without.
+        """Require one id in NATS and in the store; give an id to a deployment without.
 
         Raises:
             DeploymentInconsistent: they do not belong together.
@@ -58,7 +59,7 @@ class DeploymentId:
             raise DeploymentInconsistent(await self.problem())
 
     async def problem(self) -> str:
-        """Why NATS and the store do not belong together; empty if they may."""
+        """Reason why NATS and the store do not belong together; empty if they may."""
         in_nats, in_store = await self.in_nats(), await self.in_store()
         if in_nats == in_store or (in_nats is None and not await self._is_emptied()):
             return ""
@@ -70,14 +71,14 @@ class DeploymentId:
         return f"{where} is of deployment {in_store}, but {nats}"
 
     async def in_nats(self) -> str | None:
-        """The id that NATS has."""
+        """The id in NATS."""
         try:
             return (await self._bucket.get(_KEY)).value.decode()
         except (KeyNotFound, StreamNotFound):
             return None
 
     async def in_store(self) -> str | None:
-        """The id that the store has."""
+        """The id in the store."""
         try:
             payload = await asyncio.to_thread(lambda: bytes(self.files.get(DEPLOYMENT)))
         except FileNotFoundError:
@@ -88,15 +89,15 @@ class DeploymentId:
             return "(unreadable)"
 
     async def adopt(self) -> None:
-        """Give the store the id that NATS has: a person decided that it is the right one."""
+        """Give the store NATS's id: a person decided that it is the right store."""
         in_nats = await self.in_nats()
         if in_nats is not None:
             await self._put(in_nats)
 
     async def _establish(self, new: str) -> None:
-        """Give the deployment its id: the store's, which of several Rebasers one gives it.
+        """Give the deployment its id: the store's, which one of several Rebasers writes.
 
-        So all of them have the same for NATS, whichever of them dies or is not answered.
+        So all of them give NATS one id, even if a Rebaser dies or gets no answer.
         """
         await asyncio.to_thread(self.files.put_if_absent, DEPLOYMENT, _payload(new))
         given = await self.in_store() or new

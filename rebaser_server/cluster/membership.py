@@ -1,13 +1,12 @@
-"""Which Rebasers are alive, by their heartbeats and by presence checks.
+"""Living Rebasers, by their heartbeats and by presence checks.
 
-Only a hint, over plain NATS: the presumption may be wrong at any time, and the
-fence is the commit log. A living Rebaser that is presumed dead is fenced.
+Membership is only a hint, over plain NATS: a presumption may be wrong at any time, and the fence is
+the commit log. A living Rebaser that is presumed dead is fenced.
 
-Which Rebasers have a connection, by asking each on a subject of its own (F6).
-
-A Rebaser subscribes to its subject as long as it runs. When its process ends, the server drops
-the subscription with the connection, and refuses every later check at once: nothing listens. A
-process that is frozen keeps its connection: its checks are neither answered nor refused.
+A presence check asks a Rebaser on its own subject, and shows whether it has a connection (F6). A
+Rebaser subscribes to the subject as long as it runs. When its process ends, the server drops the
+subscription with the connection, and refuses every later check at once: nothing listens. A process
+that is frozen keeps its connection: its checks are neither answered nor refused.
 """
 
 import asyncio
@@ -30,28 +29,29 @@ from rebaser_server.runtime.tasks import repeat_every
 log: Final = structlog.get_logger()
 
 ANSWERS: Final = "-p"
-"""How the name of an instance ends that checks reach."""
+"""Ending of the name of an instance that checks reach."""
 
 CHECK_EVERY: Final = 0.2  # seconds
 CHECK_TIMEOUT: Final = 0.3  # seconds
 _SETTLING_TIME: Final = 3.5
-"""Seconds after an own reconnect in which no refusal counts: others may be reconnecting, too."""
+"""Seconds after a reconnect of this process in which no refusal counts: others may reconnect,
+too."""
 
 _SECOND_CHECK_AFTER: Final = 0.15
 """Seconds between a refusal and the check that confirms it."""
 _APART: Final = 0.9 * _SECOND_CHECK_AFTER
-"""Seconds between two refusals that count as two."""
+"""Minimum number of seconds between two refusals that count as two."""
 _FIRST_CHECKS: Final = 3
-"""Checks of a Rebaser of itself, of which one must be answered."""
+"""Number of a Rebaser's checks of itself, of which one must be answered."""
 _PRESENT: Final = b"present"
 
 
 @asynccontextmanager
 async def present(nc: Client, subjects: Subjects, name: str) -> AsyncIterator[str]:
-    """Answer checks while the body runs; yields the name that this instance then has.
+    """Answer checks while the body runs; yield the name that this instance then has.
 
-    That is `name`, with the ending `ANSWERS` if checks reach it: where permissions keep them away,
-    the others would take it for dead.
+    The name has the ending `ANSWERS` if checks reach the instance: if permissions keep them away,
+    others must not take it for dead.
     """
 
     async def answer(check: Msg) -> None:
@@ -93,13 +93,13 @@ class PresenceChecks:
         self._subjects = subjects
         self._clock = asyncio.get_running_loop().time
         self._refused_since: dict[str, float] = {}
-        """When the first check was sent that was refused; no sign of life has come since."""
+        """Time of the first refused check of each member since its last sign of life."""
         self._absent: set[str] = set()
         self._reconnects = self._link.reconnects
         self._settled_at = self._clock()
 
     async def check(self, member: str) -> None:
-        """Ask the member, if it is one that answers; returns within `CHECK_TIMEOUT`."""
+        """Ask the member, if it answers checks; return within `CHECK_TIMEOUT`."""
         if not (_can_answer(member) and self._is_settled()):
             return
         sent = self._clock()
@@ -114,7 +114,7 @@ class PresenceChecks:
             self.clear(member)
 
     async def confirm_absence(self, member: str) -> bool:
-        """Ask the member twice; whether both checks were refused without a sign of life."""
+        """Ask the member twice; return whether both checks were refused without a sign of life."""
         await self.check(member)
         if self.is_doubted(member):
             await asyncio.sleep(_SECOND_CHECK_AFTER)
@@ -122,20 +122,20 @@ class PresenceChecks:
         return self.is_absent(member)
 
     def is_doubted(self, member: str) -> bool:
-        """Whether the last check was refused."""
+        """Whether the last check of the member was refused."""
         return self._is_settled() and member in self._refused_since
 
     def is_absent(self, member: str) -> bool:
-        """Whether two checks in a row were refused, without a sign of life between them."""
+        """Whether two checks in a row were refused without a sign of life between them."""
         return self._is_settled() and member in self._absent
 
     def clear(self, member: str) -> None:
-        """Forget the refusals: the member was heard, or is not of interest any more."""
+        """Forget the refusals: the member was heard, or does not matter any more."""
         self._refused_since.pop(member, None)
         self._absent.discard(member)
 
     def _is_settled(self) -> bool:
-        """Whether refusals count: not for a while after this process was not connected itself."""
+        """Whether refusals count: not for a while after this process was not connected."""
         if self._link.reconnects != self._reconnects or not self._link.is_connected:
             self._reconnects = self._link.reconnects
             self._settled_at = self._clock() + _SETTLING_TIME
@@ -154,8 +154,9 @@ _HANDOVER_HEARTBEAT_EVERY: Final = 0.1
 """Seconds between heartbeats after a Rebaser left: the others must know who takes its tasks."""
 _HANDOVER_TIME: Final = 3.0  # seconds that a handover may take
 PRESUMED_DEAD: Final = 3.5
-"""Seconds of silence. A frozen or partitioned Rebaser loses its tasks after this, which does no
-harm; a shorter time would make that common on a busy machine."""
+"""Seconds of silence after which a Rebaser is presumed dead. A frozen or partitioned Rebaser loses
+its tasks after this, which does no harm; a shorter time would make that common on a busy
+machine."""
 OVERDUE: Final = HEARTBEAT_EVERY + 0.1
 """Seconds of silence after which a member is asked, and presumed dead if it is absent (F6)."""
 _FORGET_AFTER: Final = 60.0
@@ -164,7 +165,7 @@ _FORGET_AFTER: Final = 60.0
 _TICK: Final = 0.01  # seconds by which a sleep may end early
 _LEFT: Final = b"left"
 _DIGITS: Final = 9
-"""The largest count of another member that is believed."""
+"""Digits of the largest believed count of another member."""
 
 
 class Membership:
@@ -237,7 +238,8 @@ class Membership:
     async def check_presence(self) -> Never:
         """Check one neighbour, and at once each member in doubt, until cancelled (F6).
 
-        Each member is the neighbour of one other, so the checks of all are as many as the members.
+        Each member is the neighbour of one other, so all of them together make as many checks as
+        there are members.
         """
         async with asyncio.TaskGroup() as group:
 
@@ -264,7 +266,7 @@ class Membership:
                 self._found_absent.set()
 
     async def await_absence(self, seconds: float) -> None:
-        """Return after so many seconds, or as soon as an absent member is presumed dead."""
+        """Return after `seconds`, or as soon as an absent member is presumed dead."""
         with suppress(TimeoutError):
             async with deadlines.within(seconds):
                 await self._found_absent.wait()
@@ -273,7 +275,7 @@ class Membership:
     async def is_gone(self, instance: str) -> bool:
         """Whether the process of that instance has ended, by one check (L1).
 
-        One that is frozen or slow is not gone. One that answers no checks, by its name, is gone
+        A frozen or slow process is not gone. One whose name says that it answers no checks is gone
         unless it was heard lately.
         """
         if instance == self.instance:
@@ -284,11 +286,11 @@ class Membership:
         return self._checks.is_doubted(instance)
 
     async def confirm_absence(self, member: str) -> bool:
-        """Ask a member that was not heard; whether it is surely not connected."""
+        """Ask a member that was not heard; return whether it is surely not connected."""
         return _can_answer(member) and await self._checks.confirm_absence(member)
 
     def suspected(self) -> set[str]:
-        """Return the members presumed dead; none while this one does not even hear itself."""
+        """Return the members presumed dead; none while this member does not hear itself."""
         if not self.hears_itself():
             return set()
         now = self._clock()
@@ -319,7 +321,7 @@ class Membership:
         return len((self._last_heard.keys() | {self.instance}) - self.suspected())
 
     def busy_elsewhere(self) -> int | None:
-        """Return the others' tasks by their last heartbeats; None if one of them does not say."""
+        """Return the number of the others' tasks, by their heartbeats; None if one does not say."""
         counts = [
             self._busy[m] for m in self._last_heard.keys() - self.suspected() - {self.instance}
         ]
@@ -327,7 +329,7 @@ class Membership:
         return sum(known) if len(known) == len(counts) else None
 
     def in_handover(self) -> bool:
-        """Whether a member left so lately that its tasks may not all be taken yet."""
+        """Whether a member left a moment ago, so that its tasks may not all be taken yet."""
         return self._clock() - self._last_left < _HANDOVER_TIME
 
     def is_eldest(self) -> bool:
@@ -336,12 +338,12 @@ class Membership:
         return all(_started(self.instance) < _started(member) for member in alive)
 
     def rank(self) -> int:
-        """Return this member's place among the living: they act one after the other."""
+        """Return this member's place among the living, which act one after the other."""
         alive = sorted(self._last_heard.keys() - self.suspected() - {self.instance})
         return sum(member < self.instance for member in alive)
 
     def turn(self, dead: str) -> int:
-        """Return this member's place among those that act on a death: its checker is the first."""
+        """Return this member's place among those that act on a death: its checker is first."""
         alive = (self._last_heard.keys() | {self.instance}) - self.suspected() - {dead}
         return self._ring_from(dead, alive)[::-1].index(self.instance)
 

@@ -1,18 +1,11 @@
-"""Watch of what NATS keeps: its durability, and how far its streams had come (S-8).
+"""Watch of what NATS keeps: its durability, and the ends of its streams (S-8).
 
-Which durability is in force: when NATS has on its disks what it confirms, and on how many.
+Durability is when NATS has on its disks what it confirms, and on how many. A server says when it
+syncs on its monitoring port alone: neither its greeting nor JetStream's API has it.
 
-A server says when it syncs on its monitoring port alone. Neither its greeting nor what the API of
-JetStream tells an account has it.
-
-What NATS servers say of themselves on their monitoring ports.
-
-How far the streams had come, as the store has it: NATS does not say what a power cut took.
-
-A NATS that syncs periodically starts again with an earlier end of its streams, and goes on from
-there. The store syncs what it is given, so it has the ends that were seen last (S-8).
-
-Notes how far the streams have come, and says at a start what NATS has lost since (S-8).
+A NATS that syncs periodically starts again after a power cut with an earlier end of its streams,
+and goes on from there without a word. So the store, which syncs what it is given, has the ends that
+were seen last. A Rebaser notes them there, and reports at its start what NATS has lost since (S-8).
 """
 
 import asyncio
@@ -40,18 +33,18 @@ _NANOSECONDS: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What one server says of its JetStream."""
+    """The report of one server on its JetStream."""
 
     server: str
-    """Its name."""
+    """Name of the server."""
     started: datetime
-    """When its process was."""
+    """Time at which its process started."""
     sync_interval: float
-    """Seconds within which it has on its disk what it confirms; 0: before it confirms."""
+    """Seconds until confirmed messages are on its disk; 0: before it confirms them."""
     stored: int
-    """Octets in its files."""
+    """Bytes in its files."""
     capacity: int
-    """Octets that it lets its files have. Its disk may have less."""
+    """Bytes that its files may have. The disk may have less."""
 
 
 def urls_of(monitoring: str) -> list[str]:
@@ -60,7 +53,7 @@ def urls_of(monitoring: str) -> list[str]:
 
 
 async def read_monitoring(urls: Sequence[str]) -> tuple[list[ServerReport], list[str]]:
-    """The servers' reports, and what is wrong with the URLs that gave none."""
+    """The servers' reports, and the faults of the URLs that gave none."""
     async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
         answers = await asyncio.gather(*(_ask(session, url) for url in urls))
     reports = [answer for answer in answers if isinstance(answer, ServerReport)]
@@ -101,12 +94,13 @@ _NO_MONITORING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """What loss of power what NATS has confirmed survives."""
+    """Whether confirmed messages survive a power failure."""
 
     sync: str
-    """When servers sync: `always`, before they confirm; `every 120 s`; or `unknown: ` and why."""
+    """Time at which servers sync: `always`, before they confirm; `every 120 s`; or `unknown: ` and
+    the reason."""
     replicas: int
-    """Of the stream that has the fewest; 0 if there is no stream."""
+    """Number of replicas of the stream that has the fewest; 0 if there is no stream."""
 
 
 async def read_durability(streams: Streams, monitoring: str | None) -> Durability:
@@ -129,7 +123,7 @@ async def read_durability(streams: Streams, monitoring: str | None) -> Durabilit
 
 
 def _kept_streams(subjects: Subjects) -> tuple[str, ...]:
-    """Names of the streams that hold what cannot be made again. Tasks can."""
+    """Names of the streams whose content cannot be made again. Tasks can."""
     return (
         subjects.requests_stream,
         subjects.commits_stream,
@@ -167,29 +161,29 @@ class DurabilityWatch:
         self._known: Durability | None = None
 
     def to_json(self) -> dict[str, Any] | None:
-        """What was found last, for the status; None before the first time."""
+        """The last known durability, for the status; None before the first look."""
         return None if self._known is None else asdict(self._known)
 
     @property
     def is_periodic(self) -> bool:
-        """Whether NATS is known to confirm what it has not synced."""
+        """Whether NATS is known to confirm messages that it has not synced."""
         sync = UNKNOWN if self._known is None else self._known.sync
         return sync != ALWAYS and not sync.startswith(UNKNOWN)
 
     async def refresh(self) -> None:
-        """Look it up now."""
+        """Look the durability up now."""
         found = await read_durability(self._streams, self._monitoring)
         if found != self._known:
             log.info("durability", sync=found.sync, replicas=found.replicas)
         self._known = found
 
     async def run(self, period: float) -> Never:
-        """Look it up once a period, somewhat early or late, until cancelled."""
+        """Look the durability up once a period, somewhat early or late, until cancelled."""
         await repeat_every(period, self.refresh, "durability")
 
 
 _LOOK_AGAIN_AFTER: Final = 1.0
-"""Seconds after which what seems lost is looked for once more: a new leader may be late."""
+"""Seconds after which a seeming loss is looked at once more: a new leader may be late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +191,14 @@ class StreamEnd:
     """The end of a stream at a moment."""
 
     sequence: int
-    """The last one that the stream gave; 0 for none."""
+    """Last sequence that the stream gave; 0 for none."""
     time: str
-    """When the message with it was stored, in RFC 3339."""
+    """Time at which the message with it was stored, in RFC 3339."""
     seen: str
-    """The moment, by the clock of NATS."""
+    """Time of the look, by the clock of NATS."""
 
     def is_same(self, other: "StreamEnd") -> bool:
-        """Whether both tell of the same last message, whenever each was seen."""
+        """Whether both have the same last message; the time of the look does not matter."""
         return self.sequence == other.sequence and self.stored_at == other.stored_at
 
     @property
@@ -223,7 +217,7 @@ class Loss:
 
     @property
     def name(self) -> str:
-        """Of its file; the same for all that find it."""
+        """Name of the loss's file; equal for all Rebasers that find it."""
         return f"{self.stream}-{self.noted.sequence}-{self.found.sequence}"
 
     def __str__(self) -> str:
@@ -240,17 +234,17 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnds:
-    """The ends as the store has them, beside those of NATS."""
+    """The ends of the streams in the store, beside those in NATS."""
 
     streams: Streams
     files: SharedFiles
 
     async def noted(self) -> Mapping[str, StreamEnd]:
-        """Those that the store has, by stream."""
+        """The ends in the store, by stream."""
         return await asyncio.to_thread(self._noted)
 
     async def present(self) -> Mapping[str, StreamEnd]:
-        """Those that NATS has, by stream; none of a stream that is missing."""
+        """The ends in NATS, by stream; a missing stream has none."""
         ends = {}
         for stream in _kept_streams(self.streams):
             try:
@@ -262,7 +256,7 @@ class StreamEnds:
         return ends
 
     async def losses(self, noted: Mapping[str, StreamEnd]) -> list[Loss]:
-        """What NATS has lost of that."""
+        """Return the messages of `noted` that NATS has lost."""
         losses = await self._losses(noted)
         if losses:
             await asyncio.sleep(_LOOK_AGAIN_AFTER)
@@ -286,21 +280,21 @@ class StreamEnds:
         return message is not None and message.time != noted.stored_at
 
     async def note(self, present: Mapping[str, StreamEnd]) -> None:
-        """Have the store know them."""
+        """Write the ends into the store."""
         payload = json.dumps({stream: asdict(end) for stream, end in present.items()})
         await asyncio.to_thread(self.files.put, STREAM_ENDS, payload.encode())
 
     async def keep(self, loss: Loss) -> None:
-        """Have the store know of the loss, until a person has read of it."""
+        """Keep the loss in the store, until a person has read of it."""
         payload = json.dumps(asdict(loss)).encode()
         await asyncio.to_thread(self.files.put, loss_file(loss.name), payload)
 
     async def kept(self) -> list[Loss]:
-        """The losses that the store knows of."""
+        """Return the losses in the store."""
         return await asyncio.to_thread(self._kept)
 
     async def forget(self, loss: Loss) -> None:
-        """Have the store forget the loss, and take what NATS had then for all that there is."""
+        """Delete the loss from the store, and note the end that NATS had then."""
         noted = await self.noted()
         if noted.get(loss.stream) == loss.noted:
             await self.note({**noted, loss.stream: loss.found})
@@ -332,11 +326,12 @@ def _seconds(time: str) -> str:
 
 
 _NOTED_EVERY: Final = 1.0
-"""Seconds between two looks while NATS syncs periodically: a loss of less may go unnoticed."""
+"""Seconds between two looks while NATS syncs periodically: a loss of messages in between may go
+unnoticed."""
 
 
 class LossWatch:
-    """One Rebaser of a deployment notes the ends, and each says at its start what is lost."""
+    """Notes the ends, in one Rebaser of a deployment; in each, reports losses at its start."""
 
     def __init__(
         self,
@@ -352,10 +347,10 @@ class LossWatch:
         self._durability = durability
         self._reconnects = 0
         self._noted: Mapping[str, StreamEnd] | None = None
-        """What the store has; None while another Rebaser may write it."""
+        """Ends in the store; None while another Rebaser may write them."""
 
     async def look(self) -> None:
-        """Log and keep what NATS has lost, and note how far it has come."""
+        """Log and keep what NATS has lost, and note the present ends."""
         noted = await self._ends.noted() if self._noted is None else self._noted
         for loss in await self._ends.losses(noted):
             log.error(
@@ -385,7 +380,10 @@ class LossWatch:
         self._noted = noted
 
     async def _started_since(self, noted: Mapping[str, StreamEnd]) -> datetime | None:
-        """When all servers were started again since, if what they confirm is not synced at once."""
+        """Time since which all servers have been started again, if what they confirm is not synced.
+
+        None if one runs since before the ends were noted, or if NATS syncs before it confirms.
+        """
         if self._monitoring is None or not self._durability.is_periodic or not noted:
             return None
         reports, problems = await read_monitoring(urls_of(self._monitoring))
@@ -395,7 +393,7 @@ class LossWatch:
         return started
 
     async def run(self, period: float) -> Never:
-        """Look again and again while this Rebaser comes first of those that are alive.
+        """Look again and again while this Rebaser comes first among the living.
 
         `period`: seconds between two looks, unless NATS syncs periodically.
         """

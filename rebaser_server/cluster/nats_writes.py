@@ -1,8 +1,8 @@
-"""Whether NATS writes what it is sent and keeps it, and why it does not.
+"""Watch of whether NATS writes and keeps messages, and of the reason why it does not.
 
-A server whose disk was full leaves what is published to a stream unanswered until it is started
-again. It still answers what is asked about the stream, and refuses what it would not store.
-A limit of the account or the server is met by work that writes, which notes it here.
+A server whose disk was full leaves publishes to a stream unanswered until it is started again. It
+still answers questions about the stream, and refuses messages that it would not store. Work that
+writes meets limits of the account or the server, and notes them here.
 """
 
 import asyncio
@@ -38,22 +38,25 @@ _RAISE: Final = (
     ("maximum messages", "raise `max_msgs` of the stream"),
     ("", "make room for NATS, or raise the limit of its server (`max_file_store`)"),
 )
-"""For descriptions of the server that begin so, the first that fits: what raises that limit."""
+"""Beginning of a server's description of an error → the way to raise that limit; the first that
+fits counts."""
 _KEPT: Final = "What was confirmed is kept, and what waits is done then"
 _REFUSED_LATELY: Final = 2 * LONGEST_DELAY
-"""Seconds for which a refusal counts: work that was refused is tried again sooner."""
+"""Seconds for which a refusal counts: refused work is tried again sooner."""
 _LOOK_EVERY: Final = 5.0
-"""Seconds between two looks of a Rebaser, at most."""
+"""Maximum number of seconds between two looks of a Rebaser."""
 _FORBIDDEN: Final = (10109, 10110)
 """Codes of "sealed" and "purge not permitted", which another check reports."""
 _PERMISSIONS_TIMEOUT: Final = 1.0  # seconds; a user who may not ask gets no answer
 
 
 async def refusal(streams: Streams, stream: str) -> JetStreamError | None:
-    """Error of NATS if it does not write to the stream: it is asked to delete what no stream has.
+    """Return the error of NATS if it does not write to the stream.
 
-    A publish whose precondition fails would not do: a server that cannot write refuses it, too.
-    What the stream's configuration forbids says nothing of the server.
+    NATS is asked to delete a message that no stream has.
+
+    A publish whose precondition fails would not do: a server that cannot write refuses it, too. An
+    error that the stream's configuration causes does not count.
     """
     try:
         await streams.js.purge(stream, subject=streams.join("rebaser.nothing"))
@@ -65,7 +68,7 @@ async def refusal(streams: Streams, stream: str) -> JetStreamError | None:
 
 
 async def may_try(js: JetStream) -> Callable[[str], bool]:
-    """Whether this user may try a stream; False where NATS does not say."""
+    """Whether this user may try a stream; False if NATS does not say."""
     try:
         reply = await js.connection.request("$SYS.REQ.USER.INFO", b"", timeout=_PERMISSIONS_TIMEOUT)
         info: Mapping[str, Any] = json.loads(reply.data)["data"]
@@ -84,7 +87,7 @@ async def may_try(js: JetStream) -> Callable[[str], bool]:
 
 
 def _matches(pattern: str, subject: str) -> bool:
-    """Whether a subject is one of those that a pattern with wildcards means."""
+    """Whether a subject matches a pattern with wildcards."""
     parts, tokens = pattern.split("."), subject.split(".")
     for place, part in enumerate(parts):
         if part == ">":
@@ -96,23 +99,23 @@ def _matches(pattern: str, subject: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NatsProblem:
-    """Why NATS does not have what it is sent, or will not keep it."""
+    """The reason why NATS does not take messages, or will not keep them."""
 
     what: str
     remedy: str
     fault: Fault | None = None
-    """The difference in its configuration; None if it cannot write."""
+    """Difference in its configuration; None if it cannot write."""
 
     @property
     def stops_work(self) -> bool:
-        """Whether no new work is begun; a NATS that cannot write holds it up by itself."""
+        """Whether no new work is begun: NATS cannot write, or its configuration loses commits."""
         return self.fault is None or self.fault.effect is Effect.STOPS
 
 
 async def unwritten(
     streams: Streams, may: Callable[[str], bool] = lambda _: True
 ) -> NatsProblem | None:
-    """Why NATS writes no requests or commits; None if it does, or may not be tried.
+    """Return why NATS writes no requests or commits; None if it does, or may not be tried.
 
     Raises:
         JetStreamError: NATS does not answer.
@@ -128,40 +131,41 @@ async def unwritten(
 
 
 class WriteWatch:
-    """Watch of whether NATS writes and keeps what it is sent; each change of that is logged."""
+    """Watch of whether NATS writes and keeps messages; each change is logged."""
 
     def __init__(self, provisioner: Provisioner) -> None:
         self._provisioner = provisioner
         self.problem: NatsProblem | None = None
-        """Why it did not at the last look; None if it did."""
+        """Problem at the last look; None if there was none."""
         self.stop = Interrupt(WorkStopped)
-        """Set while no new work may be begun; interrupts those that wait for some."""
+        """Interrupt that is set while no new work may be begun; interrupts those that wait for
+        some."""
         self.resumed = asyncio.Event()
-        """Set while `stop` is not."""
+        """Event that is set while `stop` is not."""
         self.resumed.set()
         self.on_change: Callable[[], None] = lambda: None
-        """Called after `stop` was set or cleared."""
+        """Callback after `stop` was set or cleared."""
         self._refused_at = -_REFUSED_LATELY
         self._refusal: NatsProblem | None = None
 
     def to_json(self) -> tuple[str, str] | None:
-        """What is wrong and what to do, for the status; None if all is well."""
+        """The problem and the remedy, for the status; None if all is well."""
         return None if self.problem is None else (self.problem.what, self.problem.remedy)
 
     @property
     def takes_work(self) -> bool:
-        """Whether work that is begun would be kept, as far as is known."""
+        """Whether NATS would keep new work, as far as is known."""
         return self.problem is None or not self.problem.stops_work
 
     async def look(self) -> None:
-        """Look it up now."""
+        """Look at NATS now."""
         found = await self._find()
         if found is None and time.monotonic() < self._refused_at + _REFUSED_LATELY:
             found = self._refusal
         self._note(found)
 
     def note_failure(self, error: BaseException) -> None:
-        """Note what ended work on a change set: a limit of NATS, or something else."""
+        """Note the error that ended work on a change set: a limit of NATS, or another one."""
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, Full):
             cause = cause.reason if isinstance(cause, AppendRefused) else cause.__cause__
@@ -173,7 +177,7 @@ class WriteWatch:
         self._note(self._refusal)
 
     async def why_stopped(self) -> str | None:
-        """Look it up now: reason why no new work may be begun; None if it may, or is not known."""
+        """Look now, and return why no new work may be begun; None if it may, or is not known."""
         with suppress(JetStreamError):
             await self.look()
         return self.problem.what if self.problem is not None and self.stop.is_set else None
@@ -206,7 +210,7 @@ class WriteWatch:
             self.on_change()
 
     async def run(self, period: float) -> Never:
-        """Look it up until cancelled, once a period or more often."""
+        """Look until cancelled, once a period or more often."""
         await repeat_every(min(period, _LOOK_EVERY), self.look, "durability")
 
 
@@ -215,7 +219,7 @@ _ENDED: Final = {
     "work stopped": "work resumed",
     "requests may be lost": "requests kept again",
 }
-"""What is logged when it is over, by what was logged when it began."""
+"""Event that is logged at the end of a problem, by the event at its beginning."""
 
 
 def _event(problem: NatsProblem | None) -> str:

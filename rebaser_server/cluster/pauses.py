@@ -1,8 +1,7 @@
 """The pauses that operators set: each Rebaser knows them, and works on nothing that is paused.
 
-Rules P1 to P5 of the protocol.
-
-Cancel updates for operators: the Rebaser that works on the change set hears of it by NATS.
+Rules P1 to P5 of the protocol. Operators also cancel updates: the Rebaser that works on the change
+set hears of it by NATS.
 """
 
 import asyncio
@@ -47,7 +46,7 @@ from rebaser_server.runtime.tasks import repeat_every
 log: Final = structlog.get_logger()
 
 _TURN: Final = 200
-"""Subjects that are parsed until others have a turn on the loop."""
+"""Number of subjects that are parsed before others have a turn on the loop."""
 
 _FOREIGN_CHECK_EVERY: Final = 5.0
 """Seconds between two reads of a bucket in another account, whose changes cannot be watched."""
@@ -137,10 +136,13 @@ class PauseStore:
 
 
 class PauseMonitor:
-    """The pauses that this process knows of, and its runs, which a pause ends."""
+    """The pauses that this process knows, and its runs, which a pause ends."""
 
     def __init__(self, streams: Streams, is_stopped: Callable[[], bool] = lambda: False) -> None:
-        """`is_stopped`: whether no change set may be worked on now, whatever is paused."""
+        """Begin without pauses.
+
+        `is_stopped`: whether no change set may be worked on now, paused or not.
+        """
         self._store = PauseStore(streams)
         self._is_stopped = is_stopped
         self._js = streams.js
@@ -149,7 +151,7 @@ class PauseMonitor:
         self._slots: defaultdict[ChangeSet, set[SlotLease]] = defaultdict(set)
 
     def of(self, change_set: ChangeSet) -> PauseRecordV1 | None:
-        """Return the pause of the change set, if one is known here; a late one does no harm."""
+        """Return the change set's pause, or None. May lag behind the bucket, which is safe."""
         for scope in enclosing_scopes(change_set) if self.known else ():
             if scope in self.known:
                 return self.known[scope]
@@ -161,7 +163,7 @@ class PauseMonitor:
     async def is_still_paused(self, change_set: ChangeSet) -> bool:
         """Whether the change set is paused, as the bucket's leader has it; asked before a nak (P2).
 
-        So this process learns of a resume that it has not heard of.
+        So this process learns of a resume that it missed.
         """
         for scope in enclosing_scopes(change_set):
             if scope in self.known:
@@ -179,7 +181,7 @@ class PauseMonitor:
         self.notify()
 
     def notify(self) -> None:
-        """Have the runs know whether they may go on; a stop also ends the updates in hand."""
+        """Tell the runs whether they may go on; a stop also ends the updates in hand."""
         for change_set, slots in self._slots.items():
             for slot in slots:
                 self._notify(slot, change_set)
@@ -211,7 +213,7 @@ class PauseMonitor:
 
     @contextmanager
     def registered(self, change_set: ChangeSet, slot: SlotLease) -> Iterator[None]:
-        """Notify the run that holds `slot` of pauses while the body runs."""
+        """Notify the run that holds `slot` of pauses, while the body runs."""
         self._slots[change_set].add(slot)
         self._notify(slot, change_set)
         try:
@@ -245,7 +247,7 @@ def pauses_to_json(records: Iterable[PauseRecordV1]) -> list[dict[str, Any]]:
 
 
 def paused_since(paused: Paused, change_set: ChangeSet) -> str | None:
-    """Return since when the change set is paused, by the narrowest pause that covers it."""
+    """Return the time at which the pause of the change set began, by its narrowest pause."""
     return next((paused[s].since for s in enclosing_scopes(change_set) if s in paused), None)
 
 
@@ -253,7 +255,7 @@ def paused_since(paused: Paused, change_set: ChangeSet) -> str | None:
 async def serve_cancellations(
     nc: Client, subjects: Subjects, pauses: PauseMonitor
 ) -> AsyncIterator[None]:
-    """Serve cancellations while the body runs; only the change set's Rebaser replies."""
+    """Serve cancellations while the body runs; only the Rebaser of the change set replies."""
 
     async def on_message(message: Msg) -> None:
         with suppress(UnknownSubject):

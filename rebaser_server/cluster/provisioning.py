@@ -73,7 +73,8 @@ class Provisioner:
         """Create what is missing; return how the rest differs. May be cancelled and repeated.
 
         Raises:
-            DeploymentInconsistent: the logs or the requests are lost, and the others are there.
+            DeploymentInconsistent: the logs are lost and the requests are not, or the other way
+                round.
         """
         await self._require_all_or_none()
         for config in reversed(self._streams()):  # nothing is stored before requests can be
@@ -83,10 +84,10 @@ class Provisioner:
         return await self.diff()
 
     async def _require_all_or_none(self) -> None:
-        """Require that of requests and logs none is lost: an empty one would pass for sound.
+        """Require that requests and logs are not lost: an empty stream would pass for a sound one.
 
-        Nothing is stored before both are there. So one that is missing, also after the other was
-        seen with messages, is lost; until then another Rebaser may be making both.
+        Nothing is stored before both streams are there. So a stream that is missing when the other
+        has messages is lost; before that, another Rebaser may be making both.
         """
         names = (self.streams.requests_stream, self.streams.commits_stream)
         for lost, other in (names, names[::-1]):
@@ -100,14 +101,14 @@ class Provisioner:
                 )
 
     async def _last_sequence(self, stream: str) -> int | None:
-        """The last sequence that the stream gave; None if it is missing."""
+        """Return the last sequence that the stream gave; None if it is missing."""
         try:
             return (await self.streams.js.stream_info(stream)).state.last_seq
         except StreamNotFound:
             return None
 
     async def recreate_requests(self) -> None:
-        """Create an empty stream of requests that begins above all that was handled (S-5)."""
+        """Create an empty stream of requests that begins above all settled ones (S-5)."""
         settled = 0
         last_commits = ordered_reader(
             self.streams.js, self.streams.commits_stream, deliver_policy="last_per_subject"
@@ -157,7 +158,7 @@ class Provisioner:
     async def mend(self, name: str) -> None:
         """Set the stream or consumer of that `Drift.name` back, where that may be done.
 
-        What is stored stays. A consumer that NATS does not change is made anew: its tasks are
+        Stored messages stay. A consumer that NATS does not change is made anew: its tasks are
         delivered once more, and the log fences their former holders (S-3).
         """
         if name.startswith("consumer "):
@@ -203,7 +204,7 @@ class Provisioner:
         return await self.streams.js.ensure_consumer(tasks, self._consumer())
 
     async def recreate_tasks(self, reason: ConsumerGone) -> None:
-        """Recreate the tasks' stream after it was missing; after a failure return with a delay."""
+        """Recreate the tasks' stream after it was missing; return after a delay if that fails."""
         log.warning("tasks consumer missing", reason=str(reason))
         try:
             report(await self._ensure_tasks())
@@ -236,7 +237,7 @@ def _is_transient(error: JetStreamError) -> bool:
 
 
 def report(differences: list[Drift]) -> None:
-    """Log each difference, what it means, and what an operator can do about it."""
+    """Log each difference, its meaning, and what an operator can do about it."""
     for fault in judge(differences):
         drift = fault.drift
         log.error(

@@ -1,14 +1,11 @@
 """Make a task for each change set that has work and no task (X1, X2). Deletes nothing (X4).
 
-Find the change sets whose DVU is due: read the commit logs, a few commits at a time (X2).
-
-The subjects of a stream: all of them while they are few, else of one slice after the other.
-
-Make up for the checkpoints that runs of this process left out to make room (X2b).
-
-Move requests whose subject names no change set to the dead letters, where operators look.
-
-No Rebaser ever reads them, and they count against the limit of all requests together.
+`UnfinishedScanner` finds change sets whose DVU is due: it reads the commit logs, a few commits at a
+time (X2). `SubjectSlices` finds the subjects of a stream: all of them while they are few, else one
+slice after the other. `UnsavedChangeSets` makes up for the checkpoints that runs of this process
+left out to make room (X2b). `StrayRequests` moves requests whose subject names no change set to the
+dead letters, where operators look: no Rebaser ever reads them, and they count against the limit of
+all requests.
 """
 
 import asyncio
@@ -50,20 +47,24 @@ from rebaser_server.runtime.tasks import for_each_concurrently, repeat_every
 from rebaser_server.telemetry import metrics
 
 _MAX_ENTRIES: Final = 10_000
-"""Commits read in one scan: about a quarter of a second of processor time."""
+"""Number of commits read in one scan: about a quarter of a second of processor time."""
 
 
 class UnfinishedScanner:
-    """Goes round through the logs of all change sets; each scan begins where the last one ended.
+    """A scan that goes round through the logs of all change sets, a part at a time.
 
-    So a scan costs the same for any number of change sets; only the time of a whole round grows
-    with them. Each Rebaser begins at random, so several find more than one does.
+    Each scan begins where the last one ended. So the cost of a scan does not depend on the number
+    of change sets; only the time of a whole round does. Each Rebaser begins at a random place, so
+    several find more than one does.
     """
 
     def __init__(
         self, js: JetStream, stream: str, has_room: Callable[[], bool] = lambda: False
     ) -> None:
-        """`has_room`: whether those that only lack a checkpoint count as unfinished, too."""
+        """Begin at a random place.
+
+        `has_room`: whether change sets that only lack a checkpoint count as unfinished, too.
+        """
         self._js = js
         self._stream = stream
         self._has_room = has_room
@@ -117,25 +118,30 @@ class UnfinishedScanner:
 
 
 _FEW: Final = 20_000
-"""Subjects that NATS lists in a few hundredths of a second. A list of more costs it as much again
-for each 100,000, and this process's loop the time to decode it."""
+"""Number of subjects that NATS lists in a few hundredths of a second. A longer list costs NATS that
+time again for each 100,000, and this process's loop the time to decode it."""
 
 _SLICE: Final = 20_000
-"""Messages that are read at a time, without their payloads: half a second of processor time."""
+"""Number of messages that are read at a time, without their payloads: half a second of processor
+time."""
 
 _TURN: Final = 200
-"""Messages after which others have a turn on the loop."""
+"""Number of messages after which others have a turn on the loop."""
 
 
 class SubjectSlices:
-    """Goes round through a stream whose subjects are many; each slice begins where one ended.
+    """A look that goes round through a stream of many subjects, a slice at a time.
 
-    So a look costs the same however many messages there are; only the time of a whole round grows
-    with them. Each Rebaser begins at random, so several find more than one does.
+    Each slice begins where the last one ended. So the cost of a look does not depend on the number
+    of messages; only the time of a whole round does. Each Rebaser begins at a random place, so
+    several find more than one does.
     """
 
     def __init__(self, js: JetStream, stream: str, *, few: int = _FEW, size: int = _SLICE) -> None:
-        """`few`: subjects that are listed at once; `size`: messages of a slice."""
+        """Begin at a random place.
+
+        `few`: number of subjects that are listed at once; `size`: messages of a slice.
+        """
         self._js = js
         self._stream = stream
         self._few = few
@@ -143,7 +149,7 @@ class SubjectSlices:
         self._next = 0
 
     async def next(self) -> Collection[str]:
-        """The subjects of all messages, or of the next slice of them."""
+        """Return the subjects of all messages, or of the next slice of them."""
         state = (await self._js.stream_info(self._stream)).state
         if state.num_subjects <= self._few:
             return await self._js.stream_subjects(self._stream)
@@ -170,16 +176,16 @@ class SubjectSlices:
 log: Final = structlog.get_logger()
 
 _AT_ONCE: Final = 16
-"""Tasks that are looked up at a time."""
+"""Number of tasks that are looked up at a time."""
 
 
 class Reconciler:
     """Runs at the start and then once a period, somewhat early or late so that daemons spread.
 
-    The cost of a round depends on the requests and tasks, not on the number of change sets, and
-    is bounded: of more than some thousand each round looks at a part.
-    Nearly all undone work has a request; a DVU is due without one only if another process
-    removed the task and both died, so several rounds may pass until it is found.
+    The cost of a round depends on the requests and tasks, not on the number of change sets, and is
+    bounded: a round looks at a part if there are more than some thousand. Nearly all undone work
+    has a request; a DVU is due without one only if another process removed the task and both died,
+    so several rounds may pass until it is found.
     """
 
     def __init__(
@@ -190,7 +196,9 @@ class Reconciler:
         has_room: Callable[[], bool] = lambda: False,
         few: int = _FEW,
     ) -> None:
-        """`period`: seconds; `paused`: whether a change set gets no task (P3).
+        """Run once in `period` seconds.
+
+        `paused`: whether a change set gets no task (P3).
 
         `has_room`: whether slots are free for which no task waits, so that checkpoints may be
         made up for (X2b).
@@ -222,8 +230,9 @@ class Reconciler:
     async def reconcile(self) -> int:
         """Make a task for each change set that has a request and no task; return their number.
 
-        Of those that this round looks at. Likewise for each due DVU that this round's scan finds.
-        May be repeated, and run in several processes at once: a needless task costs one empty run.
+        A round may look at a part of them. Each due DVU that the round's scan finds gets a task,
+        too. May be repeated, and run in several processes at once: a needless task costs one empty
+        run.
         """
         tasks = await self._tasks()
         without_task = sorted(await self._with_requests(tasks) | await self._unfinished(tasks))
@@ -233,14 +242,14 @@ class Reconciler:
         return len(without_task)
 
     async def _tasks(self) -> Collection[str] | None:
-        """Return the subjects of all tasks; None if they are too many to be listed."""
+        """Return the subjects of all tasks; None if they are too many to list."""
         stream = self._streams.tasks_stream
         if (await self._streams.js.stream_info(stream)).state.num_subjects > self._few:
             return None
         return await self._streams.js.stream_subjects(stream)
 
     async def _with_requests(self, tasks: Collection[str] | None) -> set[ChangeSet]:
-        """Return the change sets that have requests and no task, of those that this round looks at.
+        """Return change sets that have requests and no task, of those that this round looks at.
 
         Subjects are compared as text: a hundred thousand with a task need no parsing.
         """
@@ -256,7 +265,7 @@ class Reconciler:
         return set(change_sets) if tasks is not None else await self._lacking_task(change_sets)
 
     async def _change_sets(self, subjects: Iterable[str], stream: str) -> list[ChangeSet]:
-        """Return those that the subjects name, and that are not paused, in order."""
+        """Return the change sets of the subjects that are not paused, in order."""
         change_sets = set()
         for number, subject in enumerate(subjects):
             if number % _TURN == 0:
@@ -266,7 +275,7 @@ class Reconciler:
         return sorted(each for each in change_sets if not self._paused(each))
 
     async def _lacking_task(self, change_sets: Iterable[ChangeSet]) -> set[ChangeSet]:
-        """Return those without a task, asked for one by one."""
+        """Return the change sets without a task, asked for one by one."""
         lacking = set[ChangeSet]()
 
         async def look(change_set: ChangeSet) -> None:
@@ -292,16 +301,17 @@ class Reconciler:
 
 
 CHECK_EVERY: Final = 1.0
-"""Seconds between two checks whether slots are free."""
+"""Seconds between two checks for free slots."""
 
 _SHARE: Final = 4
-"""One free slot of so many is used: requests that come meanwhile need some."""
+"""Reciprocal of the part of free slots that late checkpoints may use: the others are for new
+requests."""
 
 
 class UnsavedChangeSets:
     """The change sets that this process released without a checkpoint of their last requests.
 
-    Those whose states it does not keep any more are found by the reconciler.
+    The reconciler finds those whose states this process does not keep any more.
     """
 
     def __init__(
@@ -311,14 +321,17 @@ class UnsavedChangeSets:
         age: float,
         free: Callable[[], int],
     ) -> None:
-        """`age`: seconds since the release; `free` counts the slots that no task waits for."""
+        """Begin without change sets.
+
+        `age`: seconds since the release; `free` counts the slots that no task waits for.
+        """
         self._streams = streams
         self._states = states
         self._age = age
         self._free = free
 
     async def run(self) -> Never:
-        """Make tasks for them while slots are free, until cancelled."""
+        """Make tasks for these change sets while slots are free, until cancelled."""
         await repeat_every(CHECK_EVERY, self._check, "unsaved")
 
     async def _check(self) -> None:
@@ -333,7 +346,7 @@ _is_plain: Final = re.compile("[0-9A-Za-z_-]+").fullmatch
 
 
 def stray_letters_subject(subjects: Subjects) -> str:
-    """Return the subject of their dead letters, which name no change set either."""
+    """Return the subject of dead letters of stray requests, which names no change set either."""
     return subjects.join("rebaser", "dead-letters", "stray", "requests")
 
 
@@ -341,7 +354,10 @@ class StrayRequests:
     """Moves stray requests; two Rebasers may do it at once."""
 
     def __init__(self, streams: Streams, members: Membership, few: int = _FEW) -> None:
-        """`few`: subjects that are listed at once."""
+        """Look at slices of the requests.
+
+        `few`: number of subjects that are listed at once.
+        """
         self._streams = streams
         self._stream = streams.requests_stream
         self._members = members
@@ -350,7 +366,7 @@ class StrayRequests:
         self._is_sound: Final = re.compile(ids).fullmatch  # much faster than to parse it
 
     async def run(self, period: float) -> Never:
-        """Move them once in about `period` seconds, until cancelled."""
+        """Move stray requests about once in `period` seconds, until cancelled."""
         await repeat_every(period, self._round, "strays", first_delay=0)
 
     async def _round(self) -> None:
@@ -358,7 +374,7 @@ class StrayRequests:
             await self.move()
 
     async def move(self) -> None:
-        """Move all of them, or those that this round looks at. May be cancelled and repeated."""
+        """Move all stray requests, or those in this slice. May be cancelled and repeated."""
         names = await self._slices.next()
         strays = {name for name in names if not self._is_sound(name)}
         for pattern in sorted({_pattern(name) for name in strays if self._is_stray(name)}):
@@ -401,6 +417,6 @@ class StrayRequests:
 
 
 def _pattern(subject: str) -> str:
-    """Return a filter that matches the subject: a server reports some octets differently."""
+    """Return a filter that matches the subject: a server reports some bytes differently."""
     tokens = subject.split(".")
     return ".".join(token if _is_plain(token) else "*" for token in tokens)

@@ -1,8 +1,7 @@
 """The slots of a process: a bounded number of change sets at once, shared fairly.
 
-Tasks that got no slot: when each is redelivered.
-
-How many slots a workspace may have while others wait.
+`Deferrals` says when tasks that got no slot are redelivered. `Fairness` says how many slots a
+workspace may have while others wait.
 """
 
 import asyncio
@@ -23,11 +22,11 @@ from rebaser_server.runtime.tasks import repeat_every
 _SOONEST: Final = 0.25  # seconds
 
 DEFERRED_PER_SECOND: Final = 50
-"""Deferred tasks that are redelivered per second: bounds what a crowd costs this process. Of a
-process that takes tasks faster, more are: else slots would wait for tasks."""
+"""Number of deferred tasks that are redelivered per second: bounds what a crowd costs this process.
+A process that takes tasks faster gets more: else slots would wait for tasks."""
 
 _PER_TAKEN: Final = 1.5
-"""Deferred tasks that are redelivered for each that is taken, if they are more than that."""
+"""Number of deferred tasks that are redelivered for each task taken, if that is more."""
 
 _LATELY: Final = 5.0  # seconds in which tasks were taken that count
 
@@ -45,17 +44,18 @@ class Deferrals:
 
     def __init__(self) -> None:
         self._due: dict[ChangeSet, float] = {}
-        """When the tasks of deferred change sets are redelivered."""
+        """Times at which the tasks of deferred change sets are redelivered."""
         self._last: dict[WorkspaceId, float] = {}
-        """When the last deferred task of each workspace is redelivered, if that is not past."""
+        """Time at which the last deferred task of each workspace is redelivered, if that is not
+        past."""
         self._taken: deque[float] = deque()
-        """When tasks were taken lately."""
+        """Times at which the last tasks were taken."""
 
     def __len__(self) -> int:
         return len(self._due)
 
     def defer(self, change_set: ChangeSet) -> float:
-        """Return for how many seconds to nak the change set's task, since it got no slot."""
+        """Return for how many seconds to nak the change set's task, which got no slot."""
         now = asyncio.get_running_loop().time()
         workspace = change_set.workspace_id
         last = max(self._last.setdefault(workspace, now), now)
@@ -80,7 +80,7 @@ class Deferrals:
         self._due.pop(change_set, None)
 
     def due(self) -> Counter[WorkspaceId]:
-        """Count the deferred tasks of each workspace that are redelivered about now."""
+        """Return the number of deferred tasks of each workspace that are redelivered about now."""
         now = asyncio.get_running_loop().time()
         self._last = {whose: at for whose, at in self._last.items() if at > now}
         late = now - _PREEMPT_AHEAD  # another Rebaser took those
@@ -90,12 +90,12 @@ class Deferrals:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """How many slots a workspace may have, and for how long a change set, while others wait."""
+    """Shares of a workspace and of a change set in the slots, while others wait."""
 
     share: float = 4.0
-    """Slots a workspace may have for each one that is free afterwards. A single busy workspace
-    leaves 1 / (share + 1) of the slots free, k of them 1 / (k * share + 1), so a workspace with
-    little work finds one: dynamic thresholds, after Choudhury and Hahne (1998)."""
+    """Number of slots that a workspace may have for each one that is free afterwards. A single busy
+    workspace leaves 1 / (share + 1) of the slots free, k of them 1 / (k * share + 1), so a
+    workspace with little work finds one: dynamic thresholds, after Choudhury and Hahne (1998)."""
     weights: Mapping[WorkspaceId, float] = field(default_factory=dict)
     """Factors of single workspaces' shares; 1 for the others."""
     max_hold: float = 30.0
@@ -116,7 +116,7 @@ CHECK_EVERY: Final = 0.25
 """Seconds between two checks whether tasks wait."""
 
 _WANTED_CHECK_EVERY: Final = 0.02
-"""The same while no slot is free and the last check found tasks that wait."""
+"""Seconds between two checks while no slot is free and the last check found tasks that wait."""
 
 _TASKS_WAIT_FOR: Final = 1.0
 """Seconds for which tasks are taken to wait after a check that found some."""
@@ -140,7 +140,7 @@ _CONFIRMING_CHECKS: Final = 4
 the age of the other Rebasers' counts, which come every half second."""
 
 _HANDOVER_CONFIRMING_CHECKS: Final = 2
-"""The same during a handover, when the counts come more often."""
+"""Checks in a row during a handover, when the counts come more often."""
 
 
 class SlotPool:
@@ -155,7 +155,9 @@ class SlotPool:
         busy_elsewhere: Callable[[], int | None] = lambda: None,
         in_handover: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`busy_elsewhere` counts the tasks of other Rebasers; None if that is unknown.
+        """Divide `count` slots.
+
+        `busy_elsewhere` counts the tasks of other Rebasers; None if that is unknown.
 
         `in_handover`: whether one of them left lately.
         """
@@ -164,13 +166,14 @@ class SlotPool:
         self._count = count
         self._fairness = fairness
         self._leases: dict[SlotLease, None] = {}
-        """The oldest first, as of each workspace: of equals, the older one leaves."""
+        """Leases, the oldest first: of equals, the older one leaves."""
         self._by_workspace: dict[WorkspaceId, dict[SlotLease, None]] = {}
         self._waiting: dict[asyncio.Future[SlotLease], WorkspaceId] = {}
-        """Tasks of workspaces that have their share, while idle ones of theirs leave."""
+        """Tasks of workspaces that have their share, and that wait for an idle change set to
+        leave."""
         self._vacating: asyncio.TimerHandle | None = None
         self._tasks_waited_at = -_TASKS_WAIT_FOR
-        """When a check last found tasks that wait for a slot."""
+        """Time at which a check last found tasks that wait for a slot."""
         self.deferrals = Deferrals()
         self._busy_elsewhere = busy_elsewhere
         self._in_handover = in_handover
@@ -183,7 +186,7 @@ class SlotPool:
 
     @property
     def in_hand(self) -> int:
-        """Tasks that have a slot or wait for one here."""
+        """Number of tasks that have a slot or wait for one here."""
         return len(self._leases) + len(self._waiting)
 
     @property
@@ -192,7 +195,7 @@ class SlotPool:
 
     @property
     def spare(self) -> int:
-        """Free slots that no task waits for: not those that a workspace leaves to others."""
+        """Number of free slots that no task waits for, without those that are left to others."""
         now = asyncio.get_running_loop().time()
         if self._waiting or self.deferrals or now < self._tasks_waited_at + _TASKS_WAIT_FOR:
             return 0
@@ -218,9 +221,10 @@ class SlotPool:
         return slot
 
     async def acquire_vacated(self, change_set: ChangeSet) -> SlotLease | None:
-        """Return the slot of an idle change set of the same workspace, which leaves for it.
+        """Return the slot of an idle change set of the workspace, which leaves for it.
 
-        None if none has left within `MAX_WAIT`, or if others wait for each that may leave.
+        Return None if no change set has left within `MAX_WAIT`, or if others wait for each that
+        may.
         """
         workspace = change_set.workspace_id
         if list(self._waiting.values()).count(workspace) >= len(self._of(workspace)):
@@ -250,7 +254,10 @@ class SlotPool:
             self._vacating = loop.call_later(_VACATE_EVERY, self._vacate)
 
     def _vacate(self) -> None:
-        """Have as many idle ones leave as tasks wait: so many at a time that a look pays."""
+        """Ask one idle change set to leave for each task that waits.
+
+        Several are asked at a time, so that a look pays.
+        """
         self._vacating = None
         for workspace, count in Counter(self._waiting.values()).items():
             self._request_slots(self._of(workspace), count)
@@ -276,8 +283,8 @@ class SlotPool:
     async def preempt(self) -> Never:
         """Request slots that others need: within a workspace, or, once all are taken, from all.
 
-        First the longest idle; then those that worked for `max_hold`, and of these first the
-        ones whose workspace has most slots.
+        The longest idle change sets go first; then those that worked for `max_hold`, beginning with
+        the workspace that has most slots.
         """
 
         async def pause(seconds: float) -> None:

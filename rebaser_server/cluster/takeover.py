@@ -22,7 +22,7 @@ from rebaser_server.telemetry import metrics
 log: Final = structlog.get_logger()
 
 CHECK_EVERY: Final = 0.25
-"""Seconds between two looks for members that are silent for long; absent ones are heard of."""
+"""Seconds between two looks for silent members; absent ones are noticed without."""
 _MAX_CHECK_EVERY: Final = 2.0  # seconds between two checks, at most, while NATS does not answer
 
 _TURN: Final = 0.5
@@ -49,20 +49,24 @@ class Takeover:
         members: Membership,
         holds: Callable[[ChangeSet], bool] = lambda _: False,
     ) -> None:
-        """`holds`: whether this process works on a change set."""
+        """Begin without suspects.
+
+        `holds`: whether this process works on a change set.
+        """
         self._streams = streams
         self._members = members
         self._holds = holds
         self._delivered_when_suspected: dict[str, int] = {}
-        """For each silent member: the last delivered task at the time its silence was noticed."""
+        """Sequence of the last delivered task when the silence of each silent member was
+        noticed."""
         self._done: set[str] = set()
         """The silent members whose tasks were republished."""
 
     async def run(self) -> Never:
         """Watch the members until cancelled; act on each silence once (F1).
 
-        If it acted for as long as the silence lasts, a member that is only slow would lose
-        task after task, and so would the members that take them.
+        Acting for as long as the silence lasts would take task after task from a member that is
+        only slow, and from the members that take them over.
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._reclaim_orphans())
@@ -105,11 +109,11 @@ class Takeover:
     async def _reclaim_orphans(self) -> None:
         """Republish, once, the tasks that no member works on: those of absent owners at once (F6).
 
-        The others after listening for a while. An owner that is not heard died before this
+        Other tasks follow after listening for a while. An owner that is not heard died before this
         process started (F3). A change set without an owner has a nak'd task: NATS redelivers it,
         unless NATS was restarted, too, and lost the nak; then it would wait for the lease's end.
-        The eldest member republishes those (F5). Nothing happens while this process does not
-        hear even itself.
+        The eldest member republishes those (F5). While this process does not hear itself, it
+        republishes nothing.
         """
         up_to, checks = None, defaultdict[str, asyncio.Lock](asyncio.Lock)
         absent: dict[str, bool] = {}
@@ -142,7 +146,7 @@ class Takeover:
                 log.warning("orphaned tasks reclaimed", tasks=republished)
 
     async def _last_delivered(self) -> int:
-        """Return the last delivered task; the consumer delivers the later ones in any case."""
+        """Return the sequence of the last delivered task; later ones are delivered anyway."""
         info = await self._streams.js.consumer_info(self._streams.tasks_stream, TASKS_CONSUMER)
         return info.delivered.stream_seq
 
@@ -154,8 +158,9 @@ class Takeover:
     ) -> int:
         """Replace each task whose change set's owner is `dead`; return their number.
 
-        Only tasks up to sequence `up_to`, the last one delivered when the owner fell silent: a
-        later one is a healthy successor's. None for which `except_for` is true. May be repeated.
+        Tasks count up to sequence `up_to`, the last one delivered when the owner fell silent: a
+        later one is a healthy successor's. Change sets for which `except_for` is true are left out.
+        May be repeated.
         """
         stream, republished = self._streams.tasks_stream, 0
 

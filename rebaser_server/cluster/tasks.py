@@ -1,6 +1,6 @@
 """Run tasks: lease each, process its change set, settle it, and recheck for work afterwards.
 
-The lease on a task: held while its run lasts, then the task is settled once, if still ours.
+A task is leased while its run lasts, and then settled once, if it is still ours.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ log: Final = structlog.get_logger()
 
 SETTLE_TIMEOUT: Final = 5.0  # seconds to settle a task, also during a cancellation
 _REPORTS: Final = 4
-"""Reports of progress that fit into a lease, at least, so that one or two may be lost."""
+"""Minimum number of reports of progress in a lease, so that one or two may be lost."""
 _FIRST_REPORT_AFTER: Final = 1.0  # seconds, at most
 _NANOSECONDS: Final = 1e9
 _INCONSISTENT_DELAY: Final = 30.0  # seconds until a run checks whether an operator repaired it
@@ -64,10 +64,10 @@ class LeaseSettings:
 
 
 class LeaseTerms:
-    """The lease in force: the shorter one of ours and the consumer's.
+    """The lease in force: the shorter one of our setting and the consumer's.
 
-    The consumer's `ack_wait` alone decides when a task is redelivered. Were ours longer, the
-    server would give a task away under its holder, and the holder would count as dead (L1).
+    The consumer's `ack_wait` alone decides when a task is redelivered. If our setting were longer,
+    the server would give a task away under its holder, and the holder would count as dead (L1).
     """
 
     def __init__(self, configured: LeaseSettings) -> None:
@@ -75,7 +75,7 @@ class LeaseTerms:
         self.settings = configured
 
     def heed(self, differences: Iterable[Drift]) -> None:
-        """Take over what the consumer has, from how it differs from our configuration."""
+        """Use the consumer's `ack_wait`, if it differs from our configuration and is shorter."""
         configured = self._configured
         of_consumer = [
             drift.actual / _NANOSECONDS for drift in differences if drift.field == "ack_wait"
@@ -97,7 +97,7 @@ async def lease(js: JetStream, task: Delivery, terms: LeaseTerms) -> AsyncIterat
     raises `Interrupted`        nak'd: redelivered at once, elsewhere
     raises anything else, or    nak'd with a delay, `RetryLater`'s own, or one that doubles
     is cancelled                with each delivery
-    outlives the lease, or      left alone, whatever else happened: it may be another's by
+    outlives the lease, or      left alone in any case: it may be another's by
     raises `LeaseLost` or       now (W15). The body is cancelled and `LeaseLost` raised.
     `Fenced`
     ==========================  ==========================================================
@@ -125,7 +125,7 @@ async def lease(js: JetStream, task: Delivery, terms: LeaseTerms) -> AsyncIterat
 
 
 class TaskLease:
-    """How long a task is surely ours: one `ack_wait` from the last confirmed report.
+    """Clock of a task that is surely ours for one `ack_wait` after each confirmed report.
 
     JetStream cannot tell a late ack or nak from a timely one: a late one settles the
     message while another process works on it. So the clock is kept here.
@@ -139,7 +139,7 @@ class TaskLease:
 
     @property
     def remaining(self) -> float:
-        """Seconds."""
+        """Seconds for which the task is surely ours."""
         return self._ends - self._clock()
 
     @property
@@ -148,7 +148,7 @@ class TaskLease:
 
     @property
     def first_report_after(self) -> float:
-        """Seconds; most runs that make room for another are over by then."""
+        """Seconds until the first report; most runs that make room for another are over by then."""
         return min(_FIRST_REPORT_AFTER, self._terms.settings.renew_every / 2)
 
     async def renew(self) -> Never:
@@ -190,7 +190,7 @@ async def _nak(task: Delivery, delay: float | None, within: float) -> None:
 
 
 async def ack_and_delete(js: JetStream, task: Delivery) -> None:
-    """Ack and delete the task (W11). Neither call proves anything, so the caller rechecks.
+    """Ack and delete the task (W11). The answers prove nothing, so the caller rechecks.
 
     The two are sent together: each names the task by its own sequence, so their order at the
     server decides nothing.
@@ -220,7 +220,7 @@ class TaskRunner:
     writes: WriteWatch
 
     def dispatch(self, task: Delivery) -> Coroutine[Any, Any, None]:
-        """Return the coroutine that handles `task`, settles it and never raises; takes its slot."""
+        """Take a slot; return the coroutine that handles `task`, settles it and never raises."""
         try:
             change_set = self.services.streams.parse_change_set(task.subject)
         except UnknownSubject as error:

@@ -1,12 +1,9 @@
 """Upkeep by one Rebaser for all: garbage, deleted data, configuration and capacity.
 
-One Rebaser of a deployment removes garbage now and then; which one may change at any time.
-
-Remove the data of deleted change sets after their retention time, by one Rebaser.
-
-Check now and then whether NATS is configured as it must be, and whether requests wait (X3).
-
-Whether the tasks' consumer lets all Rebasers together fill their slots.
+The Rebaser that does it may change at any time. `GarbageJob` removes garbage, `DeletedDataJob` the
+data of deleted change sets after their retention time. `Monitor` checks whether NATS is configured
+as it must be, and whether requests wait (X3). `CapacityCheck` checks whether the tasks' consumer
+lets all Rebasers together fill their slots.
 """
 
 import asyncio
@@ -45,13 +42,13 @@ log: Final = structlog.get_logger()
 
 
 class GarbageJob:
-    """Collects for as long as this Rebaser comes first among those alive.
+    """Collects garbage for as long as this Rebaser comes first among the living.
 
-    That is only a way to have it done once: twice harms nothing.
+    So it is done once as a rule; doing it twice harms nothing.
     """
 
     def __init__(self, collector: GarbageCollector, members: Membership, period: float) -> None:
-        """`period`: seconds between two collections, more or less."""
+        """Collect with `period` seconds between two collections, more or less."""
         self._collector = collector
         self._members = members
         self._period = period
@@ -79,11 +76,13 @@ class GarbageJob:
 
 
 class DeletedDataJob:
-    """Each step may be repeated, also by two Rebasers at once.
+    """Removes the data of deleted change sets.
 
-    The last commit of a deleted change set stays, a few hundred bytes: because of it every
-    later request is refused, and no former owner can begin the change set anew. Its batches
-    are garbage then, which is collected.
+    Each step may be repeated, also by two Rebasers at once.
+
+    The last commit of a deleted change set stays, a few hundred bytes: it makes every later request
+    be refused, and keeps former owners from beginning the change set anew. Its batches are garbage
+    then.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class DeletedDataJob:
         *,
         keep: float,
     ) -> None:
-        """`keep`: seconds between a change set's deletion and the removal of its data."""
+        """Remove data `keep` seconds after the deletion of a change set."""
         self._streams = streams
         self._registry = Registry(streams, self._skip)
         self._unreadable: set[str] = set()
@@ -113,7 +112,7 @@ class DeletedDataJob:
                 log.info("deleted data removed", change_set=str(change_set))
 
     async def purge(self) -> list[ChangeSet]:
-        """Remove the due data; return the change sets that it was of.
+        """Remove the due data; return its change sets.
 
         A workspace with a record that this release cannot read keeps all its data: the record
         may be of a branch that still needs its base.
@@ -189,11 +188,14 @@ class DeletedDataJob:
 
 
 _MAX_REPORTED: Final = 10
-"""Most requests that one pass reads."""
+"""Maximum number of requests that one pass reads."""
 
 
 class Monitor:
-    """Logs what no Rebaser can repair. A pass costs the same for any number of change sets."""
+    """Logs what Rebasers cannot repair.
+
+    The cost of a pass does not depend on the number of change sets.
+    """
 
     def __init__(
         self,
@@ -203,7 +205,9 @@ class Monitor:
         paused: Callable[[ChangeSet], bool] = lambda _: False,
         lease_terms: LeaseTerms | None = None,
     ) -> None:
-        """`alert_after`: how long a request may wait unless it is `paused`; `period`: seconds.
+        """Look once in `period` seconds.
+
+        A request may wait for `alert_after`, or longer if its change set is `paused`.
 
         `lease_terms` are kept as the tasks' consumer has them.
         """
@@ -261,10 +265,10 @@ _LOOK_EVERY: Final = 600.0  # seconds; Rebasers come, and consumers are edited
 
 
 class CapacityCheck:
-    """Checks after a start and then now and then, and logs a warning; it changes nothing."""
+    """Checks after a start and then from time to time, and logs a warning; it changes nothing."""
 
     def __init__(self, js: JetStream, tasks_stream: str, members: Membership, slots: int) -> None:
-        """`slots` are those of this process; each other Rebaser is assumed to have as many."""
+        """Check with `slots` for this process; each other Rebaser is assumed to have as many."""
         self._js = js
         self._stream = tasks_stream
         self._members = members
@@ -275,7 +279,7 @@ class CapacityCheck:
         await repeat_every(_LOOK_EVERY, self.check, "capacity", first_delay=_LISTEN)
 
     async def check(self) -> int:
-        """Return by how many slots the Rebasers exceed the consumer's limit; warn if any."""
+        """Return the number of slots beyond the consumer's limit; log a warning if any."""
         config = await self._js.consumer_config(self._stream, TASKS_CONSUMER)
         most = config.max_ack_pending or -1
         slots = self._members.alive() * self._slots
