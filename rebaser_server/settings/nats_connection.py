@@ -1,4 +1,4 @@
-"""From settings to a connection to NATS, and to the JetStream behind it."""
+"""The connection to NATS, and the JetStream behind it, from the settings."""
 
 import ssl
 from functools import partial
@@ -13,9 +13,9 @@ _NO_TLS: Final = NatsTlsSettings()
 
 
 def connect_options(settings: Settings) -> ConnectOptions:
-    """Where and as whom to connect.
+    """Return servers and login of the connection.
 
-    Files are read when a connection is made, each time anew.
+    Files are read anew each time that a connection is made.
     """
     nats = settings.nats
     return ConnectOptions(
@@ -50,5 +50,5 @@ def _tls_context(settings: NatsTlsSettings) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Return the key's password to OpenSSL, which would otherwise ask for it at the terminal."""
+    """Return an empty password of the key to OpenSSL, which would otherwise ask at the terminal."""
     return ""

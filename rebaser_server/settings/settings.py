@@ -1,12 +1,7 @@
-"""Everything that can be set from outside: read once, checked before anything starts.
+"""All settings: read once from variables, checked before anything starts.
 
-Settings shown without what must stay secret: in `/config`, by `rebaser settings`, in logs.
-
-What settings are made of: groups that cannot change, durations, what is shown masked.
-
-Roles of the people at the ops endpoint, and the tokens that grant them.
-
-Settings of who may reach what: how this reaches NATS, and who reaches the ops endpoint.
+Where settings are shown, in `/config`, by `rebaser settings` and in logs, secrets are masked. Among
+the settings are the people at the ops endpoint: their roles, and the tokens that grant them.
 """
 
 import dataclasses
@@ -43,17 +38,18 @@ from rebaser_server.telemetry.log_options import LogFormat, LogLevel
 _MASK: Final = "**********"  # pydantic's own
 
 SECRET_NAME: Final = re.compile(r"(?i)secret|passw|token|credential|signature|\bsig\b|sas|key")
-"""What the name of a secret has in it: too many names are masked rather than one too few."""
+"""Pattern in the name of a secret: too many names are masked rather than one too few."""
 _SECRET_PROPERTY: Final = re.compile(rf"(?i)-D[\w.-]*(?:{SECRET_NAME.pattern[4:]})")
-"""A property among options of Java's, that shows what else is in them to be masked, too."""
+"""Pattern of a secret property among options of Java, which makes the whole text masked."""
 _PARAMETER: Final = re.compile(r"(?<=[;?&])([\w.-]*)=([^;&]*)")
 _PARAMETER_IN_TEXT: Final = re.compile(r"(?<=[;?&])([\w.-]+)=([^;&\s'\"\\]+)")
 _CREDENTIALS_IN_TEXT: Final = re.compile(r"(?<=://)[^/\s@'\"\\]+@")
-"""The text may be JSON, in which a backslash is part of what comes next."""
+"""Pattern of user and password in a URL. The text may be JSON, in which a backslash is part of what
+follows."""
 
 
 def redact_values(options: Mapping[str, str]) -> dict[str, str]:
-    """Options of an object store or of Spark, the value masked where the name tells of a secret."""
+    """Return options of an object store or of Spark, with the values of secrets masked."""
     return {
         name: _MASK
         if SECRET_NAME.search(name) or _SECRET_PROPERTY.search(value)
@@ -63,12 +59,12 @@ def redact_values(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def redact_url(url: str) -> str:
-    """A URL, or several with commas, without user and password and without parameters' secrets."""
+    """Return a URL, or several with commas, without user, password and secret parameters."""
     return ",".join(_redact(part) if "://" in part else part for part in url.split(","))
 
 
 def redact_text(text: str) -> str:
-    """A text of whatever kind, an error's or a traceback, with the secrets of URLs in it masked."""
+    """Return a text, such as an error or a traceback, with the secrets of URLs masked."""
     return _PARAMETER_IN_TEXT.sub(_parameter, _CREDENTIALS_IN_TEXT.sub(f"{_MASK}@", text))
 
 
@@ -82,7 +78,7 @@ def _parameter(found: re.Match[str]) -> str:
 
 
 def _seconds(value: Any) -> Any:
-    """Plain seconds beside ISO 8601, which pydantic reads itself."""
+    """Read plain seconds; pydantic itself reads ISO 8601."""
     try:
         return timedelta(seconds=float(value)) if isinstance(value, str) else value
     except (ValueError, OverflowError):
@@ -97,10 +93,10 @@ Duration = Annotated[timedelta, BeforeValidator(_seconds), Gt(timedelta(0))]
 """ISO 8601 (`PT5M`, `PT0.5S`) or plain seconds; more than none."""
 
 Url = Annotated[str, PlainSerializer(_unless_none(redact_url), when_used="json")]
-"""As JSON, that is wherever it is shown, without the secrets that may be in it."""
+"""URL whose secrets are masked as JSON, that is wherever it is shown."""
 
 Options = Annotated[dict[str, str], PlainSerializer(redact_values, when_used="json")]
-"""Likewise."""
+"""Options whose secrets are masked as JSON, that is wherever they are shown."""
 
 
 class SettingsGroup(BaseModel):
@@ -110,7 +106,7 @@ class SettingsGroup(BaseModel):
 
 
 class Role(StrEnum):
-    """What a person may do; each role may do what the roles before it may."""
+    """Role of a person; each role includes the roles before it."""
 
     VIEWER = "viewer"
     """Read everything."""
@@ -119,7 +115,7 @@ class Role(StrEnum):
     APPROVER = "approver"
     """Change heads: apply a branch, revert a commit of a head."""
     OPERATOR = "operator"
-    """Replay dead letters, pause and resume, cancel updates, have checkpoints written."""
+    """Replay dead letters, pause and resume, cancel updates, request checkpoints."""
 
     def includes(self, other: "Role") -> bool:
         """Whether this role may do what `other` may."""
@@ -129,7 +125,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """A token, its role, and the name that the log gives to what is done with it."""
+    """A token, its role, and the name that the log gives to actions with it."""
 
     name: str
     role: Role
@@ -140,7 +136,7 @@ def parse_tokens(text: str) -> list[AccessToken]:
     """Read `NAME ROLE TOKEN`, one on each line or between commas; lines with `#` are comments.
 
     Raises:
-        ValueError: an entry is none. The message has no token.
+        ValueError: an entry has another form. The message has no token.
     """
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     entries = [entry.split() for line in lines for entry in line.split(",") if entry.strip()]
@@ -171,18 +167,18 @@ _ROLES = ", ".join(Role)
 
 
 class NatsTlsSettings(SettingsGroup):
-    """TLS to NATS. With any of these, nothing is said to a server that speaks no TLS."""
+    """TLS to NATS. With any of these, nothing is sent to a server that does not speak TLS."""
 
     ca: FilePath | None = None
-    """PEM: the authority of the server's certificate, if the machine does not trust it."""
+    """PEM file: the authority of the server's certificate, if the machine does not trust it."""
     certificate: FilePath | None = None
-    """PEM: ours, for a server that asks for one (mutual TLS)."""
+    """PEM file: our certificate, for a server that asks for one (mutual TLS)."""
     key: FilePath | None = None
-    """PEM, without a password; unless it is in the certificate's file."""
+    """PEM file: our key, without a password; unless it is in the certificate's file."""
     hostname: str | None = None
-    """The name in the server's certificate, where it is not the one in the URL."""
+    """Name in the server's certificate, where it differs from the one in the URL."""
     handshake_first: bool = False
-    """Begin with TLS before the server's greeting, as its `handshake_first` wants."""
+    """Begin with TLS before the server's greeting, as the server's `handshake_first` wants."""
 
     @model_validator(mode="after")
     def _key_needs_certificate(self) -> Self:
@@ -192,7 +188,7 @@ class NatsTlsSettings(SettingsGroup):
 
 
 class NatsSettings(SettingsGroup):
-    """How to reach NATS, and under which names our streams are there."""
+    """Connection to NATS, and names of our streams there."""
 
     url: Url = "nats://127.0.0.1:4222"
     """One URL, or several with commas; `tls://` insists on TLS."""
@@ -205,21 +201,22 @@ class NatsSettings(SettingsGroup):
     password: SecretStr | None = None
     token: SecretStr | None = None
     inbox_prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")] = "_INBOX"
-    """What answers come to begins with it: what this user may subscribe to."""
+    """Beginning of the subjects for answers: this user may subscribe below it."""
     prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
-    """Put before every stream and subject of ours: several Rebaser deployments on one NATS."""
+    """Prefix of all our streams and subjects, for several Rebaser deployments on one NATS."""
     monitoring: Url | None = None
-    """URLs of the monitoring ports of all NATS servers, with commas: what tells when they sync."""
+    """URLs of the monitoring ports of all NATS servers, with commas: these tell when the servers
+    sync."""
     api_prefix: str | None = None
     """JetStream API prefix of an account that exports it (ADR-19)."""
     domain: str | None = None
     """JetStream domain (ADR-19)."""
     connect_timeout: Duration = timedelta(seconds=10)
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
-    """Replicas of each stream, where the daemon creates it."""
+    """Number of replicas of each stream that the daemon creates."""
     batches_rollup: bool = True
-    """Whether the bucket of batches is made so that object stores of other makes can put into it;
-    if not, no client can wipe what others have put there."""
+    """Whether object stores of other makes can put into the bucket of batches, as the daemon
+    creates it; if not, no client can wipe what others have put there."""
 
     @model_validator(mode="after")
     def _exclusive_api_prefix(self) -> Self:
@@ -244,22 +241,23 @@ class NatsSettings(SettingsGroup):
 
 
 class OpsSettings(SettingsGroup):
-    """Where each daemon shows health, metrics and its page."""
+    """Endpoint of each daemon: health, metrics and page."""
 
     enabled: bool = True
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """7380, or if that is taken any free one; a port that is set must be free."""
+    """Port; by default 7380 or, if that is taken, any free one. A port that is set must be free."""
     token: SecretStr | None = None
-    """Asked for by everything but `/healthz` and `/readyz`; it may read, and nothing else."""
+    """Token that all paths but `/healthz` and `/readyz` ask for; it grants reading, and nothing
+    else."""
     tokens: SecretStr | None = None
     """Tokens with names and roles: `NAME ROLE TOKEN`, one on each line or between commas."""
     tokens_file: FilePath | None = None
     """A file with such tokens."""
     local_role: Role = Role.VIEWER
-    """What people on this machine may do if no token is set and `host` is loopback."""
+    """Role of people on this machine if no token is set and `host` is loopback."""
     certificate: FilePath | None = None
-    """PEM; with it the endpoint speaks HTTPS."""
+    """PEM file; with it the endpoint speaks HTTPS."""
     key: FilePath | None = None
 
     @model_validator(mode="after")
@@ -275,7 +273,7 @@ class OpsSettings(SettingsGroup):
         """All tokens, with their roles.
 
         Raises:
-            ValueError: they cannot be read, or two have one name.
+            ValueError: a token cannot be read, or two have one name.
         """
         file = "" if self.tokens_file is None else self.tokens_file.read_text("utf-8")
         given = "" if self.tokens is None else self.tokens.get_secret_value()
@@ -308,18 +306,19 @@ def _whole_hours(duration: timedelta) -> timedelta:
 
 
 class StoreSettings(SettingsGroup):
-    """Where checkpoints lie; all Rebasers of a deployment share it."""
+    """Place of the checkpoints; all Rebasers of a deployment share it."""
 
     root: Url = "rebaser-data/store"
     """A directory, or a URI of an object store."""
     options: Options = Field(default_factory=dict)
-    """Passed to the object store's client: region, endpoint, keys."""
+    """Options of the object store's client: region, endpoint, keys."""
     replaced_file_retention: Annotated[Duration, AfterValidator(_whole_hours)] = timedelta(days=1)
-    """How long files that a table does not need any more are kept for readers, in whole hours."""
+    """Time for which files that a table does not need any more are kept for readers, in whole
+    hours."""
     gc_interval: Duration = timedelta(hours=6)
-    """How often one Rebaser looks for batches and files that nothing refers to."""
+    """Time between two searches of one Rebaser for batches and files that nothing refers to."""
     orphan_retention: Duration = timedelta(days=1)
-    """How long these are kept: a batch is stored before its request is."""
+    """Time for which these are kept: a batch is stored before its request is."""
 
     @field_validator("root")
     @classmethod
@@ -330,92 +329,99 @@ class StoreSettings(SettingsGroup):
 
 
 class HistorySettings(SettingsGroup):
-    """How much of each change set's past stays to be read, shown and reverted.
+    """Length of each change set's past that can be read, shown and reverted.
 
-    It begins at a checkpoint, at the latest at the one before the last.
+    The past begins at a checkpoint, at the latest at the one before the last.
     """
 
     retention: Duration = timedelta(days=7)
-    """How long commits are kept, unless one of these limits is exceeded:"""
+    """Time for which commits are kept, unless a limit below is exceeded."""
     max_commits: Annotated[int, Field(ge=0)] = 10_000
-    """commits of a change set,"""
+    """Maximum number of commits of a change set that are kept."""
     max_batches: Annotated[int, Field(ge=0)] = 20
-    """and those of them whose batch is too large for the commit log and is stored elsewhere."""
+    """Maximum number of commits of a change set whose batch is too large for the commit log and is
+    stored elsewhere."""
 
 
 class ChangeSetSettings(SettingsGroup):
-    """What becomes of closed change sets."""
+    """Treatment of closed change sets."""
 
     deleted_retention: Duration = timedelta(days=30)
     """Time after which the data of a deleted change set is removed."""
 
 
 class SparkSettings(SettingsGroup):
-    """Where dependent values updates run."""
+    """Place where dependent values updates run."""
 
     master: str = "local[*]"
     remote: Url | None = None
-    """A Spark Connect server, `sc://…`, in place of a master."""
+    """URL of a Spark Connect server, `sc://…`, in place of a master."""
     driver_memory: str = "1g"
     state_directory: Path = Path("rebaser-data/spark")
-    """A directory for what Spark writes beside the data; each daemon may have its own."""
+    """Directory for what Spark writes in addition to the data; each daemon may have its own."""
     warm: bool = True
-    """Start Spark with the daemon, so that the first update need not wait for it."""
+    """Start Spark with the daemon, so that the first update does not wait for it."""
     parallelism: Annotated[int, Field(ge=1)] | None = None
-    """Values computed at a time; by default, as many as the master or the cluster has cores."""
+    """Number of values computed at a time; by default, as many as the master or the cluster has
+    cores."""
     min_affected: Annotated[int, Ge(0)] | None = None
-    """Updates of fewer values run in processes beside the daemon; 0: all run on Spark. By default
-    all do on a cluster, and on a local Spark those that would take more than some 0.25 s."""
+    """Number of values from which an update runs on Spark; a smaller one runs in processes beside
+    the daemon. 0: all run on Spark. By default all do on a cluster, and on a local Spark those that
+    would take more than some 0.25 s."""
     conf: Options = Field(default_factory=dict)
-    """More Spark settings, stronger than ours: of executors, of Kubernetes, …"""
+    """Further settings of Spark, which override ours: of executors, of Kubernetes, …"""
     class_archives: Path | None = None
-    """Where `rebaser train` leaves what Spark starts from; beside the installed packages."""
+    """Directory for the class archives that `rebaser train` writes and Spark starts from; by
+    default beside the installed packages."""
 
 
 class QueueSettings(SettingsGroup):
-    """What may wait before clients are refused. Stored at the server: all must agree.
+    """Limits of waiting requests, beyond which clients are refused.
+
+    They are stored at the server, so all Rebasers must agree.
 
     `null` is no limit. A refused request is not stored, and its client gets an error at once.
     """
 
     change_set_requests: Annotated[int, Field(ge=10)] | None = 100_000
-    """Of one change set."""
+    """Maximum number of waiting requests of one change set."""
     requests: Annotated[int, Field(ge=100)] | None = 1_000_000
-    """Of all of them together."""
+    """Maximum number of waiting requests of all change sets together."""
     requests_bytes: Annotated[int, Field(ge=1_000_000)] | None = None
-    """Of all of them together; NATS sets so much of its disk aside."""
+    """Maximum bytes of all waiting requests; NATS reserves this much disk."""
 
 
 class FairnessSettings(SettingsGroup):
-    """What a workspace and a change set may have of a daemon while others want it, too."""
+    """Shares of a workspace and of a change set in a daemon while others wait."""
 
     share: Annotated[float, Field(ge=1)] = 4.0
-    """Slots a workspace may have for each one that it leaves free: with 4, at most 4/5 of them."""
+    """Number of slots that a workspace may have for each one that it leaves free: with 4, at most
+    4/5 of them."""
     weights: dict[UlidText, Annotated[float, Gt(0)]] = Field(default_factory=dict)
-    """By workspace: what its share is multiplied by; 1 for those not named."""
+    """Factor of each workspace's share; 1 for workspaces that are not listed."""
     max_hold: Duration = timedelta(seconds=30)
-    """How long a change set keeps its slot while others wait for one."""
+    """Time for which a change set keeps its slot while others wait for one."""
 
 
 class QuerySettings(SettingsGroup):
-    """What queries for values and outcomes may take of a daemon."""
+    """Limits of what queries for values and outcomes take of a daemon."""
 
     max_waiting: Annotated[int, Field(ge=1)] = 1_000
-    """Queries of one kind that wait; clients of further ones get the reply to ask again."""
+    """Maximum number of waiting queries of one kind; further clients get the reply to ask again."""
     max_waiting_bytes: Annotated[int, Field(ge=1 << 20)] = 16 << 20
-    """Their bytes."""
+    """Maximum bytes of the waiting queries of one kind."""
     max_reply_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 20
-    """Bytes of values in one reply."""
+    """Maximum bytes of values in one reply."""
 
 
 class FunctionSettings(SettingsGroup):
-    """What one call of a function may take; a value whose function takes more fails."""
+    """Limits of one call of a function; a value whose function exceeds them fails."""
 
     timeout: Duration = timedelta(seconds=60)
     memory: Annotated[int, Field(ge=0)] = 1 << 30
-    """Octets by which the process may grow during the call; 0: as many as there are."""
+    """Bytes by which the process may grow during the call; 0: no limit."""
     memo_bytes: Annotated[int, Field(ge=0)] = 1 << 30
-    """Bytes of results that are remembered in the store, lest the same call is made twice; each
+    """Bytes of results that are remembered in the store, so that a call is not repeated; each
     daemon has up to a sixteenth of that in memory. 0: nothing is remembered."""
 
 
@@ -440,41 +446,42 @@ class Settings(BaseSettings):
         default_factory=lambda: str(Ulid())
     )
     author: Annotated[str, Field(max_length=200)] = Field(default_factory=_login_name)
-    """Whom the log of commits names for what a command asks; the login name if not set."""
+    """Author of commands, for the log of commits; the login name if not set."""
     address: str = ""
-    """The change set of commands that are given none, before the one of `rebaser use`."""
+    """Address for commands that are given none; it precedes the one of `rebaser use`."""
     log_level: LogLevel = "info"
-    """Lines of this level and above are logged: `debug`, `info`, `warning` or `error`."""
+    """Level from which lines are logged: `debug`, `info`, `warning` or `error`."""
     log_format: LogFormat = "auto"
-    """`json`, `pretty`, or `auto`: pretty in a terminal, JSON elsewhere."""
+    """Format of the log: `json`, `pretty`, or `auto`: pretty in a terminal, JSON elsewhere."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Change sets worked on at once by this process."""
+    """Number of change sets that this process works on at once."""
     state_cache_bytes: Annotated[int, Field(ge=0)] = 768 << 20
-    """Memory of the change sets not in hand that are kept for the next request or query."""
+    """Memory of idle change sets, in bytes, that are kept for the next request or query."""
     quiet_period: Duration = timedelta(minutes=5)
     """Silence on a change set after which its task is done."""
     ack_wait: Duration = timedelta(seconds=120)
-    """A task is redelivered after so long without a progress report. All daemons must agree."""
+    """Time without a progress report after which a task is redelivered. All daemons must agree."""
     progress_interval: Duration = timedelta(seconds=30)
-    """How often a task in hand is reported to be in progress."""
+    """Time between progress reports of a task in hand."""
     reconcile_interval: Duration = timedelta(seconds=60)
-    """How often each daemon looks for work without a task."""
+    """Time between two searches of each daemon for work without a task."""
     alert_after: Duration = timedelta(minutes=10)
-    """Each daemon logs an error for each request that waits for longer, until it is done."""
+    """Time after which each daemon logs an error for a request that waits, until it is settled."""
     shutdown_grace: Duration = timedelta(seconds=25)
     """Time for requests in hand to finish; keep it under the supervisor's own limit."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 2_000
-    """Commits after which a checkpoint is written while requests go on."""
+    """Number of commits after which a checkpoint is written while requests go on."""
     max_attempts: Annotated[int, Field(ge=1)] = 5
-    """Failed attempts after which a request goes to the dead letters."""
+    """Number of failed attempts after which a request goes to the dead letters."""
     dvu_deadline: Duration = timedelta(minutes=30)
-    """An update that computes no further value for this long is stopped and tried again. Longer
+    """Time without a newly computed value after which an update is stopped and tried again. Longer
     than `functions.timeout`, and than Spark takes to start."""
     dvu_max_attempts: Annotated[int, Field(ge=1)] = 5
-    """Failed updates in a row after which the values not computed yet are marked failed."""
+    """Number of failed updates in a row after which the values not computed yet are marked
+    failed."""
     dvu_work_unit_bytes: Annotated[int, Field(ge=1)] = 512 * 1024 * 1024
-    """Text that one evaluator is given at a time: it takes several times as much memory, in each
-    slot. Values that depend on each other and need more of it together fail."""
+    """Bytes of text that one evaluator is given at a time: it takes several times this memory, in
+    each slot. Values that depend on each other and need more of it together fail."""
     functions: FunctionSettings = FunctionSettings()
 
     @model_validator(mode="after")
@@ -503,10 +510,10 @@ def setting_names(group: type[Any] = Settings, prefix: str = _PREFIX) -> Iterato
 
 
 def service_variables(environment: Mapping[str, str]) -> list[str]:
-    """Variables by which Kubernetes tells a pod of a Service, and which are no settings.
+    """Variables by which Kubernetes describes a Service to a pod, and which are no settings.
 
-    It sets them in each pod of a Service's namespace: of a Service `rebaser-spark` they begin
-    with `REBASER_SPARK_`.
+    Kubernetes sets them in each pod of a Service's namespace: those of a Service `rebaser-spark`
+    begin with `REBASER_SPARK_`.
     """
     ours = set(setting_names())
     services = [
