@@ -6,11 +6,11 @@ is a ref behind the compacted ones, in a linked list of its input; it is void on
 not among those of its dependent any more. So no edit ever searches for an edge. A removed value
 stays among the inputs of its dependents, which are *dangling* until `prune`.
 
-Linked lists of numbered edges, one for each input, the newest first.
+A *delta* edge's list belongs to one input, the newest edge first.
 
-Topological order, level by level (Kahn's algorithm on whole levels at a time).
+`topological_levels` orders values level by level (Kahn's algorithm on whole levels at a time).
 
-A topological order that is kept up to date: each value ranks above its inputs.
+`TopologicalOrder` is kept up to date: each value ranks above its inputs.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,7 @@ from rebaser_server.values.columns import (
 
 
 def link_edges(newest: NDArray[Any], refs: NDArray[np.int32], first: int) -> NDArray[np.int32]:
-    """Link new edges to these inputs, numbered from `first`; the next edge of each, or -1.
+    """Link new edges to these inputs, numbered from `first`; return the next edge of each, or -1.
 
     `newest` has the number of each input's newest edge, or -1, and is brought up to date.
     """
@@ -62,7 +62,7 @@ class Adjacency:
     def __init__(
         self, columns: Columns, signatures: Signatures, refs: NDArray[np.int32] | None = None
     ) -> None:
-        """`refs`: those of all values, in the order of the columns, if there are any."""
+        """Index `refs`: the inputs of all values, in the order of the columns, if there are any."""
         self._columns = columns
         self._signatures = signatures
         self._pairs: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
@@ -116,7 +116,7 @@ class Adjacency:
         signatures: NDArray[np.int32],
         refs: NDArray[np.int32],
     ) -> None:
-        """Give inputs to values that have none: `refs` are those of all, value after value."""
+        """Give inputs to values that have none; `refs` are the inputs of all, value after value."""
         columns = self._columns
         widths = self._signatures.widths_of(signatures)
         columns.signature.buffer[indices] = signatures
@@ -137,7 +137,7 @@ class Adjacency:
         self._dangling.pop(index, None)
 
     def detach(self, index: int) -> list[int]:
-        """Detach a value that is being removed from its dependents; return them, each once."""
+        """Detach a removed value from its dependents; return these, each once."""
         dependents = list(dict.fromkeys(self.dependents(index)))
         self._dangling.update(dict.fromkeys(dependents))
         return dependents
@@ -184,19 +184,19 @@ class Adjacency:
         return dependents_of_one
 
     def least_dependents(self, indices: NDArray[Any]) -> int:
-        """How many dependents these values have, without those of the newest edges."""
+        """Number of dependents of these values, without those of the newest edges."""
         compacted = indices[indices < self._compacted_values]
         return int((self._indptr[compacted + 1] - self._indptr[compacted]).sum())
 
     def inputs_of(self, indices: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The inputs of these values, value after value, and how many each has."""
+        """The inputs of these values, value after value, and the number that each has."""
         self.prune()
         columns = self._columns
         widths = self._signatures.widths_of(columns.signature.buffer[indices])
         return gather_rows(self._refs.buffer, columns.start.buffer[indices], widths), widths
 
     def dependents_of(self, indices: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """The dependents of these values, value after value, and how many each has."""
+        """The dependents of these values, value after value, and the number that each has."""
         flags = self._columns.flags.buffer
         compacted_rows = np.flatnonzero(indices < self._compacted_values)
         compacted = indices[compacted_rows]
@@ -219,7 +219,7 @@ class Adjacency:
         return dependents, np.bincount(owners, minlength=len(indices))
 
     def prune(self) -> None:
-        """Take removed values out of all inputs. Call it before one of them is defined again."""
+        """Remove removed values from all inputs. Call it before one of them is defined again."""
         while self._dangling:
             self._prune(next(iter(self._dangling)))
 
@@ -236,7 +236,7 @@ class Adjacency:
         self._reindex(widths)
 
     def compacted_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Where each value's dependents begin, and the dependents; right after `compact`."""
+        """The start of each value's dependents, and the dependents; right after `compact`."""
         return self._indptr, self._compacted_dependents
 
     def _reindex(self, widths: NDArray[np.int64]) -> None:
@@ -252,7 +252,7 @@ class Adjacency:
         self._delta_dependents = GrowableArray(np.int32)
         """The dependent of each delta edge, by the edge's number."""
         self._next_edge = GrowableArray(np.int32)
-        """The number of the next delta edge of the same input, or -1."""
+        """Number of the next delta edge of the edge's input, or -1."""
         self._pairs = None
 
     def _prune(self, index: int) -> None:
@@ -281,8 +281,8 @@ class Adjacency:
 
 
 _NARROW: Final = 48
-"""Up to this many rows, a level is faster row by row."""
-_ONE: Final = np.int32(1)  # of the array's own type: else many times slower
+"""Number of rows up to which a level is faster row by row."""
+_ONE: Final = np.int32(1)  # in the array's type, which is many times faster
 
 
 def topological_levels(
@@ -290,9 +290,9 @@ def topological_levels(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """All rows in topological order, level by level, and the level of each row.
 
-    `indegrees`: how many inputs each row has; used up. `dependents`: those of all rows, one row
-    after another, between the row's `bounds`. The level is the longest path from a row without
-    inputs. Rows on a cycle are left out, and have level -1.
+    `indegrees`: the number of inputs of each row; it is used up. `dependents`: the dependents of
+    all rows, row after row, each row's between its `bounds`. The level is the longest path from a
+    row without inputs. Rows on a cycle are left out, and have level -1.
     """
     frontier: NDArray[Any] = np.flatnonzero(indegrees == 0).astype(np.int32)
     parts: list[NDArray[Any]] = [frontier[:0]]
@@ -326,7 +326,7 @@ class _NarrowLevels:
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The rows of the narrow levels from `frontier` on, and the level after these.
 
-        How many rows each has is appended to `widths`.
+        The number of rows of each level is appended to `widths`.
         """
         indegrees, bounds, dependents = self._indegrees, self._bounds, self._dependents
         order: list[int] = []
@@ -351,9 +351,9 @@ class _NarrowLevels:
 class TopologicalOrder:
     """The ranks of one graph's values, all different.
 
-    Costs nothing where the order already agrees, else the values between the two
-    (Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
-    graphs", 2006).
+    A new edge costs nothing if the order agrees with it, else the values between its two ends are
+    moved (Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs",
+    2006).
     """
 
     def __init__(self, columns: Columns, adjacency: Adjacency) -> None:
@@ -369,12 +369,12 @@ class TopologicalOrder:
         return self.highest
 
     def next_ranks(self, count: int) -> int:
-        """The first of so many ranks above every other."""
+        """The first of `count` ranks above every other."""
         self.highest += count
         return self.highest - count + 1
 
     def raise_above(self, index: int, inputs: Iterable[int]) -> set[int]:
-        """Rank a value above each of `inputs`; those that depend on it, which cannot be."""
+        """Rank a value above each of `inputs`; return those that depend on it, which cannot be."""
         ranks = self._columns.rank.at
         rank = ranks[index]
         later = [ref for ref in inputs if ranks[ref] >= rank]
@@ -414,7 +414,7 @@ class TopologicalOrder:
 
 
 def rank_all(columns: Columns, adjacency: Adjacency, widths: np.ndarray) -> None:
-    """Rank all values anew, right after their edges were indexed. `widths`: inputs of each."""
+    """Rank all values anew, right after their edges were indexed. `widths`: numbers of inputs."""
     order, _ = topological_levels(widths.astype(np.int32), *adjacency.compacted_rows())
     if len(order) < len(columns):
         raise ValueError(f"{len(columns) - len(order)} values depend on themselves")

@@ -1,12 +1,10 @@
-"""Apply a large batch at once if all of it is regular: as row by row, at a tenth of the cost.
+"""Apply a large batch at once, at a tenth of the cost of row by row, if all of it is regular.
 
 A regular batch puts new values and sources that stay sources, and sets sources. No id comes twice
 in it, its names are free, its inputs are there, and nothing closes a cycle. So it needs no
 correction; any other batch is applied row by row.
 
-A large batch as arrays, whether it came as rows or as a table.
-
-The result of applying a batch.
+`BatchArrays` is a large batch as arrays, from rows or from a table.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,26 +38,26 @@ class BatchArrays:
     funcs: Sequence[PutFunc]
     raw_ids: NDArray[Any]
     names: pa.Array
-    """`large_string`, null where there is none."""
+    """Names of the values, `large_string`; null for a value without a name."""
     has_value: Mask
-    """Whether the value is another than null."""
+    """Whether the value is not null."""
     texts_of: Callable[[Mask], pa.Array]
     """The canonical JSON texts of the values of these rows."""
     funcs_used: NDArray[np.int32]
-    """Which of `func_ids` computes each row; -1: none, or it is a set."""
+    """Index in `func_ids` of each row's function; -1: the row has none, or is a set."""
     func_ids: Sequence[str]
     signatures: NDArray[np.int64]
-    """Which of `known_signatures` the inputs of each row have; 0: it has none."""
+    """Index in `known_signatures` of each row's inputs; 0: it has none."""
     known_signatures: Sequence[InputSignature]
     widths: NDArray[np.int64]
-    """How many inputs each row has."""
+    """Number of inputs of each row."""
     raw_inputs: NDArray[Any]
     """Every input, row after row, in the order of its arguments."""
     is_put: Mask
 
     @classmethod
     def of(cls, updates: LazyUpdates) -> "BatchArrays | None":
-        """The arrays; None if there is something in it that they cannot hold."""
+        """The arrays; None if the batch has something that they cannot hold."""
         if isinstance(updates, PlainUpdates):
             return _of_rows(updates)
         return _of_table(updates) if isinstance(updates, TableUpdates) else None
@@ -156,7 +154,7 @@ def _quoted(values: pa.Array) -> pa.Array:
 
 
 def _widths(column: pa.Array) -> NDArray[np.int64]:
-    """How many inputs each row has in this argument."""
+    """Number of inputs that each row has in this argument."""
     if not pa.types.is_list(column.type):
         return _mask(column.is_valid()).astype(np.int64)
     lengths: NDArray[Any] = pc.list_value_length(column).fill_null(0).to_numpy()
@@ -211,17 +209,17 @@ class RebaseResult:
     dirty: bool = False
     """Whether it left roots, which a DVU has to recompute from."""
     failed: int = 0
-    """How many of its results are failures."""
+    """Number of its results that are failures."""
 
 
 _Rows = NDArray[np.int64]
 """Rows of a batch's columns."""
 _Indices = NDArray[np.int32]
-"""Of values in the graph."""
+"""Indices of values in the graph."""
 
 
 def rebase_in_bulk(graph: Graph, sequence: int, updates: LazyUpdates) -> RebaseResult | None:
-    """Apply a regular batch; None, and the graph is as before, if it is none."""
+    """Apply a regular batch; return None, with the graph unchanged, for another one."""
     arrays = BatchArrays.of(updates)
     batch = None if arrays is None else _RegularBatch.of(graph, arrays)
     if batch is None:
@@ -234,14 +232,14 @@ class _Wiring:
     """The inputs of the rows that have a function."""
 
     owners: _Rows
-    """The row that takes each input; ascending."""
+    """Row that takes each input; ascending."""
     rows: _Rows
-    """The row of the batch that defines or sets the input, or -1."""
+    """Row of the batch that defines or sets the input, or -1."""
     indices: _Indices
-    """The input, if no row defines or sets it; else -1."""
+    """Index of the input, if no row defines or sets it; else -1."""
 
     def ranks(self, count: int) -> _Rows | None:
-        """The rows' order, each after those that it takes; None: some are on a cycle."""
+        """The rows' order, each behind its inputs; None: some are on a cycle."""
         inside = self.rows >= 0
         rows, owners = self.rows[inside], self.owners[inside]
         if (rows < owners).all():
@@ -256,7 +254,7 @@ class _Wiring:
         return ranks
 
     def taken_before(self, count: int) -> Mask:
-        """Whether an earlier row takes a row as an input."""
+        """Whether an earlier row takes the row as an input, for each row."""
         inside = self.rows >= 0
         first = np.full(count, count)
         np.minimum.at(first, self.rows[inside], self.owners[inside])
@@ -267,14 +265,14 @@ class _Wiring:
 class _RegularBatch:
     arrays: BatchArrays
     indices: _Indices
-    """Of values that there are; else -1."""
+    """Index of each existing value; else -1."""
     has_func: Mask
     wiring: _Wiring
     ranks: _Rows
 
     @classmethod
     def of(cls, graph: Graph, arrays: BatchArrays) -> "_RegularBatch | None":
-        """Without a change to the graph; None if the batch is not regular."""
+        """Check the batch without a change to the graph; None if it is not regular."""
         rows_by_id = _index_rows(arrays.raw_ids)
         if rows_by_id is None:
             return None
@@ -292,7 +290,7 @@ class _RegularBatch:
         return cls(arrays, indices, has_func, wiring, ranks)
 
     def apply(self, graph: Graph, sequence: int) -> bool:
-        """Apply it; return whether it left roots."""
+        """Apply the batch; return whether it left roots."""
         dirty = self._put_funcs(graph, sequence)
         is_new = self.indices < 0
         indices = self.indices.copy()
@@ -343,7 +341,7 @@ class _RegularBatch:
 
 
 def _index_rows(raw_ids: NDArray[Any]) -> HashIndex | None:
-    """The rows by their ids; None if an id comes twice."""
+    """The rows by id; None if an id comes twice."""
     rows = HashIndex(len(raw_ids))
     twice, _ = rows.insert_unique(
         hashes_of(raw_ids),
@@ -359,7 +357,7 @@ def _new_names(arrays: BatchArrays, indices: _Indices) -> pa.Array:
 
 
 def _are_regular(graph: Graph, arrays: BatchArrays, indices: _Indices, has_func: Mask) -> bool:
-    """Whether each row defines a new value, or says what a source is that stays one."""
+    """Whether each row defines a new value, or sets or defines a source that stays one."""
     is_known = indices >= 0
     known = indices[is_known]
     statuses, funcs = graph.columns.status.buffer[known], graph.columns.func.buffer[known]
@@ -373,7 +371,7 @@ def _are_regular(graph: Graph, arrays: BatchArrays, indices: _Indices, has_func:
 
 
 def _keep_names(graph: Graph, arrays: BatchArrays, indices: _Indices) -> bool:
-    """Whether the values that are put again have the names that they had."""
+    """Whether the values that are put again keep their names."""
     rows = np.flatnonzero((indices >= 0) & arrays.is_put)
     given = arrays.names.take(pa.array(rows))
     text_rows = graph.columns.name.buffer[indices[rows]]
@@ -385,7 +383,7 @@ def _keep_names(graph: Graph, arrays: BatchArrays, indices: _Indices) -> bool:
 
 
 def _wiring_of(graph: Graph, arrays: BatchArrays, rows_by_id: HashIndex) -> _Wiring | None:
-    """None if an input is missing."""
+    """The inputs of all rows; None if an input is missing."""
     raw_ids, raw_inputs = arrays.raw_ids, arrays.raw_inputs
     owners = np.repeat(np.arange(len(raw_ids)), arrays.widths)
     rows = rows_by_id.find(

@@ -1,8 +1,8 @@
 """JSON text, in which every value rests: one text for each value, one at a time or in columns.
 
-The canonical text has sorted keys and no white space, floats as their shortest digits, and
-differs for 1, 1.0 and true, and for 0.0 and -0.0. So two values are the same JSON if and
-only if their texts are equal.
+The canonical text has sorted keys and no white space, floats as their shortest digits, and differs
+for 1, 1.0 and true, and for 0.0 and -0.0. So two values are equal JSON if and only if their texts
+are equal.
 """
 
 from typing import Any, Final
@@ -22,18 +22,18 @@ def dumps(data: Any) -> str:
     """The canonical text of plain data, see `rebaser_core.codecs`; a NaN becomes null.
 
     Raises:
-        TypeError: data that JSON cannot say: other types, lone surrogates, more than 64 bits.
+        TypeError: data that JSON cannot express: other types, lone surrogates, more than 64 bits.
     """
     return orjson.dumps(data, option=_SORTED).decode()
 
 
 def loads(text: str | bytes) -> Any:
-    """What any JSON text says. Raises `ValueError`."""
+    """The plain data of any JSON text. Raises `ValueError`."""
     return orjson.loads(text)
 
 
 def loads_many(texts: pa.LargeStringArray) -> list[Any]:
-    """What each text says. Raises `ValueError`."""
+    """The plain data of each text. Raises `ValueError`."""
     return list(map(orjson.loads, texts.cast(pa.large_binary()).to_pylist()))
 
 
@@ -42,7 +42,7 @@ def dumps_numbers(numbers: NDArray[Any]) -> pa.LargeStringArray:
     if not len(numbers):
         return pa.array([], pa.large_string())
     numbers = np.ascontiguousarray(numbers)
-    # In parts: new memory for all at once takes longer than to write them.
+    # Parts, since new memory for all at once takes longer than writing them.
     starts = range(0, len(numbers), _CHUNK)
     return pa.concat_arrays([_dumps_chunk(numbers[start : start + _CHUNK]) for start in starts])
 

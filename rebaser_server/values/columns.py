@@ -1,14 +1,9 @@
 """The columns of a graph: data of fixed size, texts and rows of different widths, by index.
 
-The columns: each value's data of fixed size by its index; and arrays that grow.
-
-The types of the graph: a value's status, its inputs, a function.
-
-A column of millions of texts, appended to and read by the thousand.
-
-Signatures of inputs: which arguments there are, and how many values each takes.
-
-Compressed sparse rows: rows of different widths, one after another in one array.
+`Columns` has each value's data of fixed size. `TextColumn` holds millions of texts, appended to and
+read by the thousand. `Signatures` says which arguments values have, and how many inputs each
+argument takes. Rows of different widths lie one after another in one array (compressed sparse
+rows).
 """
 
 from dataclasses import dataclass
@@ -28,7 +23,7 @@ Inputs = dict[str, str | list[str]]
 
 
 class ValueStatus(StrEnum):
-    """How a value came to be what it is. Sources are always `OK`."""
+    """State of a value: how it came to its content. Sources are always `OK`."""
 
     OK = "ok"
     FAILED = "failed"  # its function raised; the message says what
@@ -58,7 +53,7 @@ def ids_in(inputs: Inputs) -> list[str]:
 
 
 def without(inputs: Inputs, removed: set[str]) -> Inputs:
-    """`inputs` less the ids in `gone`: an argument of one value goes with it, a list shrinks."""
+    """`inputs` without the removed ids: an argument of one value goes with it, a list shrinks."""
     kept: Inputs = {}
     for argument, target in inputs.items():
         if isinstance(target, list):
@@ -69,16 +64,16 @@ def without(inputs: Inputs, removed: set[str]) -> Inputs:
 
 
 STATUSES: Final = tuple(ValueStatus)
-"""A status in a column is an index into this tuple."""
+"""Statuses; a column has indices into this tuple."""
 OK: Final = STATUSES.index(ValueStatus.OK)
 FAILED: Final = STATUSES.index(ValueStatus.FAILED)
 BLOCKED: Final = STATUSES.index(ValueStatus.BLOCKED)
 PENDING: Final = STATUSES.index(ValueStatus.PENDING)
 REMOVED: Final = len(STATUSES)
-"""The status of an index whose value was removed; defined again, it has the same index."""
+"""Status of the index of a removed value, which keeps the index if it is defined again."""
 
 ID_BYTES: Final = 26
-"""Of a ULID's text; a shorter id is padded with zeros."""
+"""Bytes of a ULID's text; a shorter id is padded with zeros."""
 
 # Flags of a value.
 TOUCHED: Final = 1  # changed or removed since the store last saved it
@@ -105,7 +100,7 @@ class GrowableArray:
     def __init__(self, dtype: DTypeLike, items: NDArray[Any] | None = None) -> None:
         self.buffer: NDArray[Any]
         self.at: Any
-        """The buffer as a memoryview: the fastest way to a single item."""
+        """Buffer as a memoryview: the fastest way to a single item."""
         if items is None:
             items = _empty(np.dtype(dtype))  # many change sets are small
         self.buffer, self.at = items, items.data
@@ -126,7 +121,7 @@ class GrowableArray:
         self.count += 1
 
     def extend(self, items: Any) -> None:
-        """Add as many at once."""
+        """Append `items`."""
         more = len(items)
         if self.count + more > len(self.buffer):
             self._reserve(more)
@@ -141,7 +136,10 @@ class GrowableArray:
 
 
 class _Size:
-    """What columns have in common; were it their owner, a cycle would keep dropped arrays."""
+    """Number of values, which columns share.
+
+    If columns referred to their owner instead, a cycle would keep dropped arrays alive.
+    """
 
     __slots__ = ("count",)
 
@@ -162,7 +160,7 @@ class Column:
     def attach(self, array: NDArray[Any]) -> None:
         self.buffer = array
         self.at: Any = array.data if len(array) else _empty_view(array.dtype)
-        """The buffer as a memoryview: the fastest way to a single item."""
+        """Buffer as a memoryview: the fastest way to a single item."""
 
     @property
     def all(self) -> NDArray[Any]:
@@ -186,7 +184,7 @@ _LAYOUT: Final[dict[str, tuple[DTypeLike, Any]]] = {
 
 
 _SHARED: Final = ("ids",)
-"""With a snapshot: what never changes."""
+"""Columns that a snapshot shares, since they never change."""
 
 
 class Columns:
@@ -196,24 +194,24 @@ class Columns:
     status: Column
     flags: Column
     func: Column
-    """An index into `Graph.func_ids`, or -1: it is a source."""
+    """Index into `Graph.func_ids`, or -1: it is a source."""
     text: Column
-    """A row of `Graph.texts`: canonical JSON; of a failed or blocked value its message."""
+    """Row of `Graph.texts`: canonical JSON, or the message of a failed or blocked value."""
     name: Column
-    """A row of `NameIndex.texts`, or -1."""
+    """Row of `NameIndex.texts`, or -1."""
     signature: Column
-    """An index into `Signatures.all`."""
+    """Index into `Signatures.all`."""
     start: Column
-    """Where its inputs begin among the refs of `Adjacency`."""
+    """Position of its first input among the refs of `Adjacency`."""
     newest_edge: Column
-    """The newest delta edge to its dependents, or -1; see `Adjacency`."""
+    """Newest delta edge to its dependents, or -1; see `Adjacency`."""
     rank: Column
-    """Greater than that of every input: sorting by it is a topological order."""
+    """Rank, greater than that of every input: sorting by it is a topological order."""
     root: Column
     """Sequence of the last request that changed its value, function or inputs; 0: none."""
 
     def __init__(self, count: int = 0, **arrays: NDArray[Any]) -> None:
-        """Columns of `count` values: `arrays`, which now belong to them, else the defaults."""
+        """Make columns of `count` values: `arrays`, which now belong to them, else defaults."""
         self._size = _Size(count)
         for name, (dtype, default) in _LAYOUT.items():
             array = arrays.get(name)
@@ -229,7 +227,7 @@ class Columns:
         return self._size.count
 
     def append(self, raw_id: bytes, text: int, rank: int) -> int:
-        """A new source; its index."""
+        """Add a source; return its index."""
         index = self.count
         if index == len(self.ids.buffer):
             self._grow(max(2 * index, _MIN_CAPACITY))
@@ -240,7 +238,7 @@ class Columns:
         return index
 
     def extend(self, raw_ids: NDArray[Any], text: int, ranks: NDArray[np.int64]) -> int:
-        """As many new sources; the index of the first, which the others follow."""
+        """Add a source for each id; return the index of the first, which the others follow."""
         first, count = self.count, self.count + len(raw_ids)
         if count > len(self.ids.buffer):
             self._grow(max(count, 2 * first, _MIN_CAPACITY))
@@ -259,7 +257,7 @@ class Columns:
             column.attach(buffer)
 
     def snapshot(self) -> "Columns":
-        """As they are now. Ids are for reading alone."""
+        """The columns as they are now. Ids are for reading alone."""
         columns = {name: getattr(self, name) for name in _LAYOUT}
         return Columns(
             self.count,
@@ -275,11 +273,11 @@ class Columns:
 Rows = NDArray[Any]
 
 _FEW: Final = 32
-"""Rows up to which one by one is faster than by the chunk."""
+"""Number of rows up to which one by one is faster than by the chunk."""
 _SPARE: Final = 1 << 16
-"""Unused bytes up to which compaction is not worth its cost."""
+"""Number of unused bytes up to which compaction is not worth its cost."""
 _OBJECT: Final = 56
-"""Bytes of a text that is a Python object of its own, beside its characters."""
+"""Bytes of a text as a Python object, in addition to its characters."""
 _KIND: Final = pa.large_string()
 EMPTY: Final = pa.nulls(0, _KIND)  # `pa.array` imports pandas, half a second at each start
 
@@ -309,7 +307,7 @@ class TextColumn:
         return self._bytes + _OBJECT * len(self._tail)
 
     def snapshot(self) -> "TextColumn":
-        """The rows that there are now, for reading alone."""
+        """The present rows, for reading alone."""
         self._flush_tail()
         return TextColumn(*self._chunks)
 
@@ -370,7 +368,7 @@ class TextColumn:
 
     @property
     def waste(self) -> float:
-        """Bytes added since the last `compact`, for each byte that was left then."""
+        """Bytes added since the last `compact`, for each byte that it left."""
         return (self._bytes - self._compact_bytes) / (self._compact_bytes + _SPARE)
 
     def compact(self, rows: Rows) -> None:
@@ -384,7 +382,7 @@ class TextColumn:
             self._add_chunk(pa.array(tail, _KIND))
 
     def _add_chunk(self, chunk: pa.Array) -> None:
-        """Merge it with smaller ones: so there are few, and each row is merged few times."""
+        """Merge the chunk with smaller ones: so there are few, and each row is merged few times."""
         if chunk.type != _KIND:
             chunk = pc.cast(chunk, _KIND)
         self._bytes += chunk.nbytes
@@ -405,12 +403,12 @@ NO_INPUTS: Final = 0
 
 
 class Signatures:
-    """Every different signature, once; values keep its index."""
+    """All different signatures; values hold their indices."""
 
     def __init__(self) -> None:
         self.all: list[InputSignature] = [()]
         self.widths: list[int] = [0]
-        """How many inputs a value of each signature has."""
+        """Number of inputs of a value with each signature."""
         self._indices: dict[InputSignature, int] = {(): NO_INPUTS}
         self._widths = np.zeros(1, np.int64)
 
@@ -465,7 +463,7 @@ class Signatures:
 
 
 def indptr_of(widths: NDArray[Any]) -> NDArray[np.int64]:
-    """Where each row begins, and where the last one ends."""
+    """The start of each row, and the end of the last one."""
     bounds = np.zeros(len(widths) + 1, np.int64)
     np.cumsum(widths, out=bounds[1:])
     return bounds
@@ -482,10 +480,10 @@ def gather_rows(pool: NDArray[Any], starts: NDArray[Any], widths: NDArray[Any]) 
 def transpose(
     columns: NDArray[np.int32], widths: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The transpose of a matrix in compressed rows: where its rows begin, and their items.
+    """The transpose of a matrix in compressed rows: the starts of its rows, and their items.
 
-    `columns` are the items of the rows, which have these widths. The result has `count` rows,
-    each in ascending order.
+    `columns` are the items of the rows, `widths` their numbers. The result has `count` rows, each
+    in ascending order.
     """
     # Sorted as one number each: several times as fast as an argsort.
     pairs = columns.astype(np.uint64)
@@ -497,7 +495,7 @@ def transpose(
 
 
 def sorted_unique(items: NDArray[Any]) -> NDArray[Any]:
-    """The different items, ascending; several times as fast as `np.unique`, which hashes them."""
+    """The different items, ascending; several times faster than `np.unique`, which hashes them."""
     items_sorted = np.sort(items)
     if len(items_sorted):
         is_first = np.empty(len(items_sorted), np.bool_)

@@ -1,17 +1,13 @@
 """Definitions, and the edits of a branch: what it has in place of what head has.
 
-Definitions of values and functions, without computed results, and the difference of two.
+A definition is the update that makes a value or function, `PutValue` or `PutFunc`, without computed
+results.
 
-A definition is the update that makes it: `PutValue` and `PutFunc`.
-
-A branch's own edits (ours), and what head has in their place (theirs): input of each merge.
-
-A branch is head with the branch's own edits rebased onto it (`docs/rebase.md`). So beside
-its graph it keeps, for each value and function that it edited, its own update, and for each
-one that differs from head's the definition that head has (`theirs`). Its graph with `theirs`
-laid over it is head, as far as the branch has merged it.
-
-A branch's edits as JSON data, which its checkpoints hold beside its graph.
+A branch is head with the branch's own edits (ours) rebased onto it (`docs/rebase.md`). So beside
+its graph it keeps, for each value and function that it edited, its own update, and for each one
+that differs from head's the definition that head has (`theirs`). Its graph with `theirs` laid over
+it is head, as far as the branch has merged it. Its checkpoints hold the edits as JSON data beside
+the graph.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -35,7 +31,7 @@ from rebaser_server.values.columns import ids_in, without
 from rebaser_server.values.graph import Graph
 
 Definition = PutValue | None
-"""Of a value; None if there is none."""
+"""Definition of a value; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ def func_definition(graph: Graph, func_id: str) -> PutFunc | None:
 
 
 class Preimage(NamedTuple):
-    """The definitions that a batch may change, as they are before it."""
+    """The definitions before a batch that it may change."""
 
     values: dict[str, Definition]
     funcs: dict[str, PutFunc | None]
@@ -156,7 +152,7 @@ def _without(old: Definition, gone: set[str]) -> Definition:
 
 
 def _release_conflicts(changes: list[tuple[Definition, PutValue]]) -> Iterable[AnyUpdate]:
-    """Updates that first release names and inputs that other values of the batch may need."""
+    """Updates that release names and inputs first, which other values of the batch may need."""
     wanted = {new.name for old, new in changes if old is None or new.name != old.name}
     rewired = [n.value_id for o, n in changes if n.inputs and (o is None or n.inputs != o.inputs)]
     for old, new in changes:
@@ -186,11 +182,12 @@ class Edit:
     """The branch's edit of one value."""
 
     ours: PutValue | SetValue | SetInputs | RemoveValue
-    """Its whole definition, only its value, only its inputs, or its removal."""
+    """The branch's update: the value's whole definition, only its value, only its inputs, or its
+    removal."""
     base: Definition
     """Head's definition when the branch first edited it."""
     was_removed: bool = False
-    """The branch removed it at some time, and so head's dependents of it lost that input."""
+    """Whether the branch ever removed it, so that head's dependents of it lost that input."""
 
 
 @dataclass(slots=True)
@@ -203,18 +200,21 @@ class FuncEdit:
 
 @dataclass(slots=True)
 class Edits:
-    """In the order of the first edit. Changed by the branch's own batches and as head moves."""
+    """All edits, in the order of the first one of each.
+
+    The branch's own batches and merges of head change them.
+    """
 
     values: dict[str, Edit] = field(default_factory=dict)
     funcs: dict[str, FuncEdit] = field(default_factory=dict)
     theirs: dict[str, Definition] = field(default_factory=dict)
-    """Head's definition of each value edited, and of each that lost a removed input."""
+    """Definition in head of each value edited, and of each that lost a removed input."""
     their_funcs: dict[str, PutFunc | None] = field(default_factory=dict)
     _dependents: dict[str, set[str]] = field(default_factory=dict)
     """Value → edited values that take it as an input, or once did."""
 
     def head_view(self, graph: Graph) -> DefinitionView:
-        """Head as far as the branch, whose graph this is, has merged it."""
+        """Head as far as the branch, which has this graph, has merged it."""
         return DefinitionView(
             lambda i: self.theirs[i] if i in self.theirs else value_definition(graph, i),
             lambda i: self.their_funcs[i] if i in self.their_funcs else func_definition(graph, i),
@@ -226,7 +226,7 @@ class Edits:
         return edit is not None and edit.ours == put
 
     def add(self, performed: Sequence[AnyUpdate], preimage: Preimage) -> None:
-        """Add a batch of the branch's own, as performed; `preimage` is from just before it."""
+        """Add a batch of the branch, as performed; `preimage` is from just before it."""
         for update in performed:
             match update:
                 case PutFunc() | RemoveFunc():
@@ -237,7 +237,7 @@ class Edits:
                     self._add_value_edit(update, preimage)
 
     def update_theirs(self, changes: Iterable[AnyUpdate]) -> None:
-        """Update `theirs` after a merge of head, by changes of head where the branch differs."""
+        """Update `theirs` after a merge of head, by head's changes where the branch differs."""
         for update in changes:
             match update:
                 case PutValue():
@@ -310,7 +310,7 @@ class Edits:
         return updates
 
     def _release_conflicts(self) -> Iterable[AnyUpdate]:
-        """Updates that first release head's names and inputs that other edits may need."""
+        """Updates that release head's names and inputs first, which other edits may need."""
         ours = [edit.ours for edit in self.values.values()]
         names = {want.name for want in ours if isinstance(want, PutValue)}
         rewired_ids = [want.value_id for want in ours if wanted_inputs(want)]
@@ -328,7 +328,7 @@ class Edits:
     def difference(self, graph: Graph) -> list[AnyUpdate]:
         """The smallest batch that turns head, as far as the branch has merged it, into the branch.
 
-        It leaves out what follows from other updates in it.
+        Updates that follow from others in it are left out.
         """
         head, branch = self.head_view(graph), DefinitionView.of(graph)
         removed = set()
@@ -357,7 +357,7 @@ _LIST: Final = TypeAdapter(UpdateList)
 
 
 def edits_to_json(edits: Edits, graph: Graph) -> dict[str, Any]:
-    """The edits of a branch whose graph this is; without what the graph holds as well."""
+    """The edits of a branch with this graph, as JSON data; without what the graph holds as well."""
     return {
         "values": [_edit_to_json(graph, *item) for item in edits.values.items()],
         "funcs": [[e.ours.to_wire(), e.base and e.base.to_wire()] for e in edits.funcs.values()],
@@ -388,7 +388,10 @@ def edits_from_json(stored: dict[str, Any], graph: Graph) -> Edits:
 
 
 def _edit_to_json(graph: Graph, value_id: str, edit: Edit) -> list[Any]:
-    """Only what the graph does not hold: nothing for a value that is as the branch defined it."""
+    """The parts of an edit that the graph does not hold.
+
+    There are none if the value is as the branch defined it.
+    """
     stored: dict[str, Any] = {}
     if not isinstance(edit.ours, PutValue) or not same_value(
         edit.ours, value_definition(graph, value_id)

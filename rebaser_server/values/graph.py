@@ -1,10 +1,7 @@
 """The graph: every edit of one change set's values.
 
-Bulk reads of a graph, as it is, or as it was when a snapshot was taken.
-
-The data of a graph: its columns, and the bulk reads that planner and store make.
-
-One value of a graph as callers see it, and all of them by id.
+`ReadableGraph` has the columns and the bulk reads that planner and store make, of a graph as it is,
+or of a `GraphSnapshot`. `Value` is one value as callers see it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
@@ -59,7 +56,7 @@ class ReadableGraph:
     func_ids: list[str]
     """Ids of functions that values use, or used."""
     count: int
-    """Values that there are."""
+    """Number of values."""
     _ids: IdIndex
     _scratch: NDArray[np.int32] | None = None
 
@@ -68,7 +65,7 @@ class ReadableGraph:
         raise NotImplementedError
 
     def index_of(self, value_id: str) -> int:
-        """Its index, or -1: there is no such value."""
+        """The index of a value, or -1: there is no such value."""
         index = self._ids.find(value_id)
         return -1 if index >= 0 and self.columns.status.at[index] == REMOVED else index
 
@@ -92,7 +89,7 @@ class ReadableGraph:
         return arrow_ids(self.columns.ids.buffer[indices])
 
     def texts_of(self, indices: NDArray[Any]) -> pa.Array:
-        """Canonical JSON text; messages of values that are failed or blocked."""
+        """Canonical JSON texts; for failed and blocked values their messages."""
         return self.texts.take(self.columns.text.buffer[indices])
 
     def text_sizes(self, indices: NDArray[Any]) -> NDArray[np.int64]:
@@ -100,26 +97,26 @@ class ReadableGraph:
         return self.texts.sizes(self.columns.text.buffer[indices])
 
     def borrow_scratch(self) -> NDArray[np.int32]:
-        """A zero for each value: making so many each time would cost too much."""
+        """An array with a zero for each value: making one each time would cost too much."""
         scratch, self._scratch = self._scratch, None
         if scratch is None or len(scratch) < len(self.columns):
             scratch = np.zeros(len(self.columns.ids.buffer), np.int32)
         return scratch
 
     def return_scratch(self, scratch: NDArray[np.int32]) -> None:
-        """Return what was borrowed, all zeros again."""
+        """Return the borrowed array, all zeros again."""
         self._scratch = scratch
 
 
 class GraphSnapshot(ReadableGraph):
-    """What a graph is at one moment: later edits do not reach it.
+    """A graph as it is at one moment: later edits do not reach it.
 
-    Costs 45 bytes of memory for each value, and the time to copy them: what edits never change
-    in place, ids, inputs and texts, is shared.
+    It costs 45 bytes of memory for each value, and the time to copy them. Ids, inputs and texts,
+    which edits never change in place, are shared.
     """
 
     def __init__(self, graph: ReadableGraph) -> None:
-        """The caller holds the graph for as long as this takes."""
+        """Copy the graph, which the caller holds meanwhile."""
         graph.adjacency.prune()
         self.columns = graph.columns.snapshot()
         self.count = graph.count
@@ -144,32 +141,32 @@ class GraphSnapshot(ReadableGraph):
 
 NULL: Final = "null"
 _MAX_DELTA_RATIO: Final = 0.125
-"""Delta edges for each compacted one from which `compact` moves them there."""
+"""Number of delta edges for each compacted one from which `compact` moves them there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredGraph:
-    """What the store keeps of a graph, column by column; by default nothing."""
+    """The parts of a graph that the store keeps, column by column; by default empty."""
 
     columns: Columns = field(default_factory=Columns)
-    """Without ranks and `start`, which follow from the others."""
+    """Columns without ranks and `start`, which follow from the others."""
     signatures: Signatures = field(default_factory=Signatures)
     refs: NDArray[np.int32] | None = None
     """The inputs of all values, in the order of the columns."""
     func_ids: Sequence[str] = ()
-    """What the columns hold indices of; `texts` and `names` likewise."""
+    """Function ids, which the columns have indices of, as of `texts` and `names`."""
     texts: pa.Array = field(default_factory=lambda: EMPTY)
     names: pa.Array = field(default_factory=lambda: EMPTY)
     funcs: Iterable[Func] = ()
     hash_index: HashIndex | None = None
-    """The ids' indices by their hashes."""
+    """Indices of ids, by their hashes."""
 
 
 class _GraphData(ReadableGraph):
     """Values, functions, names and roots. Only `Graph` changes them."""
 
     def __init__(self, stored: StoredGraph | None = None) -> None:
-        """The graph as it was stored, with nothing touched; else an empty one.
+        """Make the graph as it was stored, with nothing touched; else an empty one.
 
         Raises:
             ValueError: a value depends on itself.
@@ -208,7 +205,7 @@ class _GraphData(ReadableGraph):
         return self._ids.find_all(raw_ids)
 
     def all_indices(self) -> NDArray[np.int64]:
-        """Of the values that there are, in the order in which they were defined."""
+        """Indices of all values, in the order in which they were defined."""
         return np.flatnonzero(self.columns.status.all != REMOVED)
 
     def users_of(self, func_id: str) -> set[str]:
@@ -221,7 +218,7 @@ class _GraphData(ReadableGraph):
         return 0 if func_index is None else int(self._users[func_index])
 
     def compact(self) -> None:
-        """Free what edits left behind. Nothing that can be seen changes."""
+        """Free the memory that edits left behind. Nothing that can be seen changes."""
         if self.adjacency.delta_ratio > _MAX_DELTA_RATIO:
             self.adjacency.compact()
         if self.texts.waste > 1:
@@ -247,7 +244,8 @@ _WITHOUT_VALUE: Final = (FAILED, BLOCKED)
 class Value:
     """A node. A *source* (`func_id` is None) is set by updates, a *dependent* one is computed.
 
-    A view: it shows the present state of the graph, and is of no use once the value is removed.
+    It is a view, which shows the present state of the graph and is useless once the value is
+    removed.
     """
 
     __slots__ = ("_graph", "index")
@@ -266,7 +264,7 @@ class Value:
 
     @property
     def text(self) -> str:
-        """Its value as canonical JSON text; `null` if there is none."""
+        """Content as canonical JSON text; `null` if there is none."""
         graph = self._graph
         if graph.columns.status.at[self.index] in _WITHOUT_VALUE:
             return "null"
@@ -274,7 +272,7 @@ class Value:
 
     @property
     def value(self) -> Any:
-        """Its value, parsed on each access; changing the result does not change the graph."""
+        """Content, parsed on each access; changing the result does not change the graph."""
         return loads(self.text)
 
     @property
@@ -296,7 +294,7 @@ class Value:
 
     @property
     def inputs(self) -> Inputs:
-        """Its inputs, made on each access; `Graph.set_inputs` replaces them."""
+        """Inputs, made on each access; `Graph.set_inputs` replaces them."""
         ids = self.input_ids()  # first: it may change the signature
         return self._graph.signatures.build_inputs(
             self._graph.columns.signature.at[self.index], ids
@@ -317,7 +315,7 @@ class Value:
 
     @property
     def rank(self) -> int:
-        """Greater than that of every input: sorting by it is a topological order."""
+        """Rank, greater than that of every input: sorting by it is a topological order."""
         rank: int = self._graph.columns.rank.at[self.index]
         return rank
 
@@ -378,7 +376,7 @@ class _ValuesInOrder(ValuesView[Value]):
 
 
 _MAX_WASTE: Final = 4.0
-"""Waste of texts from which an edit compacts them, without waiting for `compact`."""
+"""Waste of texts from which an edit compacts them, before any call of `compact`."""
 _STATUS_CODES: Final = {status: place for place, status in enumerate(STATUSES)}
 
 
@@ -387,11 +385,11 @@ class Graph(_GraphData):
 
     @property
     def values(self) -> ValuesById:
-        """By id, in the order in which they were defined."""
+        """Values by id, in the order in which they were defined."""
         return ValuesById(self)
 
     def add(self, value_id: str) -> Value:
-        """A new source without a value, after every other in the order.
+        """Add a source without a value, behind every other in the order; return it.
 
         Raises:
             ValueError: the id is longer than a ULID.
@@ -413,11 +411,11 @@ class Graph(_GraphData):
         return Value(self, index)
 
     def add_all(self, raw_ids: NDArray[Any], ranks: NDArray[np.int64]) -> NDArray[np.int32]:
-        """New sources without values, none of whose ids was ever here; their indices.
+        """Add sources without values, whose ids are all new; return their indices.
 
         Args:
             raw_ids: their ids, padded.
-            ranks: their order among themselves, from 0; they come after every other value.
+            ranks: their order from 0 on; they come behind every other value.
         """
         count = len(raw_ids)
         first = self.columns.extend(raw_ids, self._null, ranks + self._order.next_ranks(count))
@@ -428,9 +426,9 @@ class Graph(_GraphData):
         return indices
 
     def put_func(self, func: Func, sequence: int) -> bool:
-        """Define a function; whether that makes values that it computes roots of `sequence`.
+        """Define a function; return whether that makes values that it computes roots of `sequence`.
 
-        If it computes what it did before, these are only the values without a result.
+        If the function is as before, only values without a result become roots.
         """
         before = self.funcs.get(func.id)
         self.funcs[func.id] = func
@@ -450,7 +448,7 @@ class Graph(_GraphData):
         status: ValueStatus = ValueStatus.OK,
         message: str | None = None,
     ) -> None:
-        """Set what `value` is; `message` says why it has no value."""
+        """Set the content of `value`; `message` says why it has none."""
         self.assign_text(value, dumps(data) if message is None else message, status)
 
     def assign_text(self, value: Value, text: str, status: ValueStatus = ValueStatus.OK) -> None:
@@ -471,7 +469,7 @@ class Graph(_GraphData):
         self.touched.mark_all(indices)
 
     def mark_pending(self, value: Value) -> None:
-        """Mark `value` as to be computed. It keeps its value, but not a message."""
+        """Mark `value` as to be computed. It keeps its content, but not a message."""
         index = value.index
         if self.columns.status.at[index] in (FAILED, BLOCKED):
             self.columns.text.at[index] = self._null
@@ -520,7 +518,7 @@ class Graph(_GraphData):
         self.touched.mark(value.index)
 
     def set_inputs(self, value: Value, inputs: Inputs) -> None:
-        """Replace the inputs of `value`: existing ones, without cycles (`order_inputs_before`)."""
+        """Replace the inputs of `value` by existing ones, without cycles: `order_inputs_before`."""
         refs = list(map(self._ids.find, ids_in(inputs)))
         self.adjacency.clear_inputs(value.index)
         self.adjacency.set_inputs(value.index, self.signatures.index_for(inputs), refs)
@@ -534,10 +532,10 @@ class Graph(_GraphData):
         signatures: NDArray[np.int32],
         refs: NDArray[np.int32],
     ) -> None:
-        """Make sources without a value dependent ones, which are to be computed.
+        """Turn sources without a value into dependent values, which are to be computed.
 
-        `funcs_used` says which of `func_ids` computes each. `refs` are the inputs of all, value
-        after value, ranked below the value that takes them.
+        `funcs_used` has indices into `func_ids`. `refs` are the inputs of all, value after value,
+        ranked below the value that takes them.
         """
         funcs = np.array(list(map(self._func_index, func_ids)), np.int32)[funcs_used]
         for func_index, users in zip(*np.unique(funcs, return_counts=True), strict=True):
@@ -556,17 +554,17 @@ class Graph(_GraphData):
         return set(map(self.id_at, cyclic))
 
     def clear_roots(self, covers: int) -> None:
-        """Clear the roots up to sequence `covers`: their dependents are right again."""
+        """Clear the roots up to sequence `covers`: their dependents are up to date again."""
         self.touched.mark_all(self.roots.clear_through(covers))
 
     def assign_many(
         self, ids: Any, statuses: NDArray[Any], texts: Any, covers: int
     ) -> NDArray[np.bool_]:
-        """Assign the results computed for the roots up to `covers`; return which were taken.
+        """Assign the results computed for the roots up to `covers`; return a mask of those taken.
 
-        A result is dropped if its value is no dependent one, or was defined anew since: its
-        root is above `covers`. `statuses` are indices into `STATUSES`. Of an id that comes
-        twice, the last result counts.
+        A result is dropped if its value is a source, is gone, or was defined anew since, so that
+        its root is above `covers`. `statuses` are indices into `STATUSES`. If an id comes twice,
+        the last result counts.
         """
         columns = self.columns
         indices_found = self.indices_of(ids)
@@ -584,9 +582,9 @@ class Graph(_GraphData):
         return taken
 
     def mark_users_pending(self, func_id: str, sequence: int, *, failed_only: bool = False) -> bool:
-        """Mark all values that a function computes for recomputation; whether there are any.
+        """Mark all values that a function computes for recomputation; return whether there are any.
 
-        `failed_only`: those that are failed or blocked.
+        With `failed_only`, these are the failed or blocked ones.
         """
         users = self._users_of(func_id)
         columns = self.columns

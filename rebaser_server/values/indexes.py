@@ -1,12 +1,7 @@
-"""From ids and names to the indices of values, and the sets of values that are marked.
+"""Indices of values by id and by name, and the sets of values that are marked.
 
-Hashes of ids, one at a time and by the million, and a hash table of indices.
-
-From ids to indices: a hash table, and a dictionary of the ids used last.
-
-Names of values, and from names to values.
-
-Which values are roots, and which were touched: marks in a column, and lists of the marked.
+Ids are looked up in a hash table of indices, and in a dictionary of the ids used last. `Roots` and
+`Touched` are marks in a column, and lists of the marked values.
 """
 
 import struct
@@ -33,14 +28,14 @@ _MASK: Final = 2**64 - 1
 # Odd, from the fractions of square roots; stored with checkpoints: never change them.
 _FACTORS: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 _MAX_LOAD: Final = 0.6
-"""Part of the table in use; beyond, a lookup without a match takes too many steps."""
+"""Part of the table that may be in use; beyond, a lookup without a match takes too many steps."""
 _MIN_BITS: Final = 3
 _EMPTY: Final = np.full(2**_MIN_BITS, -1, np.int32)
 """Every empty table; nothing can be inserted."""
 
 
 def hash_of(raw: bytes) -> int:
-    """The hash of one id, padded to `ID_BYTES` with zeros; the same in every process."""
+    """The hash of one id, padded to `ID_BYTES` with zeros; equal in every process."""
     mixed = 0
     for word, factor in zip(_UNPACK(raw), _FACTORS, strict=True):
         mixed = (mixed + word) * factor & _MASK
@@ -73,7 +68,7 @@ class HashIndex:
         self._table = np.full(2**bits, -1, np.int32) if count else _EMPTY
         self._shift = 64 - bits
         self.capacity_left = int(_MAX_LOAD * 2**bits) if count else 0
-        """How many more entries fit."""
+        """Number of further entries that fit."""
 
     def probe(self, hash_: int) -> Iterator[int]:
         """The indices with this hash, and perhaps others."""
@@ -88,7 +83,7 @@ class HashIndex:
         self.insert_unique(hashes, indices, lambda rows, _others: np.zeros(len(rows), np.bool_))
 
     def renumber(self, kept: NDArray[np.int64], count: int) -> None:
-        """Replace each index, of `count` that there were, by its position in `kept`."""
+        """Replace each of `count` indices by its position in `kept`."""
         positions = np.full(count + 1, -1, np.int32)  # the last one for empty entries
         positions[kept] = np.arange(len(kept), dtype=np.int32)
         self._table = positions[self._table]
@@ -101,8 +96,8 @@ class HashIndex:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Insert each index unless an equal one is in the table.
 
-        `is_same` compares rows of `hashes` with the indices at their positions. Of equal rows
-        the last is inserted. Returns the rows left out, and the index that each is equal to.
+        `is_same` compares rows of `hashes` with the indices at their positions. The last of equal
+        rows is inserted. Returns the rows left out, and the index that each is equal to.
         """
         table, mask = self._table, len(self._table) - 1
         self.capacity_left -= len(indices)
@@ -135,7 +130,7 @@ class HashIndex:
         hashes: Hashes,
         matches: Callable[[NDArray[np.int64], NDArray[np.int32]], NDArray[np.bool_]],
     ) -> NDArray[np.int32]:
-        """For each hash its index, or -1; `matches` compares rows of `hashes` with indices."""
+        """The index of each hash, or -1; `matches` compares rows of `hashes` with indices."""
         table, mask = self._table, len(self._table) - 1
         indices = np.full(len(hashes), -1, np.int32)
         rows = np.arange(len(hashes))
@@ -156,14 +151,14 @@ class HashIndex:
 
 
 _RECENT: Final = 1 << 16
-"""Ids in the dictionary, at most: some ten megabytes."""
+"""Maximum number of ids in the dictionary: some ten megabytes."""
 
 
 class IdIndex:
-    """Which index an id has. An id keeps its index, also while its value is removed."""
+    """Indices by id. An id keeps its index, also while its value is removed."""
 
     def __init__(self, columns: Columns, hash_index: HashIndex | None = None) -> None:
-        """`hash_index`, if given, holds all ids."""
+        """Index the columns. `hash_index`, if given, holds all ids."""
         self._columns = columns
         self._hash_index = hash_index or HashIndex()
         self._indexed = 0 if hash_index is None else len(columns)
@@ -177,7 +172,7 @@ class IdIndex:
         return IdIndex(columns, self._hash_index)
 
     def find(self, value_id: str) -> int:
-        """Its index, or -1."""
+        """The index of an id, or -1."""
         index = self._recent.get(value_id)
         if index is not None:
             return index
@@ -188,7 +183,8 @@ class IdIndex:
             return -1
         ids = self._columns.ids.buffer
         for candidate in self._hash_index.probe(hash_of(raw.ljust(ID_BYTES, b"\0"))):
-            if candidate < self._indexed and ids[candidate] == raw:  # of a snapshot: a later one
+            # a snapshot shares the table, which may have later ids, too
+            if candidate < self._indexed and ids[candidate] == raw:
                 self._remember(value_id, candidate)
                 return candidate
         return -1
@@ -226,7 +222,10 @@ class IdIndex:
 
 
 def padded_ids(ids: Any) -> NDArray[Any]:
-    """Arrow strings, or a sequence of text, as an array of padded ids; too long a one fits none."""
+    """Arrow strings, or a sequence of text, as an array of padded ids.
+
+    A text that is too long equals no id.
+    """
     if isinstance(ids, pa.ChunkedArray):
         ids = ids.combine_chunks() if ids.num_chunks != 1 else ids.chunk(0)
     if isinstance(ids, pa.ChunkedArray):  # more text than one array can hold
@@ -257,15 +256,15 @@ def arrow_ids(ids: NDArray[Any]) -> pa.StringArray:
 
 
 _RECENT_NAMES: Final = 1 << 14
-"""Names in the dictionary, at most."""
+"""Maximum number of names in the dictionary."""
 _CHUNK: Final = 1 << 18
-"""Names looked up or inserted at once."""
+"""Number of names looked up or inserted at once."""
 _WORD: Final = 8
-"""Bytes of a name that are hashed together; a name ends with zeros."""
+"""Number of bytes of a name that are hashed together; a name ends with zeros."""
 _PADDED: Final = 1 << 22
-"""Bytes hashed at once."""
+"""Number of bytes hashed at once."""
 _MAX_BYTES: Final = 4 * 512
-"""Bytes of a name."""
+"""Maximum bytes of a name."""
 _LAST: Final = 0xD6E8FEB86659FD93
 
 
@@ -281,19 +280,19 @@ _POWERS_OF: Final = np.array(_POWERS, np.uint64)
 
 
 class NameIndex(Mapping[str, str]):
-    """Name → the id of the one value that has it. The first lookup indexes all names."""
+    """Values by name, which is unique. The first lookup indexes all names."""
 
     def __init__(self, columns: Columns, texts: TextColumn) -> None:
         self._columns = columns
         self.texts = texts
-        """Names that values have, and names that they had."""
+        """Names of values, and names that they had."""
         self._recent: dict[str, int] = {}
         self._hash_index: HashIndex | None = HashIndex() if not len(texts) else None
-        """Of older names, some of them given up since; None: not made yet."""
+        """Index of older names, some of them given up since; None: not made yet."""
         self._count = int(np.count_nonzero(columns.name.all >= 0))
 
     def find(self, name: str) -> int:
-        """The index of the value that has it, or -1."""
+        """The index of the value with the name, or -1."""
         index = self._recent.get(name, -1)
         if index >= 0 or len(self._recent) == self._count:
             return index
@@ -342,7 +341,7 @@ class NameIndex(Mapping[str, str]):
     def _have(
         self, names: pa.Array, rows: NDArray[np.int64], indices: NDArray[np.int32]
     ) -> NDArray[np.bool_]:
-        """Whether each of these values has the name in the row beside it."""
+        """Whether each of these values has the name in its row."""
         text_rows = self._columns.name.buffer[indices]
         same = text_rows >= 0
         known = self.texts.take(text_rows[same])
@@ -350,7 +349,7 @@ class NameIndex(Mapping[str, str]):
         return same
 
     def assign_all(self, indices: NDArray[np.int32], names: pa.Array) -> None:
-        """Give each of these values, which have none, a name that is free."""
+        """Give each of these values, which have no name, a name that is free."""
         first = self.texts.add_all(names)
         self._columns.name.buffer[indices] = np.arange(first, first + len(names), dtype=np.int32)
         self._count += len(names)
@@ -358,7 +357,7 @@ class NameIndex(Mapping[str, str]):
             self._insert(self._hash_index, indices)
 
     def compact(self) -> None:
-        """Drop the names that no value has any more."""
+        """Drop the names that values do not have any more."""
         named = np.flatnonzero(self._columns.name.all >= 0)
         self.texts.compact(self._columns.name.buffer[named])
         self._columns.name.buffer[named] = np.arange(len(named), dtype=np.int32)
@@ -423,7 +422,7 @@ def _hashes_of(texts: pa.Array) -> NDArray[np.uint64]:
 
 
 def _hashes_of_padded(texts: pa.Array, width: int) -> NDArray[np.uint64]:
-    """Of texts that all have `width` bytes."""
+    """Hashes of texts that all have `width` bytes."""
     _, _, data = texts.buffers()
     words = np.frombuffer(data, "<u8", len(texts) * width // _WORD).reshape(len(texts), -1)
     mixed = np.zeros(len(texts), np.uint64)
@@ -485,7 +484,7 @@ class Roots(Mapping[str, int]):
         self._columns = columns
         self._ids = ids
         self._by_sequence: dict[int, array[int]] = {}
-        """Values that became roots of each, some of them no longer, some twice."""
+        """Values that became roots of each sequence, some of them no longer, some twice."""
         marked = np.flatnonzero(columns.root.all)
         self._count = len(marked)
         sequences = columns.root.buffer[marked]

@@ -1,4 +1,4 @@
-"""The three-way merge of head into a branch that has edits of its own: base, ours, theirs.
+"""The three-way merge of head into an edited branch: base, ours, theirs.
 
 The result depends on head and on the branch's edits, not on the order or the number of
 merges: the branch is head with the edits rebased onto it. The merge works on a scratch graph
@@ -34,12 +34,12 @@ from rebaser_server.values.rebase import rebase
 
 
 class MergeResult(NamedTuple):
-    """What a merge of head changes."""
+    """Changes that a merge of head makes."""
 
     updates: list[AnyUpdate]
     """Updates of the branch's graph."""
     theirs: list[AnyUpdate]
-    """What head has where the branch differs from it."""
+    """Updates of what head has where the branch differs from it."""
 
 
 def merge(graph: Graph, edits: Edits, head_changes: Sequence[AnyUpdate]) -> MergeResult:
@@ -83,7 +83,7 @@ def _is_known(edits: Edits, value_id: str, put: Definition) -> bool:
 def changes_between(
     before: DefinitionView, after: Graph, value_ids: set[str], func_ids: set[str]
 ) -> list[AnyUpdate]:
-    """Head's changes, from its states before and after, where its log does not reach back."""
+    """Head's changes, from its states before and after, for a time before its log begins."""
     view_after = DefinitionView.of(after)
     return difference(
         before, view_after, value_ids | after.values.keys(), func_ids | after.funcs.keys()
@@ -97,11 +97,11 @@ class EditFootprint(NamedTuple):
     funcs: set[str]
     names: set[str]
     their_inputs: set[str]
-    """Inputs that `theirs` has, and would lose if head removed them."""
+    """Inputs in `theirs` that would be lost if head removed them."""
     has_inputs: bool
     """Whether the edits set inputs, with which others could close a cycle."""
     is_satisfied: bool
-    """Whether the branch has all that the edits set: else removals elsewhere matter, too."""
+    """Whether the branch has all that the edits set: if not, removals elsewhere matter, too."""
 
     @classmethod
     def of(cls, graph: Graph, edits: Edits) -> "EditFootprint":
@@ -137,7 +137,7 @@ class EditFootprint(NamedTuple):
 
 
 def _compare_with_graph(graph: Graph, edits: Edits) -> tuple[bool, bool]:
-    """`has_inputs` and `is_satisfied`."""
+    """Find `has_inputs` and `is_satisfied`."""
     has_inputs, is_satisfied = False, True
     for value_id, edit in edits.values.items():
         ours, present = edit.ours, value_definition(graph, value_id)

@@ -1,15 +1,14 @@
 """Apply a batch to a graph, changing the batch where it does not fit.
 
-Deterministic: the same graph and the same batch always give the same graph, the
-same batch as performed and the same corrections. A batch as performed needs no
-correction when it is applied again to the same graph, which is how the commit log
-is replayed. No batch, whatever is in it, raises an error.
+This is deterministic: equal graphs and equal batches always give equal graphs, equal batches as
+performed and equal corrections. A batch as performed needs no correction when it is applied again
+to such a graph, which is how the commit log is replayed. No batch, valid or not, raises an error.
 
-Any update of the batch may take the values that the batch defines as inputs, also an earlier
-one, and also between a value's removal and its return. So several batches, as performed one
-after another, may be applied as one.
+Any update of the batch may take the values that the batch defines as inputs, also an earlier one,
+and also between a value's removal and its return. So several batches, as performed one after
+another, may be applied as one.
 
-Apply the results of a dependent values update (DVU) to the graph.
+Results of a dependent values update (DVU) are applied here, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,8 +39,8 @@ from rebaser_server.values.graph import Graph, Value
 def _apply_result_updates(graph: Graph, updates: Sequence[AnyUpdate], covers: int) -> RebaseResult:
     """Apply results one by one. A value defined anew since the claim keeps its root instead.
 
-    A value of which only an *input* has changed since takes its result: that is right for
-    the commit that it was computed from, and the input's root brings the next DVU.
+    A value takes its result if only an *input* has changed since: the result is right for its
+    commit, and the input's root brings the next DVU.
     """
     performed: list[AnyUpdate] = []
     result = RebaseResult(performed)
@@ -64,7 +63,7 @@ def apply_result_table(graph: Graph, results: pa.Table, covers: int) -> RebaseRe
     """Apply many results column by column, by the rule of `_apply_result_updates`.
 
     `results` has the columns `id`, `status` and `text` of a unit's result, no id twice. One
-    correction names all dropped results. A replay drops the same ones.
+    correction names all dropped results. A replay drops them, too.
     """
     statuses = results.column("status").to_numpy()
     taken = graph.assign_many(results.column("id"), statuses, results.column("text"), covers)
@@ -88,7 +87,7 @@ def _assign_result(graph: Graph, value: Value, update: SetComputed) -> None:
 
 
 IsRepeated = Callable[[PutValue], bool]
-"""Whether a put that defines a computed value as it is may be left out."""
+"""Test of a put that defines a computed value as it is: whether it may be left out."""
 
 
 def rebase(
@@ -102,7 +101,7 @@ def rebase(
     """Apply `updates` to `graph`; each changed value becomes a root of `sequence`.
 
     With `covers` they are a DVU's results for the roots up to that sequence, and leave no root.
-    With `repeated`, which is asked for each put that changes nothing, those are not performed.
+    With `repeated`, a put that changes nothing is left out if `repeated` returns true.
     """
     if covers is None:
         done = (
@@ -125,7 +124,7 @@ class _Rebaser:
         self._result = RebaseResult(self._performed)
         self._index = 0
         self._defined: dict[str, int] = {}
-        """Value → index of the last update that defines it."""
+        """Index of the last update that defines each value."""
 
     def apply(self, updates: Sequence[AnyUpdate]) -> RebaseResult:
         values = self._graph.values
@@ -219,11 +218,11 @@ class _Rebaser:
         return update
 
     def _corrected_inputs(self, value: Value, inputs: Inputs) -> Inputs:
-        """`inputs` without missing ones and without cycles; ranks `value` above them."""
+        """`inputs` without missing ones and without cycles; `value` is ranked above them."""
         wanted = ids_in(inputs)
         values = self._graph.values
         missing = {value_id for value_id in wanted if value_id not in values}
-        # Its old inputs are no reason to refuse the new ones.
+        # The old inputs are no reason to refuse the new ones.
         self._graph.clear_inputs(value)
         present = [v for v in wanted if v not in missing] if missing else wanted
         cyclic = self._graph.order_inputs_before(value, present)
