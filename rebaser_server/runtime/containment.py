@@ -1,11 +1,10 @@
 """Containment of errors, and which of them are transient.
 
-One bad item of many is logged, counted and skipped; it ends neither round nor process.
+A bad item of many is logged, counted and skipped; it ends neither round nor process.
 
-Which errors are transient: they say nothing about the work, only about NATS or the store.
-
-Work is retried after a transient error, however long that lasts; any other error counts as an
-attempt. So a full disk makes no dead letter, and a request that can never be handled becomes one.
+A transient error is about NATS or the store and says nothing about the work. Work is retried after
+it, for as long as that lasts; any other error counts as an attempt. So a full disk makes no dead
+letter, and a request that can never be handled becomes one.
 """
 
 import time
@@ -42,9 +41,10 @@ from rebaser_server.telemetry import metrics
 log: Final = structlog.get_logger()
 
 _REPEAT_AFTER: Final = 3600.0
-"""Seconds for which the same item is not logged again; it is counted each time."""
+"""Seconds for which an item is not logged again; it is counted each time."""
 MAX_LINES: Final = 10
-"""Lines that one kind of item may write in `_SPAN`, however many items of it are bad."""
+"""Maximum number of lines that one kind of item may write in `_SPAN`, for any number of bad
+items."""
 _SPAN: Final = 60.0  # seconds
 _REMEMBERED: Final = 1000  # items
 
@@ -54,10 +54,11 @@ def contained(
 ) -> AbstractContextManager[None, bool]:
     """Log, count and swallow any error of the body, which deals with one item of many.
 
-    `what` is the kind of item, `keys` say which one it is. Let through are cancellation,
-    `SystemExit`, `KeyboardInterrupt` and the errors in `passing`: those that concern every other
-    item as well, such as a NATS that does not answer. A panic of a library is an error as others
-    are. The body may stop anywhere, so it must leave nothing half done that others rely on.
+    `what` is the kind of item, `keys` say which one it is. Cancellation, `SystemExit`,
+    `KeyboardInterrupt` and the errors in `passing` are let through. `passing` has errors that
+    concern every other item as well, such as a NATS that does not answer. A panic of a library is
+    an error like any other. The body may stop anywhere, so it must leave nothing half done that
+    others rely on.
     """
     return _Containment(what, passing, keys)
 
@@ -88,13 +89,13 @@ class _Containment(AbstractContextManager[None, bool]):
 
 
 def printable(value: object) -> str:
-    """The first 500 characters of it as text, escaped where a terminal would not just show them."""
+    """The first 500 characters of it as text, escaped where a terminal would obey them."""
     text = str(value)[:500]
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
 class _LogLimiter:
-    """What was logged lately, so that a bad item that stays does not fill the log."""
+    """Memory of what was logged lately, so that a bad item that stays does not fill the log."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[tuple[object, ...], float] = OrderedDict()
@@ -121,10 +122,10 @@ _log_limiter: Final = _LogLimiter()
 
 _FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 30.0
-"""Seconds between two attempts: the delay doubles from the first to the longest."""
+"""Maximum number of seconds between two attempts: the delay doubles up to it."""
 
 _SERVER_ERROR: Final = 500
-"""Codes below it refuse what was asked; from it on, the server could not do it."""
+"""Code from which on the server could not do it; lower codes refuse the request."""
 
 
 def _is_server_error(error: BaseException) -> bool:
@@ -152,15 +153,15 @@ _TRANSIENT: Final[dict[type[BaseException], bool | Callable[[BaseException], boo
     QueueFull: True,
     NotConnected: True,
 }
-"""Of an error the entry of its nearest ancestor counts."""
+"""Classification of errors; the entry of an error's nearest ancestor counts."""
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same work may succeed later, as far as this error can tell."""
+    """Whether the work may succeed later, as far as this error can tell."""
     rule = next(_TRANSIENT[kind] for kind in type(error).__mro__ if kind in _TRANSIENT)
     return rule if isinstance(rule, bool) else rule(error)
 
 
 def backoff(attempt: int) -> float:
-    """Seconds to wait after the attempt of that number, from 1: doubled each time, with jitter."""
+    """Seconds to wait after that attempt, counted from 1: doubled each time, with jitter."""
     return Backoff(_FIRST_DELAY, LONGEST_DELAY).jittered(attempt)

@@ -1,8 +1,8 @@
-"""Failures that the core and its application both speak of.
+"""Failures that both the core and its application use.
 
 OSError
 ├── DiskFull            a job came to nothing because a disk has no room
-├── EvaluatorAway       a job came to nothing because of what it runs on
+├── EvaluatorAway       a job came to nothing because its executor is away
 └── StoreFailed         an operation of the store failed
     └── StoreDamaged    the store does not hold what was written
 
@@ -12,10 +12,10 @@ LibraryPanicked         a library gave up in the middle of a call
 
 
 class JobFailed(Exception):
-    """A background job came to nothing, for a reason that the message tells a user."""
+    """A background job came to nothing, for a reason that the message gives a user."""
 
     crashed = False
-    """Whether a process may have ended because of what it computed."""
+    """Whether a process may have ended because of a value that it computed."""
 
 
 class DiskFull(OSError):
@@ -23,32 +23,31 @@ class DiskFull(OSError):
 
 
 class EvaluatorAway(OSError):
-    """A background job came to nothing because what it runs on is not there, or ended under it.
+    """A background job came to nothing because its executor is not there, or ended under it.
 
     That is no fault of the job, which is tried again for as long as it takes.
     """
 
     crashed = False
-    """Whether it may have ended because of what it computed."""
+    """Whether it may have ended because of a value that it computed."""
 
 
 class StoreFailed(OSError):
-    """An operation of the store failed. The store holds what it held before."""
+    """An operation of the store failed. The store is unchanged."""
 
 
 class StoreDamaged(StoreFailed):
-    """The store does not hold what was written. Waiting does not help."""
+    """The store does not have what was written. Waiting does not help."""
 
 
 class LibraryPanicked(Exception):
-    """A library in Rust panicked in a call, which came to nothing; the others go on."""
+    """A library in Rust panicked in a call, which came to nothing; other calls go on."""
 
 
 def is_panic(error: BaseException | None) -> bool:
-    """Whether a library in Rust panicked, which it says by a `BaseException` of its own.
+    """Whether a library in Rust panicked, which it reports by its own `BaseException`.
 
-    It is an error of what was asked of the library, as any `Exception` is, and no reason to end
-    the process.
+    The panic is an error of the call, as any `Exception` is, and no reason to end the process.
     """
     kind = type(error)
     return (kind.__module__, kind.__name__) == ("pyo3_runtime", "PanicException")

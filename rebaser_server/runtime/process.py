@@ -1,10 +1,7 @@
 """The process itself: its memory, its garbage, and the children that end with it.
 
-Has the C library give the memory of large arrays back when they are freed.
-
-How often Python looks for garbage.
-
-Spawns child processes that end with this one, however this one ends.
+The C library gives the memory of large arrays back when they are freed. Python looks for garbage
+less often. Child processes end with this one, even if it is killed.
 """
 
 import ctypes
@@ -22,34 +19,35 @@ from typing import Any, Final
 
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
-"""As glibc has them, see mallopt(3)."""
+"""Numbers of glibc's parameters, see mallopt(3)."""
 
 _LARGE: Final = 4 << 20
-"""Octets from which on a piece of memory is the system's again once it is freed. Left to itself,
+"""Size in bytes from which a piece of memory is the system's again once it is freed. By default,
 glibc raises this up to 32 MiB, and keeps smaller pieces wherever something in use lies behind."""
 _ARENAS: Final = 2
-"""Heaps from which threads take the rest. Each keeps most of what its threads once had at a time;
-by default there are eight for each processor."""
+"""Number of heaps from which threads take the rest. Each keeps most of the memory that its threads
+once had at a time; by default there are eight for each processor."""
 
 
 _OF_LIBRARIES: Final = ("_RJEM_MALLOC_CONF", "JE_ARROW_MALLOC_CONF")
 """Variables with settings of the allocators of Delta and Arrow, read as these are loaded.
 
-By default each has threads of its own. Where a limit of processes forbids them, it writes a line
-to stderr for each that it cannot start, some ten thousand in a second.
+By default each allocator has its own threads. If a limit of processes forbids them, it writes a
+line to stderr for each that it cannot start, some ten thousand in a second.
 """
 
 
 def quiet_allocators() -> None:
-    """Have Delta and Arrow free memory without threads, unless their settings are given."""
+    """Make Delta and Arrow free memory without threads, unless their settings are given."""
     for variable in _OF_LIBRARIES:
         os.environ.setdefault(variable, "background_thread:false")
 
 
 def limit_kept_memory() -> bool:
-    """Have glibc keep little of what is freed; whether the settings are in force.
+    """Make glibc keep little freed memory; return whether the settings are in force.
 
-    They are not if the C library is another one, or if the environment has settings for it.
+    They are not in force if the C library is another one, or if the environment has settings for
+    it.
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return False
@@ -61,9 +59,9 @@ def limit_kept_memory() -> bool:
 
 
 THRESHOLDS: Final = 100_000, 20, 20
-"""See `gc.set_threshold`. A graph is a million objects without a cycle among them, and so are
-modules: at the default of 700, looking for one takes half of a large batch's time, and a tenth of a
-start's."""
+"""Thresholds for `gc.set_threshold`. A graph is a million objects without a cycle among them, and
+so are modules: at the default of 700, looking for one takes half of a large batch's time, and a
+tenth of a start's."""
 
 
 def collect_rarely() -> None:
@@ -72,7 +70,7 @@ def collect_rarely() -> None:
 
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 _OURS: Final = ("REBASER_", "PYSPARK_GATEWAY_")
-"""What the names of variables begin with that are for this process: passwords and tokens, too."""
+"""Beginnings of the names of variables for this process alone: passwords and tokens, too."""
 
 
 def child_environment() -> dict[str, str]:
@@ -83,9 +81,10 @@ def child_environment() -> dict[str, str]:
 def spawn_bound(
     arguments: list[str], *, death_signal: int = signal.SIGKILL, **how: Any
 ) -> "Popen[bytes]":
-    """Start it, as `Popen` does; on Linux the kernel signals it when this process is no more.
+    """Start a child as `Popen` does; on Linux the kernel signals it when this process is gone.
 
-    Elsewhere it has to notice by itself, for instance by the end of its standard input.
+    On other systems the child has to notice by itself, for instance by the end of its standard
+    input.
     """
     spawn = partial(Popen, arguments, **how)
     if sys.platform != "linux":
@@ -99,7 +98,7 @@ def spawn_bound(
 def _spawn_and_wait(
     started: "Future[Popen[bytes]]", spawn: "Callable[..., Popen[bytes]]", death_signal: int
 ) -> None:
-    """The kernel goes by the thread that starts a child: this one lives as long as the child."""
+    """Start the child, and wait for its end: the kernel signals it when this thread ends."""
     try:
         # Safe in a forked child, although there are threads here: it calls one C function.
         child = spawn(preexec_fn=_signal_on_parent_death(death_signal))

@@ -1,14 +1,9 @@
 """Asyncio's tasks: beside a body, interruptible, periodic, or in turns.
 
-Tasks beside a body, for no longer than it lasts.
-
-Interruptible waits, and the shutdown of the process.
-
-Work that is done again and again beside everything else, whatever becomes of one round.
-
-Seats that are given in turns, and threads of which each owner has one at a time.
-
-Who wants many does not keep others waiting.
+`BackgroundTasks` run beside a body, for no longer than it lasts. `Interrupt` ends waits, and
+`Shutdown` the process. `repeat_every` does work again and again, also after a round that fails.
+`Turns` gives seats to owners in turns, and `compute_in_turn` one thread at a time to each owner, so
+that an owner of much work does not keep others waiting.
 """
 
 import asyncio
@@ -73,8 +68,8 @@ class Wakeup(asyncio.Event):
 class BackgroundTasks:
     """Tasks beside a body, each begun when there is something to do.
 
-    If one ends before the body does, the body is cancelled and the error raised in its
-    place. What leaves is one bare error: where several came at once, the one that forbids most.
+    If one ends before the body does, the body is cancelled and the error raised in its place. The
+    error is raised bare: of several at once, the one that forbids most.
 
     Raises:
         BackgroundEnded: a task returned or was cancelled by others while the body ran.
@@ -109,13 +104,13 @@ class BackgroundTasks:
             raise max(errors.exceptions, key=_is_fencing) from None
 
     def start(self, work: Work, context: Context | None = None) -> None:
-        """Begin `work`, which never returns; nothing once the body or a task has ended."""
+        """Begin `work`, which never returns; do nothing once the body or a task has ended."""
         if not (self._is_over or any(task.done() for task in self._tasks)):
             task = self._group.create_task(self._endless(work), context=context)
             self._tasks.append(task)
 
     def start_after(self, seconds: float, work: Work) -> None:
-        """Begin `work` in so many seconds."""
+        """Begin `work` after `seconds`."""
         loop = asyncio.get_running_loop()
         self._timers.append(loop.call_later(seconds, self.start, work))
 
@@ -159,8 +154,8 @@ PROCESS_LIMITS: Final = "a limit of processes and threads is reached, of the use
 class WorkThreads(ThreadPoolExecutor):
     """Threads for blocking work, in which a panic of a library is an error of that work alone.
 
-    As a `BaseException` it would end every task group up to the process. Where a limit of
-    processes forbids another thread, the work waits for those that are there.
+    As a `BaseException` a panic would end every task group up to the process. If a limit of
+    processes forbids another thread, the work waits for a free one.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -168,15 +163,15 @@ class WorkThreads(ThreadPoolExecutor):
 
         Raises:
             LibraryPanicked: from the result, in place of a panic.
-            BlockingIOError: there is no thread, and none can be started.
+            BlockingIOError: the pool has no thread, and none can be started.
         """
         return super().submit(partial(_without_panic, fn, *args, **kwargs))
 
     def _adjust_thread_count(self) -> None:
-        """Start a thread for what was submitted, if there may be more.
+        """Start a thread for the submitted work, if there may be more.
 
         Raises:
-            BlockingIOError: there is none, and none can be started.
+            BlockingIOError: the pool has no thread, and none can be started.
         """
         try:
             super()._adjust_thread_count()
@@ -210,7 +205,7 @@ async def for_each_concurrently(
     """Call `do` for each item, `at_once` at a time; the first error cancels the others.
 
     Raises:
-        Whatever `do` raises, bare. Items not begun are left.
+        Exception: an error of `do`, bare. Items not begun are left.
     """
     remaining = iter(items)
 
@@ -229,7 +224,7 @@ async def for_each_concurrently(
 async def finish(work: Coroutine[Any, Any, T], grace: float) -> T:
     """Return what `work` returns; a cancellation lets it go on for up to `grace` seconds first.
 
-    An error that it ends with then is dropped.
+    Its error is dropped then.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -248,22 +243,22 @@ def drop_error(task: asyncio.Future[Any]) -> None:
 
 
 class Permits:
-    """Permits for what several may begin at once, the first that asks the first: fewer if slow.
+    """Permits for parallel work, first come, first served: fewer if the work is slow.
 
-    Work that takes too long has fewer permits from then on, down to one, and each that is quick
-    adds a little. So a process that lacks time begins less, but finishes that.
+    Work that takes too long lowers the number of permits, down to one, and quick work raises it a
+    little. So a process that lacks time begins less, but finishes that.
     """
 
     _DEEPEST_CUT: Final = 0.25
     _STUCK: Final = 4
-    """Times of what is quick after which others go on without waiting for the work."""
+    """Multiple of `quick` after which others go on without waiting for the work."""
 
     def __init__(
         self, most: int, quick: float = math.inf, clock: Callable[[], float] | None = None
     ) -> None:
-        """`most`: permits while all work is over within `quick` seconds (default: any time).
+        """Give `most` permits while work is over within `quick` seconds (default: any time).
 
-        `clock`: returns seconds (default: the loop's).
+        `clock` returns seconds (default: the loop's).
         """
         self._most = most
         self._quick = quick
@@ -271,12 +266,12 @@ class Permits:
         self._limit = float(most)
         self._cut_at = -math.inf
         self._held: dict[object, tuple[float, asyncio.TimerHandle | None]] = {}
-        """Since when each permit is held, and what ends it."""
+        """Start of each held permit, and the timer that ends it."""
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     @property
     def limit(self) -> int:
-        """Permits that there are now."""
+        """Present number of permits."""
         return int(self._limit)
 
     async def acquire(self) -> object:
@@ -299,7 +294,7 @@ class Permits:
         return permit
 
     def release(self, permit: object) -> None:
-        """Give the permit back, by which it is known how long the work took; once or more."""
+        """Give the permit back, which tells how long the work took. May be repeated."""
         if permit not in self._held:
             return
         held, now = len(self._held), self._clock()
@@ -315,14 +310,14 @@ class Permits:
         self._wake()
 
     def _wake(self) -> None:
-        """Let as many go on as there are permits; they take them a moment later."""
+        """Wake as many waiters as there are permits; they take them a moment later."""
         for turn in islice(self._waiting, max(0, self.limit - len(self._held))):
             if not turn.done():
                 turn.set_result(None)
 
 
 class WatchedLock(asyncio.Lock):
-    """Notes whether a body that held it raised: it may have left half done what the lock guards."""
+    """A lock that notes whether a body raised: it may have left guarded data half changed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -342,7 +337,7 @@ class Interrupt:
     """An event that other tasks wait for, and that interrupts bodies."""
 
     def __init__(self, error: type[RunEnded]) -> None:
-        """`error` is what `interrupts` raises."""
+        """Make an event; `interrupts` raises `error`."""
         self._error = error
         self._event = asyncio.Event()
         self._scopes: dict[_InterruptScope, None] = {}
@@ -375,14 +370,14 @@ class Interrupt:
     def interrupts(self) -> "_InterruptScope":
         """Cancel the body when the event is set, and raise the error.
 
-        For a body that may be cancelled at any point without losing anything. Without a
-        task of its own, since one is entered for each wait for a request.
+        The body must lose nothing if it is cancelled at any point. No task is made, since each wait
+        for a request enters one.
         """
         return _InterruptScope(self._error, self._event, self._scopes)
 
 
 class _InterruptScope:
-    """What `asyncio.timeout` does without a deadline, at a third of its cost."""
+    """A cancel scope like `asyncio.timeout` without a deadline, at a third of its cost."""
 
     __slots__ = ("_cancelled", "_ended", "_error", "_event", "_scopes", "_task")
 
@@ -427,7 +422,7 @@ class Shutdown(Interrupt):
 
 @contextmanager
 def on_signals(shutdown: Shutdown) -> Iterator[None]:
-    """On SIGTERM or SIGINT set `shutdown`; on a second one cancel the task that entered here."""
+    """Set `shutdown` on SIGTERM or SIGINT; on a second one cancel the task that entered here."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
 
@@ -449,14 +444,14 @@ def on_signals(shutdown: Shutdown) -> Iterator[None]:
 log: Final = structlog.get_logger()
 
 MAX_BACKOFF: Final = 30.0
-"""Seconds up to which the pause after a failed round grows, where the period is shorter."""
+"""Seconds up to which the pause after a failed round grows, if the period is shorter."""
 
 Pause = Callable[[float], Awaitable[object]]
 
 
 @dataclass(slots=True)
 class Round:
-    """Whether it failed, known once it is over."""
+    """A round: whether it failed is known once it is over."""
 
     failed: bool = False
 
@@ -491,11 +486,11 @@ async def repeat_every(
 ) -> Never:
     """Call `action` every `seconds` until cancelled, also after a round that fails.
 
-    An error is logged and counted, and the next round comes after the period, or later: after
-    each failure in a row the pause doubles, up to `max_backoff` if the period is shorter.
-    `first_delay`: seconds until the first round (default: the period). `jitter`: the part
-    by which a period may be shorter or longer, so that daemons do not act at the same moment.
-    `pause` waits for so many seconds, or for less if there is news.
+    An error is logged and counted, and the next round comes after the period, or later: after each
+    failure in a row the pause doubles, up to `max_backoff` if the period is shorter. `first_delay`:
+    seconds until the first round (default: the period). `jitter`: the part by which a period may be
+    shorter or longer, so that daemons do not act at one moment. `pause(seconds)` waits, or returns
+    earlier if there is news.
     """
     failures, backoff = 0, Backoff(seconds, max_backoff)
     if first_delay is None:
@@ -518,7 +513,7 @@ def _describe(error: BaseException) -> str:
 
 
 _lines: Final = WeakKeyDictionary[AbstractEventLoop, WeakValueDictionary[str, Lock]]()
-"""The lock of each owner for whom a thread computes, or who waits for one."""
+"""The lock of each owner with a thread that computes, or that waits for one."""
 
 
 async def compute_in_turn(
@@ -527,8 +522,8 @@ async def compute_in_turn(
     """Call the function in a thread, after those that the owner's earlier calls wait for.
 
     Threads that compute share the interpreter with the event loop: with each of them, it waits
-    longer whenever it wakes. So one who asks for much gets one of them, however much it is.
-    Cancelled, the owner's next call waits until the function has returned all the same.
+    longer whenever it wakes. So an owner gets one of them, for any amount of work. If the call is
+    cancelled, the owner's next call still waits until the function has returned.
     """
     lines = _lines.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
     line = lines.get(owner)
@@ -546,16 +541,16 @@ async def compute_in_turn(
 
 
 class Turns:
-    """A semaphore that serves the owners who wait in a circle, one seat each.
+    """A semaphore that serves its waiting owners in a circle, one seat each.
 
     An owner who waits for many seats gets one, and then stands behind all others who wait.
     """
 
     def __init__(self, seats: int) -> None:
         self._free = seats
-        """0 while an owner waits."""
+        """Number of free seats; 0 while an owner waits."""
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        """By owner, the next first; each waits for one seat at least."""
+        """Waiting futures of each owner, the next owner first; each waits for one seat at least."""
 
     @property
     def is_wanted(self) -> bool:

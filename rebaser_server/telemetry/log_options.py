@@ -1,4 +1,4 @@
-"""What the settings say of the log; commands read settings, and do without slow structlog."""
+"""Options of the log in the settings; commands read these, and do without slow structlog."""
 
 from typing import Literal
 
@@ -6,4 +6,4 @@ LogFormat = Literal["auto", "json", "pretty"]
 """`auto`: pretty in a terminal, JSON elsewhere."""
 
 LogLevel = Literal["debug", "info", "warning", "error"]
-"""The least level that is logged."""
+"""Level from which lines are logged."""

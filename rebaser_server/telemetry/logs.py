@@ -1,7 +1,7 @@
-"""How the daemon says what it does, on stderr: JSON lines for programs, readable in a terminal.
+"""The log of the daemon, on stderr: JSON lines for programs, readable in a terminal.
 
-Warnings and errors do not flood it: those of one kind beyond `BURST` come once a second at most,
-and the same one again after pauses that double, with the number of those left out.
+Warnings and errors do not flood it: those of one kind beyond `BURST` come once a second at most. An
+equal line comes again after pauses that double, with the number of lines left out.
 """
 
 import atexit
@@ -25,20 +25,20 @@ from rebaser_server.telemetry.log_options import LogFormat, LogLevel
 from rebaser_server.terminal.lines import visible
 
 BURST: Final = 20
-"""Lines of one kind that may come at once."""
+"""Number of lines of one kind that may come at once."""
 _LONGEST_PAUSE: Final = 60.0
-"""Seconds up to which the pause between two of the same lines grows, from one second."""
+"""Seconds up to which the pause between two equal lines grows, from one second."""
 MORE: Final = "and_more_like_this"
 """Key of the number of lines that were left out before this one."""
 
 _TRACEBACK: Final = "exc_info"
-"""Key of an event's traceback, which is shown as lines of its own."""
+"""Key of an event's traceback, which is shown on further lines."""
 _KIND: Final = "_kind"
-"""Key of what an event is counted with, where that is not its text; it is not shown."""
+"""Key of the kind that an event is counted with, if that is not its text; it is not shown."""
 _COUNTED: Final = "_counted"
-"""Key of an event that tells of those that were left out; it is not shown."""
+"""Key of an event about lines that were left out; it is not shown."""
 _REMEMBERED: Final = 256
-"""Kinds of lines, and lines of one kind, that are known apart."""
+"""Number of kinds of lines, and of lines of one kind, that are told apart."""
 _LIMITED: Final = ("warning", "error", "critical")
 
 
@@ -96,8 +96,8 @@ class _Forwarder(logging.Handler):
 class _Repetitions:
     """Counts warnings and errors of one kind rather than repeating them: none is lost uncounted.
 
-    A kind is an event or, of a library, the place in its code. The same lines are those whose
-    keys have the same values, but for numbers.
+    A kind is an event or, for a library, the place in its code. Lines are equal if their keys have
+    equal values, except numbers.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class _Repetitions:
     def admit(
         self, _: object, __: str, event: structlog.typing.EventDict
     ) -> structlog.typing.EventDict:
-        """Let the event pass, with the number of those left out before, or leave it out."""
+        """Pass the event on, with the number of those left out before, or leave it out."""
         kind, is_counted = event.pop(_KIND, event["event"]), event.pop(_COUNTED, False)
         if is_counted or event["level"] not in _LIMITED:
             return event
@@ -133,7 +133,7 @@ class _Repetitions:
         return kind
 
     def _tell_overdue(self) -> None:
-        """Log what was left out, and of which no other line came, until nothing of it is left."""
+        """Log lines left out that no later line of their kind has counted, until none is left."""
         while self._has_thread:
             time.sleep(1.0)
             with self._lock:
@@ -143,7 +143,7 @@ class _Repetitions:
             _log_counted(said)
 
     def tell_all(self) -> None:
-        """Log what was left out, whether it is due or not."""
+        """Log the lines left out, also before it is due."""
         with self._lock:
             kinds = list(self._kinds.values())
         _log_counted([event for kind in kinds for event in kind.left_out(math.inf)])
@@ -163,10 +163,10 @@ class _Kind:
         self._at = time.monotonic()
         self._lines: OrderedDict[int, _Line] = OrderedDict()
         self._others = _Line(0.0)
-        """Those that were not written at all."""
+        """Count of lines that were not written at all."""
 
     def admit(self, event: structlog.typing.EventDict, now: float) -> int | None:
-        """How many were left out before it, if it may be written; None if it is left out, too."""
+        """Number of lines left out before it, if it may be written; None if it is left out, too."""
         text = _text(event)
         line = self._lines.get(text)
         if line is not None and now < line.due:
@@ -198,9 +198,9 @@ class _Kind:
         return any(line.count for line in (*self._lines.values(), self._others))
 
     def left_out(self, now: float) -> list[structlog.typing.EventDict]:
-        """The last of each of the lines that were left out, with the number of the others.
+        """The last line of each that was left out, with the number of the others.
 
-        Those that are due; at an infinite time all of them.
+        Only those that are due count; at an infinite time all are due.
         """
         return [
             {**line.last, **({MORE: more} if (more := line.write(now) - 1) else {})}
@@ -211,7 +211,7 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Line:
-    """One that was written, and how many of the same have been left out since."""
+    """A line that was written, and the number of equal ones left out since."""
 
     due: float
     pause: float = 1.0
@@ -230,7 +230,7 @@ class _Line:
         self.last = other.last or self.last
 
     def write(self, now: float) -> int:
-        """How many were left out; the next one is longer in coming."""
+        """Return the number of lines left out; the next one may come after a longer pause."""
         count, self.count = self.count, 0
         self.pause = min(2 * self.pause, _LONGEST_PAUSE)
         self.due = now + self.pause
@@ -238,7 +238,7 @@ class _Line:
 
 
 def _text(event: structlog.typing.EventDict) -> int:
-    """A hash of all that the line tells, but for numbers."""
+    """A hash of all that the line says, except numbers."""
     said = [
         (key, str(value))
         for key, value in event.items()
@@ -272,7 +272,7 @@ def _json_processors() -> list[structlog.typing.Processor]:
 
 
 def _console_processors(*, colors: bool) -> list[structlog.typing.Processor]:
-    """By this machine's clock; an event is one line, and a traceback's lines are indented."""
+    """Format for a terminal: this machine's clock, one line for an event, tracebacks indented."""
     return [
         structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
         _visible,
@@ -281,7 +281,7 @@ def _console_processors(*, colors: bool) -> list[structlog.typing.Processor]:
 
 
 def _visible(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """The event with no character in it that a terminal obeys."""
+    """The event without characters that a terminal obeys."""
     return {
         visible(key): value if key == _TRACEBACK else _one_line(value)
         for key, value in event.items()
@@ -295,6 +295,6 @@ def _one_line(value: object) -> object:
 
 
 def _indented(stream: TextIO, exc_info: ExcInfo) -> None:
-    """Write the traceback as Python shows it, no line of which can pass for an event."""
+    """Write the traceback as Python shows it, with no line that could pass for an event."""
     text = "".join(traceback.format_exception(*exc_info)).rstrip("\n")
     stream.writelines(f"\n  {visible(line)}" for line in text.split("\n"))

@@ -1,10 +1,9 @@
-"""What a process counts of its own work, by Prometheus's names; read at `/metrics`.
+"""Metrics of a process's work, by Prometheus's names; read at `/metrics`.
 
-Counters only grow and histograms only fill where the thing happens. What *is*, such as
-slots taken or requests waiting, is not kept here but looked up when asked for
-(`ops.endpoint`), so that it cannot drift. No label has more values than this file shows,
-and each is there from the start, at 0: Prometheus's increase() misses the first event of a
-counter that appears with it.
+Counters only grow and histograms only fill where the thing happens. The present state, such as
+slots taken or requests waiting, is not kept here but looked up when asked for (`ops.endpoint`), so
+that it cannot drift. No label has more values than this file shows, and each is there from the
+start, at 0: Prometheus's increase() misses the first event of a counter that appears with it.
 """
 
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from prometheus_client import Counter, Histogram
 from rebaser_core.commits import RequestOutcome
 
 _WAITS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
-"""Seconds: from a request handled at once to one that waited for half an hour."""
+"""Bounds in seconds: from a request settled at once to one that waited for half an hour."""
 
 
 def _counter(name: str, what: str, label: str, values: Iterable[str]) -> Counter:
@@ -111,7 +110,7 @@ Item = Literal[
     "table",
     "task",
 ]
-"""What one may be bad of while the others are dealt with, see `contained`."""
+"""Kind of item of which one may be bad while the others are dealt with, see `contained`."""
 ITEMS_SKIPPED: Final = _counter(
     "items_skipped", "Items that could not be dealt with among many", "what", get_args(Item)
 )
@@ -133,7 +132,7 @@ Round = Literal[
     "unsaved",
     "upkeep",
 ]
-"""What is done again and again, see `rounds`."""
+"""Job that is done in rounds, again and again, see `rounds`."""
 ROUNDS_FAILED: Final = _counter(
     "rounds_failed", "Rounds of periodic work that came to nothing", "what", get_args(Round)
 )

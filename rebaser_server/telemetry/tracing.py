@@ -1,4 +1,4 @@
-"""Where traces go: over OTLP, by OpenTelemetry's own `OTEL_*` variables; by default nowhere."""
+"""Export of traces: over OTLP, by OpenTelemetry's own `OTEL_*` variables; by default none."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_P
 
 
 def is_enabled(environment: Mapping[str, str]) -> bool:
-    """Whether the variables say to send traces: they name an exporter or an endpoint."""
+    """Whether the variables ask to send traces: they name an exporter or an endpoint."""
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     exporter = environment.get("OTEL_TRACES_EXPORTER")
@@ -31,10 +31,10 @@ def is_enabled(environment: Mapping[str, str]) -> bool:
 
 @contextmanager
 def exported(environment: Mapping[str, str], instance: str) -> Iterator[None]:
-    """What is traced in the body is sent where `environment`, which is the process's, says.
+    """Send the spans of the body where `environment`, which is the process's, says.
 
-    A collector that does not answer costs spans and never the work: they wait in a queue of
-    bounded length, and a thread of its own sends them.
+    A collector that does not answer costs spans and never the work: they wait in a queue of bounded
+    length, and a background thread sends them.
     """
     provider = _provider(environment, instance) if is_enabled(environment) else None
     if provider is None:

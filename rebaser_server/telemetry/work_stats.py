@@ -15,14 +15,14 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.telemetry import metrics
 
 SECONDS: Final = 300
-"""How far back the rates go."""
+"""Number of seconds that the rates cover."""
 _MAX_FAILURES: Final = 50
-"""How many of the latest are kept."""
+"""Number of the latest failures that are kept."""
 _MAX_SKETCHES: Final = 200
-"""How many of the latest are kept, one of a change set."""
+"""Number of the latest sketches that are kept, one for a change set."""
 _SETTLED: Final = {outcome: metrics.REQUESTS.labels(outcome) for outcome in RequestOutcome}
 _MAX_WAITS: Final = 500
-"""Latencies kept of each second: enough for the percentiles."""
+"""Number of latencies kept of each second: enough for the percentiles."""
 _ENDS: Final = (ActivityKind.DVU_FINISHED, ActivityKind.DVU_FAILED, ActivityKind.DVU_CANCELLED)
 
 
@@ -42,16 +42,16 @@ class _HeldChangeSet:
 
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     requests: int = 0
-    """Requests handled since the slot was taken."""
+    """Number of requests settled since the slot was taken."""
     last_request: float = field(default_factory=time.monotonic)
     update: RunningDvu | None = None
     sketch_time: datetime | None = None
-    """When the latest DVU with a sketch began."""
+    """Time at which the latest DVU with a sketch began."""
 
 
 @dataclass(slots=True)
 class _SecondBucket:
-    """One second's requests, and how long some of them had waited."""
+    """The requests of one second, and the waiting times of some of them."""
 
     at: int
     requests: int = 0
@@ -64,7 +64,7 @@ class SparkAbsence:
 
     reason: str
     is_first: bool
-    """Whether it never could in this process."""
+    """Whether Spark never could in this process."""
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __str__(self) -> str:
@@ -80,21 +80,23 @@ class WorkStats:
         self.seconds: deque[_SecondBucket] = deque(maxlen=SECONDS)
         self.failures: deque[dict[str, Any]] = deque(maxlen=_MAX_FAILURES)
         self._sketches: OrderedDict[ChangeSet, tuple[datetime, Any]] = OrderedDict()
-        """Latest last."""
+        """Sketches, the latest last."""
         self.pauses: Callable[[], list[dict[str, Any]]] = list
-        """What operators have paused in the whole deployment, the oldest pause first."""
+        """Pauses of the whole deployment, the oldest first."""
         self.durability: Callable[[], dict[str, Any] | None] = lambda: None
-        """When NATS syncs, and how many replicas there are; None before that was looked up."""
+        """Times at which NATS syncs, and number of replicas; None before that was looked up."""
         self.spark_absence: Callable[[], SparkAbsence | None] = lambda: None
-        """Reason why there is no Spark to compute on; None if there is, or it was not asked yet."""
+        """Reason why there is no Spark to compute on; None if there is, or before the first
+        look."""
         self.nats_problem: Callable[[], tuple[str, str] | None] = lambda: None
-        """Why NATS does not have what it is sent, or will not keep it, and what to do; or None."""
+        """Reason why NATS does not take messages, or will not keep them, and what to do; or
+        None."""
         self.is_stopped: Callable[[], bool] = lambda: False
         """Whether no new work may be begun because of that."""
 
     @contextmanager
     def hold(self, change_set: ChangeSet) -> Iterator[None]:
-        """The change set has a slot for as long as the body runs."""
+        """Show the change set as held while the body runs."""
         holding = self.held[change_set] = _HeldChangeSet()
         try:
             yield
@@ -105,11 +107,11 @@ class WorkStats:
     def request(
         self, change_set: ChangeSet, outcome: RequestOutcome, stored: float, corrected: int
     ) -> None:
-        """A request that NATS stored at `stored`, in seconds since 1970, is settled."""
+        """Count a settled request, which NATS stored at `stored`, in seconds since 1970."""
         now = time.time()
         waited = max(0.0, now - stored)
         _SETTLED[outcome].inc()
-        if outcome is not RequestOutcome.STALE:  # which is a result of an older Rebaser
+        if outcome is not RequestOutcome.STALE:  # a stale request is a result of an older Rebaser
             metrics.REQUEST_SECONDS.observe(waited)
         if corrected:
             metrics.CORRECTIONS.inc(corrected)
@@ -131,7 +133,7 @@ class WorkStats:
         request_id: RequestId | None,
         details: Mapping[str, Any],
     ) -> None:
-        """Keep what the page shows of an activity."""
+        """Keep the parts of an activity that the page shows."""
         holding = self.held.get(change_set)
         match kind:
             case ActivityKind.DVU_STARTED if holding:
@@ -167,7 +169,10 @@ class WorkStats:
         self.failures[-1] |= mark
 
     def set_sketch(self, change_set: ChangeSet, sketch: Any) -> None:
-        """An update begins; `sketch`, a dataclass of plain data, shows some of its values."""
+        """Note the beginning of an update.
+
+        `sketch`, a dataclass of plain data, shows some of its values.
+        """
         now = datetime.now(UTC)
         self._sketches[change_set] = now, sketch
         self._sketches.move_to_end(change_set)
@@ -178,7 +183,7 @@ class WorkStats:
             holding.sketch_time = now
 
     def sketch(self, change_set: ChangeSet) -> dict[str, Any] | None:
-        """The sketch of its latest update here, as plain data, and when that began."""
+        """The sketch of the latest update here, as plain data, and the time of its beginning."""
         if change_set not in self._sketches:
             return None
         began, sketch = self._sketches[change_set]
@@ -200,9 +205,9 @@ class WorkStats:
         )
 
     def values_failed(self, change_set: ChangeSet, count: int) -> None:
-        """The change set's update was committed; so many of its values failed.
+        """Note that the change set's update was committed, with `count` failed values.
 
-        That takes the place of what was kept of the update before.
+        The note replaces the one of the update before.
         """
         ours = {"workspace": str(change_set.workspace_id), "changeSet": str(change_set[1])}
         for row in [
