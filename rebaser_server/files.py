@@ -1,26 +1,23 @@
 """Whole files under a root that Rebasers and Spark's workers share, on disk or an object store.
 
-What outlasts a power cut: a local file or directory does once it was synced, and not before.
+A local file or directory outlasts a power cut once it was synced, and not before. The file
+system of a store's root is opened with the options that Delta takes.
 
-The file system that a store's root is on, by the same options that Delta takes for it.
+The paths of everything in the store, relative to its root:
 
-Paths of everything in the store, relative to its root.
-
-| path | what lies there |
+| path | content |
 |---|---|
 | `change_sets/<workspace>/<change set>` | the checkpoints of a change set, one Delta table |
 | `deployment.json` | the id of the deployment that the store belongs to |
-| `stream_ends.json` | how far the streams of NATS had come when that was last looked at |
-| `losses/<stream>-<end>-<end>.json` | what NATS lost, until a person has read of it |
+| `stream_ends.json` | the ends of NATS's streams when they were last looked at |
+| `losses/<stream>-<end>-<end>.json` | messages that NATS lost, until a person has read of it |
 | `impure/<workspace>/<digest>.json` | two results of one call of a function, see `compute/memo` |
-| `memo/<workspace>/<ULID>` | results that functions had, see `compute/memo` |
+| `memo/<workspace>/<ULID>` | results of functions, see `compute/memo` |
 | `results/<key>.batch` | a batch of updates |
-| `results/<run>/` | what the runs of one dependent values update leave, see `RunStore` |
+| `results/<run>/` | files of the runs of one dependent values update, see `RunStore` |
 | `results/<run>/<key>.batch` | the batch that names the results beside it |
 
-Large batches as files under the store's root, which all Rebasers read.
-
-Files in the store beside the tables that may be orphans: batches, results, unfinished files.
+Batches, results and unfinished files may lose their owners: `OrphanFiles` finds these.
 """
 
 import os
@@ -40,16 +37,17 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSy
 from rebaser_core.ids import ChangeSet
 
 _REMEMBERED: Final = 10_000
-"""Directories; each is synced anew once it is forgotten, which costs a few milliseconds."""
+"""Number of remembered directories; a forgotten one is synced anew, which costs a few
+milliseconds."""
 
 
 def _sync_file(path: Path) -> None:
     """Return once the bytes of the file, from any process, are on the disk; not yet its name.
 
-    Of a directory, these are the names in it.
+    The bytes of a directory are the names in it.
 
     Raises:
-        OSError: they may not be; `FileNotFoundError` if there is no such file.
+        OSError: the bytes may not be on the disk; `FileNotFoundError` if there is no such file.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -74,7 +72,7 @@ def _sync_names(paths: Iterable[Path]) -> None:
 
 
 def forget_directories() -> None:
-    """Sync the names of all directories anew: some may be made anew."""
+    """Forget which directories are synced: some may be made anew."""
     _sync_name_of.cache_clear()
 
 
@@ -111,9 +109,9 @@ def local_path(root: str) -> Path | None:
 
 
 def delta_root(root: str, options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The root for Delta, which takes it for a URI, and the options to open tables below it with.
+    """Return the root for Delta, which takes it for a URI, and the options to open tables below it.
 
-    A path that Delta misreads, it gets as an option of another of its clients. That one, too,
+    A path that Delta misreads becomes an option of another of its clients. That client, too,
     creates an entry of a table's log once, but writes it in place: a process that dies meanwhile
     leaves an empty entry, as a power cut does.
     """
@@ -129,11 +127,11 @@ def delta_root(root: str, options: Mapping[str, str]) -> tuple[str, dict[str, st
 def _open_filesystem(root: str, options: Mapping[str, str]) -> tuple[FileSystem, PurePosixPath]:
     """The file system, and the root's path on it.
 
-    Of a store that is neither local nor S3 its client learns from the environment, as
-    Google's and Azure's do.
+    The client of a store that is neither local nor S3, such as Google's and Azure's, reads the
+    environment.
 
     Raises:
-        ValueError: a root of a kind that there is no file system for.
+        ValueError: the root's kind has no file system.
     """
     local = local_path(root)
     if local is not None:
@@ -158,12 +156,12 @@ TEMP_DIR: Final = "unfinished"
 class SharedFiles:
     """Bytes by path, relative to the root and with `/` between names. All calls block.
 
-    The caller checks a path that it makes of a client's data. Can be pickled for another
+    A caller checks a path that it makes from a client's data. The object can be pickled for another
     process.
     """
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
-        """`options` are the object store's, as Delta has them."""
+        """Open the root; `options` are the object store's, as Delta has them."""
         # Another process may have another working directory.
         self.root: Final = str(local_path(root) or root)
         self._options = dict(options or {})
@@ -177,8 +175,8 @@ class SharedFiles:
     ) -> None:
         """Store the bytes, or those that `payload` writes, whole or not at all. Replaces a file.
 
-        Afterwards they outlast a power cut (S-7). Not `durable`: they may not, and are stored
-        faster; for what nothing relies on.
+        Afterwards the bytes outlast a power cut (S-7). Without `durable` they may not, and are
+        stored faster: for files that nothing relies on.
         """
         target = self._root / path
         # An object store shows an object only when it is complete, and renames by copying;
@@ -197,10 +195,10 @@ class SharedFiles:
             _sync_names([Path(target)])
 
     def put_if_absent(self, path: str, payload: bytes) -> None:
-        """Store the bytes as `put` does, unless the file is there: of several writers one wins.
+        """Store the bytes as `put` does, unless the file exists: of several writers one wins.
 
-        On an object store, and a file system without hard links, two that write at the same
-        moment may both, and the later one wins.
+        On an object store, and a file system without hard links, two that write at one
+        moment may both succeed, and the later one wins.
         """
         target = self._root / path
         if not isinstance(self._files, LocalFileSystem):
@@ -222,12 +220,12 @@ class SharedFiles:
             self.delete(own)
 
     def sync(self, paths: Collection[str]) -> None:
-        """Have files outlast a power cut that another library wrote here.
+        """Make files that another library wrote here outlast a power cut.
 
         An object store keeps what it has confirmed: there nothing is done.
 
         Raises:
-            OSError: they may not outlast it; `FileNotFoundError` if one is missing.
+            OSError: the files may not outlast it; `FileNotFoundError` if one is missing.
         """
         if not isinstance(self._files, LocalFileSystem):
             return
@@ -237,7 +235,7 @@ class SharedFiles:
         _sync_names(targets)
 
     def sizes(self, directory: str, names: Collection[str]) -> dict[str, int]:
-        """Octets of those files that are there, by name; with an object store one request."""
+        """Sizes in bytes of the existing ones, by name; one request to an object store."""
         if isinstance(self._files, LocalFileSystem):
             paths = [str(self._root / directory / name) for name in names]
             infos = self._files.get_file_info(paths)
@@ -251,7 +249,7 @@ class SharedFiles:
         }
 
     def get(self, path: str) -> pa.Buffer:
-        """The bytes; of a local file, mapped and not read. Raises `FileNotFoundError`."""
+        """Return the bytes; a local file is mapped, not read. Raises `FileNotFoundError`."""
         target = str(self._root / path)
         if isinstance(self._files, LocalFileSystem):
             with pa.memory_map(target) as mapped:
@@ -260,7 +258,7 @@ class SharedFiles:
             return file.read_buffer()
 
     def open(self, path: str) -> NativeFile:
-        """Open the file, to read some of it. Raises `FileNotFoundError`."""
+        """Open the file for reading parts of it. Raises `FileNotFoundError`."""
         return self._files.open_input_file(str(self._root / path))
 
     def rename(self, path: str, new_path: str) -> None:
@@ -289,7 +287,7 @@ class SharedFiles:
             self._files.delete_file(str(self._root / path))
 
     def delete_directory(self, directory: str) -> None:
-        """Delete the directory with all that is in it; a missing one is no error."""
+        """Delete the directory with its content; a missing one is no error."""
         if self.has(directory):
             self._files.delete_dir(str(self._root / directory))
             forget_directories()
@@ -347,7 +345,7 @@ def batch_file(key: str) -> str:
 
 
 def run_of_key(key: str) -> str | None:
-    """The key of the run store that a batch lies in; None for a batch that names no results."""
+    """The key of the run store in which a batch lies; None for a batch that names no results."""
     match = re.fullmatch(r"([0-9a-f]{64})\.[0-9a-f]{64}", key)
     return match[1] if match else None
 
@@ -369,15 +367,15 @@ class BatchFiles:
         self.files = files
 
     def put(self, key: str, payload: bytes) -> None:
-        """Store the bytes whole or not at all; the same key again replaces them."""
+        """Store the bytes whole or not at all; an existing key is replaced."""
         self.files.put(batch_file(key), payload)
 
     def get(self, key: str) -> bytes:
-        """Raises `FileNotFoundError`."""
+        """Return the bytes. Raises `FileNotFoundError`."""
         return bytes(self.files.get(batch_file(key)))
 
     def delete_run(self, run: str) -> None:
-        """Delete the directory of a run, with all that is in it."""
+        """Delete the directory of a run with its content."""
         self.files.delete_directory(run_directory(run))
 
 
@@ -385,11 +383,11 @@ class OrphanFile(NamedTuple):
     """A file or directory that may have no owner."""
 
     path: str
-    """Relative to the root."""
+    """Path relative to the root."""
     key: str | None
-    """The key that references to it have; None if nothing ever refers to it."""
+    """Key by which it is referred to; None if nothing ever refers to it."""
     time: float
-    """When it was written, in seconds since 1970; of a directory, its newest file."""
+    """Time at which it was written, in seconds since 1970; for a directory, its newest file's."""
     is_directory: bool = False
 
 

@@ -1,28 +1,21 @@
 """Checkpoints: one Delta table a change set, appended to under an application transaction.
 
-Every row written is a committed fact, and for each id the row of the greatest
-commit counts. So it harms nothing when two Rebasers, one of them fenced off, both
-write: the table never goes back. All calls block; run them in a thread.
+Every row written is a committed fact, and for each id the row of the greatest commit counts. So it
+harms nothing when two Rebasers, one of them fenced off, both write: the table never goes back. All
+calls block; run them in a thread.
 
-What a checkpoint writes: the changes of a graph since the checkpoint before it.
+`CheckpointChanges` are the changes of a graph since the checkpoint before. `GraphCheckpoint` is a
+checkpoint as it is read from a table.
 
-A checkpoint as it is read from a table.
+A damaged table has sound versions, and is repaired by turning back to the last of them. The commit
+log still has what is lost by that: it is purged only behind the checkpoint before the last.
 
-The sound versions of a damaged table, and its repair by turning back to the last of them.
+Row groups and pages are small: by default row groups have a million rows, and pages 20,000, all of
+which the reader of a few rows would read. Statistics are left out where they are long: Delta's log
+repeats of each file the least and the greatest text of each column, in full length.
 
-What is lost by that lies in the commit log, which is purged only behind the checkpoint before
-the last.
-
-How files of tables are laid out, and so what the reader of a few rows reads at the least.
-
-By default row groups have a million rows, and pages 20,000; and Delta's log repeats of each file
-the least and the greatest text of each column, in full length.
-
-Vacuum of a change set's table: the removal of files that no version uses.
-
-Columns of a table of another release, older or newer.
-
-Rollback of a damaged table to a sound version from which the log continues.
+`vacuum` removes files that no version uses. Columns of a newer release are kept.
+`roll_back_to_sound` returns a table to a sound version from which the log continues.
 """
 
 import math
@@ -81,30 +74,31 @@ from rebaser_server.values.graph import Graph, GraphSnapshot
 
 _FEW: Final = 4_096
 _PART: Final = 64
-"""With up to `_FEW` changes, or one for so many values, making their rows costs no more than a
-snapshot of the graph."""
+"""Number of values per change from which making rows costs no more than a snapshot of the graph;
+nor does it with up to `_FEW` changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointChanges:
-    """What a checkpoint writes: taken from a graph at one moment, written later."""
+    """Changes for a checkpoint: taken from a graph at one moment, written later."""
 
     commit: int
     make_rows: Callable[[], Iterable[pa.RecordBatch]]
-    """All but the head. Reading takes long if they are many; the graph may change meanwhile."""
+    """Function that makes all rows but the head. Reading takes long if they are many; the graph may
+    change meanwhile."""
     metadata: bytes
-    """JSON; what the head says."""
+    """JSON of the head."""
     count: int
     whole: bool
-    """The rows are complete: they replace the table's rows and the past."""
+    """Whether the rows are complete: they replace the table's rows and the past."""
     base: int = 0
-    """The commit of the checkpoint that the rows are added to; 0 if that is not known."""
+    """Commit of the checkpoint that the rows are added to; 0 if that is not known."""
     values: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
     """The touched values, as indices into the graph."""
     funcs: frozenset[str] = frozenset()
 
     def sealed(self, before: RowDigest = NO_ROWS) -> SealedRows:
-        """The rows with their head; `before`: the digest of those that the table has had."""
+        """The rows with their head; `before` is the digest of the rows that the table has had."""
         return SealedRows(self.make_rows(), self.metadata, self.commit, before)
 
     def __len__(self) -> int:
@@ -114,7 +108,7 @@ class CheckpointChanges:
 def take_changes(
     graph: Graph, commit: int, metadata: dict[str, Any], *, whole: bool, base: int = 0
 ) -> CheckpointChanges:
-    """Take what changed since the last call, or everything; afterwards no value is touched."""
+    """Take the changes since the last call, or everything; afterwards no value is touched."""
     make_rows: Callable[[], Iterable[pa.RecordBatch]]
     selection, encoded = select_rows(graph, whole=whole), to_json(metadata)
     if len(selection.indices) > max(_FEW, len(graph.columns) // _PART):
@@ -136,7 +130,7 @@ def restore_touched(graph: Graph, changes: CheckpointChanges) -> None:
 
 
 _DICTIONARY_COLUMNS: Final = ["kind", "func_id", "status", "arguments"]
-"""Columns with few different texts are read as dictionaries."""
+"""Columns with few different texts, which are read as dictionaries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +139,16 @@ class GraphCheckpoint:
 
     commit: int
     metadata: dict[str, Any]
-    """Everything but the graph."""
+    """All parts of the checkpoint but the graph."""
     graph: Graph
     digest: RowDigest
-    """Of all rows that were written to the table up to this checkpoint."""
+    """Digest of all rows that were written to the table up to this checkpoint."""
     damage: str = ""
-    """Why a later checkpoint could not be read; empty if this is the last one."""
+    """Reason why a later checkpoint could not be read; empty if this is the last one."""
 
 
 def import_reader() -> None:
-    """Import what `scan` does, which takes half as long as a start, before it is needed."""
+    """Import early what `scan` needs: the import takes half as long as a start."""
     import_module("pyarrow.dataset")  # and with it pandas
 
 
@@ -179,7 +173,7 @@ def _read_head(delta: DeltaTable) -> Head | None:
 
 
 def _read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
-    """Everything but the graph of the last checkpoint, if there is one."""
+    """The last checkpoint without its graph, if there is one."""
     del damage
     head = _read_head(delta)
     return None if head is None else checkpoint_record(head)
@@ -188,7 +182,10 @@ def _read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
 def _read(
     delta: DeltaTable, columns: list[str], damage: str, at: int | None
 ) -> GraphCheckpoint | None:
-    """Raises what `graph_from_batches` does only if the rows are those that were written."""
+    """Read a checkpoint.
+
+    Errors of `graph_from_batches` are raised only if the rows are those that were written.
+    """
     with translate_store_errors():
         rows = scan(delta, columns, at)
         if at is None:
@@ -206,7 +203,7 @@ class _Rows(NamedTuple):
     """Rows of a table."""
 
     values: list[pa.RecordBatch]
-    """Those of values, without their kind."""
+    """Rows of values, without their kind."""
     others: pa.Table
     digest: RowDigest
     heads: list[Head]
@@ -228,7 +225,7 @@ def scan(delta: DeltaTable, columns: list[str], at: int | None = None) -> _Rows:
 OpenVersion = Callable[[int], DeltaTable]
 
 _MAX_VERSIONS: Final = 200
-"""Versions to try, from the latest back."""
+"""Number of versions to try, from the latest back."""
 
 _MAX_REPAIRS: Final = 3
 """Attempts at a repair; each gives way to another process that writes to the table."""
@@ -238,7 +235,7 @@ def require_sound(files: TableFiles, delta: DeltaTable) -> None:
     """Require that a version of a table has the rows that were written. Reads all of it.
 
     Raises:
-        StoreDamaged: it has not.
+        StoreDamaged: the version has other rows.
         OSError: the store cannot be read now.
     """
     _require_sound(delta, [files.read(file) for file in data_files(delta)])
@@ -256,9 +253,9 @@ def _require_sound(delta: DeltaTable, contents: Sequence[FileContent]) -> None:
 def sound_versions(files: TableFiles, open_version: OpenVersion) -> Iterator[DeltaTable]:
     """The versions that can be read whole, and have the rows that were written, the latest first.
 
-    Reads each data file once. A sum of the log of which no later version is sound may be what is
-    damaged: if the entries are there that it sums up, it is set aside. So is a hint at a sum
-    that is gone.
+    Each data file is read once. If no version after a sum of the log is sound, the sum may be
+    damaged: it is set aside if the entries that it sums up exist. So is a hint at a sum that is
+    gone.
 
     Raises:
         OSError: the store cannot be read now.
@@ -321,10 +318,9 @@ class _Inspection:
 def repair(files: TableFiles, open_version: OpenVersion) -> int | None:
     """Turn the table back to its last sound version; return that, or None if there is none.
 
-    Nothing is deleted: entries of the log get another name. Without a sound version, that is
-    all of them, and there is no table any more. A writer that stops for long in the middle,
-    while another one repairs and writes, may turn that back, too; a checkpoint that is missing
-    then is noticed by the next one.
+    Nothing is deleted: entries of the log get another name. Without a sound version all entries do,
+    and the table is gone. A writer that stops for long in the middle, while another one repairs and
+    writes, may turn the other's writes back, too; the next checkpoint notices one that is missing.
 
     Raises:
         OSError: the store failed.
@@ -341,10 +337,12 @@ def repair(files: TableFiles, open_version: OpenVersion) -> int | None:
 
 
 _UNIQUE: Final = ColumnProperties(dictionary_enabled=False)
-"""A dictionary of texts of which hardly any comes twice has to be read for a single one."""
+"""Properties of columns in which hardly any text comes twice: their dictionary would have to be
+read for a single text."""
 
 _LONG: Final = ColumnProperties(statistics_enabled="NONE")
-"""A head is megabytes long, and so are values and lists of inputs; no file is skipped by them."""
+"""Properties of columns with long texts: a head is megabytes long, and so are values and lists of
+inputs; no file is skipped by them."""
 
 ROW_GROUPS: Final = WriterProperties(
     compression="SNAPPY",
@@ -355,17 +353,18 @@ ROW_GROUPS: Final = WriterProperties(
         **dict.fromkeys(("value", "inputs", "message", "arguments", "input_hashes"), _LONG),
     },
 )
-"""Checkpoints and compaction write with it."""
+"""Properties with which checkpoints and compaction write."""
 
 
 KEEP_ENTRIES: Final = PostCommitHookProperties(cleanup_expired_logs=False)
-"""Delta deletes no entry of its log when it sums them up in a file that is not on the disk yet."""
+"""Properties that keep Delta from deleting entries of its log when it sums them up in a file that
+is not on the disk yet."""
 
 
 def vacuum(delta: DeltaTable, replaced_retention: float) -> list[str]:
     """Delete files that no version refers to and that are old enough; return their names.
 
-    Those of writers that were killed are among them.
+    Files of writers that were killed are among them.
     """
     hours = math.ceil(replaced_retention / 3600)
     deleted = delta.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
@@ -393,25 +392,27 @@ def _add_unknown_columns(delta: DeltaTable, rows: pa.RecordBatchReader) -> pa.Re
 _Found = TypeVar("_Found")
 
 _PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
-"""The past is not read from Delta's own versions: each row has its commit."""
+"""Properties of a table. The past is not read from Delta's own versions: each row has its
+commit."""
 
 _MAX_KNOWN: Final = 10_000
-"""Tables that something is known of; one that is forgotten is synced and read back whole again."""
+"""Maximum number of known tables; a forgotten one is synced and read back whole again."""
 
 _MAX_TRIES: Final = 10
-"""Attempts at a save; each loses to another process's save, and two are already rare."""
+"""Maximum number of attempts at a save; each loses to another process's save, and two are already
+rare."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What this process knows of a table."""
+    """State of a table, as far as this process knows."""
 
     secured: int | None = None
-    """The version up to which `secure` has seen to it."""
+    """Version up to which `secure` has made it safe."""
     ours: int = -1
-    """The version up to which only Rebasers have changed it."""
+    """Version up to which only Rebasers have changed it."""
     written: tuple[int, RowDigest] = (0, NO_ROWS)
-    """A checkpoint's commit, and the digest of all rows written to the table up to it."""
+    """Commit of a checkpoint, and the digest of all rows written to the table up to it."""
 
 
 class Checkpoints:
@@ -422,10 +423,10 @@ class Checkpoints:
         self._files = SharedFiles(self._root, options)
         self._delta_root, self._options = delta_root(self._root, options or {})
         self._known: dict[ChangeSet, _Known] = {}
-        """The oldest comes first."""
+        """Known tables, the oldest first."""
 
     def uri(self, change_set: ChangeSet) -> str:
-        """Where the change set's Delta table is, for any engine to read."""
+        """Location of the change set's Delta table, for any engine to read."""
         return f"{self._root}/{change_set_directory(change_set)}"
 
     def _delta_uri(self, change_set: ChangeSet) -> str:
@@ -434,7 +435,7 @@ class Checkpoints:
     def load(self, change_set: ChangeSet, at: int | None = None) -> GraphCheckpoint | None:
         """The last checkpoint, or the last at or before commit `at`; None if there is none.
 
-        Of a damaged table, the last checkpoint that is sound.
+        If the table is damaged, the last sound checkpoint is returned.
 
         Raises:
             StoreDamaged: the table is damaged, and no checkpoint in it is sound.
@@ -447,7 +448,7 @@ class Checkpoints:
         return loaded
 
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
-        """Everything but the graph of the last checkpoint, at a fraction of the cost."""
+        """The last checkpoint without its graph, at a fraction of the cost."""
         return self._read(change_set, _read_metadata)
 
     def _read(
@@ -485,10 +486,10 @@ class Checkpoints:
     def require_sound(self, change_set: ChangeSet) -> None:
         """Require that the table, if there is one, has exactly the rows that were written.
 
-        Reads all of it, also what `load` does not need.
+        All of the table is read, also what `load` does not need.
 
         Raises:
-            StoreDamaged: it has not.
+            StoreDamaged: the table has other rows.
             OSError: the store cannot be read now.
         """
         delta = self.open(change_set)
@@ -497,7 +498,7 @@ class Checkpoints:
                 require_sound(self._table_files(change_set), delta)
 
     def repair(self, change_set: ChangeSet) -> DeltaTable | None:
-        """Turn a damaged table back to its last sound version; None: it has none, and is gone.
+        """Turn a damaged table back to its last sound version; None: it had none, and is gone.
 
         Raises:
             OSError: the store failed.
@@ -518,11 +519,11 @@ class Checkpoints:
             return 0 if delta is None else delta.transaction_version(APP_ID) or 0
 
     def save(self, change_set: ChangeSet, changes: CheckpointChanges) -> None:
-        """Write the changes, once however often it is called.
+        """Write the changes, once even if it is called again.
 
-        Afterwards all of it is in the table or, if the process dies, none; it was read back, and
-        outlasts a power cut. A later checkpoint that is there already, or comes in between,
-        stays. A damaged table is repaired.
+        Afterwards all changes are in the table or, if the process dies, none; they were read back,
+        and outlast a power cut. A later checkpoint that exists already, or comes in between, stays.
+        A damaged table is repaired.
 
         Raises:
             StoreDamaged: the table lacks the checkpoint that the changes are added to.
@@ -534,7 +535,7 @@ class Checkpoints:
     def secure(self, change_set: ChangeSet, delta: DeltaTable) -> None:
         """Return once this version of the table outlasts a power cut, and was read back (S-7).
 
-        Whatever writes to a table calls it, before anything relies on that.
+        Every writer to a table calls it before anything relies on its rows.
 
         Raises:
             StoreDamaged: the table is not what was written.
@@ -599,7 +600,8 @@ class Checkpoints:
     def _open_sound(self, change_set: ChangeSet, base: int) -> DeltaTable:
         """Open the table, or create it; a damaged one is repaired.
 
-        It is read whole if its last checkpoint is not `base`: that may be the last sound one.
+        The table is read whole if its last checkpoint is not `base`: that may be the last sound
+        one.
         """
         try:
             with translate_store_errors():
@@ -634,7 +636,7 @@ class Checkpoints:
             return delta
 
     def last_log_entry(self, change_set: ChangeSet, version: int) -> bytes | None:
-        """The entry with which the table's log ends; None unless it is this version's."""
+        """The entry with which the table's log ends; None if that is another version's."""
         return self._table_files(change_set).last_entry(version)
 
     def _table_files(self, change_set: ChangeSet) -> TableFiles:
@@ -648,7 +650,7 @@ class Checkpoints:
         return DeltaTable(self._delta_uri(change_set), version, storage_options=self._options)
 
     def _create(self, change_set: ChangeSet) -> DeltaTable:
-        """Without rows: Delta does not check a first write that also creates the table."""
+        """Create the table without rows: Delta does not check a write that creates it."""
         try:
             return DeltaTable.create(
                 self._delta_uri(change_set),
@@ -677,9 +679,9 @@ def roll_back_to_sound(
 ) -> int | None:
     """Roll the table back; return the version, or None if none is sound.
 
-    Sound is one that can be read and is of a commit that the log, which `begins` there and
-    ends at `last`, continues. Nothing is deleted: later versions are set aside. A table with a
-    checkpoint behind the log's end is not emptied: that log may be of a NATS made anew.
+    A version is sound if it can be read and its commit is from `earliest` to `last`, so that the
+    log continues it. Nothing is deleted: later versions are set aside. A table with a checkpoint
+    behind the log's end is not emptied: that log may be of a NATS made anew.
 
     Raises:
         OSError: the store failed.

@@ -3,7 +3,7 @@
 Each step is one Delta commit, refused if another one of ours came in between, and
 changes no state that can still be read. All calls block; run them in a thread.
 
-Which rows of a table count: of each kind and id the one of the greatest commit.
+Live rows are those that count: for each kind and id, the row of the greatest commit.
 """
 
 from collections import deque
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
 
 _PARTS: Final = 32
-"""Parts, by hash, of the ids of a kind: so only one part's hash table is in memory at a time."""
+"""Number of parts, by hash, of the ids of a kind: only one part's hash table is in memory at a
+time."""
 
 
 def find_live_rows(keys: Iterable[pa.RecordBatch], capacity: int) -> NDArray[np.bool_]:
     """Whether each row is the one of the greatest commit of its kind and id, and not a removal.
 
-    `keys` are the rows' `KEY_COLUMNS`, not more than `capacity`. Takes 37 bytes of memory a row,
-    and some 10 more for a large part of the ids.
+    `keys` are the rows' `KEY_COLUMNS`, not more than `capacity`. The search takes 37 bytes of
+    memory a row, and some 10 more for a large part of the ids.
     """
     ids = np.empty(capacity, f"S{ID_BYTES}")
     commits = np.empty(capacity, np.int64)
@@ -73,7 +74,7 @@ def _codes_of(kinds: pa.Array, codes: dict[str, int]) -> NDArray[np.uint64]:
 
 
 def _superseded(ids: NDArray[Any], commits: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows of which another one of the same id has a greater commit."""
+    """Positions of the rows whose id has another row with a greater commit."""
     order = np.argsort(commits, kind="stable")
     hash_index = HashIndex(len(ids))
     dropped, _ = hash_index.insert_unique(
@@ -85,18 +86,20 @@ def _superseded(ids: NDArray[Any], commits: NDArray[np.int64]) -> NDArray[np.int
 
 
 MAX_FILES: Final = 40
-"""Appending gets slow with live files, by about a millisecond each (measured: 70 at 1,000)."""
+"""Maximum number of live files: each slows appending by about a millisecond (measured: 70 at
+1,000)."""
 
 _MERGED_BYTES: Final = 8 * 1024 * 1024
-"""Octets up to which a file is merged with others, so that each merge writes little."""
+"""Size in bytes up to which a file is merged with others, so that each merge writes little."""
 
 _MIN_SUPERSEDED_ROWS: Final = 1_000
-"""More rows than the largest file has, and this many, are looked through for superseded ones."""
+"""Minimum number of rows that are looked through for superseded ones, if they are also more than
+the largest file has."""
 
-_ONE_FILE: Final = 2**40  # octets, more than there will be
+_ONE_FILE: Final = 2**40  # bytes, more than there will be
 
 _CHUNK: Final = 1 << 16
-"""Rows in memory, uncompressed, while a table is rewritten."""
+"""Number of rows in memory, uncompressed, while a table is rewritten."""
 
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 
@@ -106,8 +109,8 @@ def compact(
 ) -> str | None:
     """Take the step that is worth its cost, if any; return what it did.
 
-    No reader asks for commits below `start`. Replaced files are kept for
-    `replaced_retention` seconds for their readers. Any process may call it at any time.
+    Readers ask for no commits below `start`. Replaced files are kept for `replaced_retention`
+    seconds for their readers. Any process may call it at any time.
 
     Raises:
         OSError: the store failed. All states are in it as before.
@@ -144,10 +147,10 @@ def _compact(delta: DeltaTable, start: int) -> str | None:
 
 
 def drop_superseded(delta: DeltaTable, start: int) -> None:
-    """Of the rows up to commit `start` keep only the live ones as of `start`, in one file.
+    """Keep only the rows up to commit `start` that are live as of `start`, in one file.
 
     Raises:
-        CommitFailedError: another process wrote at the same time.
+        CommitFailedError: another process wrote meanwhile.
         StoreDamaged: the rows are not those that were written.
     """
     dataset = delta.to_pyarrow_dataset()
@@ -175,7 +178,7 @@ def drop_superseded(delta: DeltaTable, start: int) -> None:
 def _batches(
     dataset: "Dataset", start: int, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows up to commit `start`, always in the same order; few of them in memory."""
+    """The rows up to commit `start`, in a stable order; few of them in memory."""
     from pyarrow.dataset import ParquetFragmentScanOptions  # see `import_reader`
 
     wanted, options = pc.field("commit") <= start, ParquetFragmentScanOptions(pre_buffer=False)
@@ -210,10 +213,10 @@ class _KeptRows:
         self.read, self.heads = read.result()
         """The digest of all rows, and the heads among them."""
         self.digest = kept.result()[0]
-        """Of the live ones."""
+        """Digest of the live rows."""
 
     def reader(self) -> pa.RecordBatchReader:
-        """The live rows, once. What has been read takes no memory any more."""
+        """The live rows, once. Rows that were read take no memory any more."""
         return pa.RecordBatchReader.from_batches(self._schema, self._decompressed())
 
     def _decompressed(self) -> Iterator[pa.RecordBatch]:

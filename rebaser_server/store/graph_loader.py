@@ -1,6 +1,6 @@
-"""From the rows of a change set's values to its graph, without an object for any of them.
+"""Loading of a graph from the rows of a change set's values, without an object for any of them.
 
-Inputs as JSON text, for millions of values at once, and back.
+Inputs are written as JSON text, for millions of values at once, and read back.
 """
 
 import json
@@ -58,7 +58,7 @@ def hashes_column(
 
 
 def _hashes_in(column: pa.ChunkedArray) -> tuple[Hashes, NDArray[np.int64]]:
-    """All hashes in such a column, and how many each value has."""
+    """All hashes in such a column, and the number that each value has."""
     rows = pa.chunked_array(column.fill_null(b"")).cast(pa.large_binary()).combine_chunks()
     rows = rows.chunk(0) if isinstance(rows, pa.ChunkedArray) else rows
     _, offsets, data = rows.buffers()
@@ -93,7 +93,7 @@ def _texts_in_order(
     ids: NDArray[Any],
     widths: NDArray[np.int64],
 ) -> pa.StringArray:
-    """As `inputs_texts`, where each signature has inputs; `used` are all of them, sorted."""
+    """Inputs as JSON, as `inputs_texts`, if each signature has inputs; `used` are all, sorted."""
     all_padded = ids.view(np.uint8)[ID_BYTES - 1 :: ID_BYTES].all()
     texts = _fill_template if all_padded else _write_each
     if len(used) == 1:
@@ -111,7 +111,7 @@ def _texts_in_order(
 
 
 def _spread(texts: pa.StringArray, is_there: NDArray[np.bool_]) -> pa.StringArray:
-    """These texts, one in each row that is there, and null in the others; copies no text."""
+    """The texts, one in each row that `is_there` marks, and null in the others; copies no text."""
     _, ends, data = texts.buffers()
     bounds = np.frombuffer(ends, np.int32, len(texts) + 1, 4 * texts.offset)
     spread = bounds[np.append(0, np.cumsum(is_there))]
@@ -125,7 +125,7 @@ def _write_each(signatures: Signatures, index: int, ids: NDArray[Any]) -> pa.Str
 
 
 def _fill_template(signatures: Signatures, index: int, ids: NDArray[Any]) -> pa.StringArray:
-    """Ids of full length: copies of one text with other ids in it."""
+    """Inputs with ids of full length: copies of one text with other ids in it."""
     template, offsets_of_ids = _template(signatures.all[index])
     count = len(ids)
     block = np.empty((count, len(template)), np.uint8)
@@ -165,17 +165,17 @@ class InputsNeeded(ValueError):
 
 
 class _Collision(Exception):
-    """Two ids have the same hash: one pair of 2^64, unless chosen on purpose."""
+    """Two ids have one hash: one pair of 2^64, unless chosen on purpose."""
 
 
 def load_graph(rows: dict[str, pa.ChunkedArray], funcs: Iterable[Func]) -> Graph:
     """The graph of `value` rows: for each id the row of the greatest commit, without removed ones.
 
     Values come in the order in which their ids were first met, commit by commit. Columns are
-    taken out of `rows` as they are used, so that a large table is not there twice.
+    removed from `rows` as they are used, so that a large table is not in memory twice.
 
     Raises:
-        InputsNeeded: and they are not in `rows`.
+        InputsNeeded: inputs are needed, and are not in `rows`.
     """
     ids = padded_ids(rows.pop("id"))
     live, hashes, hash_index, is_unique = _find_live_rows(rows, ids)
@@ -224,7 +224,7 @@ class _LiveRows:
     """The live rows, in the order of the graph."""
 
     def __init__(self, count: int, rows: NDArray[np.int64] | None = None) -> None:
-        """Of `count` rows these, or all in their order."""
+        """Take `rows` of `count` rows, or all in their order."""
         self.is_all = rows is None
         self._count = count
         self.rows = np.arange(0) if rows is None else rows
@@ -253,7 +253,7 @@ class _LiveRows:
 def _find_live_rows(
     rows: dict[str, pa.ChunkedArray], ids: NDArray[Any]
 ) -> tuple[_LiveRows, Hashes, HashIndex, bool]:
-    """The live rows, their hashes, an index of them; whether hashes are unique."""
+    """The live rows, their hashes, an index of them, and whether the hashes are unique."""
     count = len(ids)
     commits, removed = rows.pop("commit").to_numpy(), rows.pop("removed").to_numpy()
     hashes = hashes_of(ids)
@@ -298,7 +298,7 @@ def _refs_from_hashes(
     hashes: Hashes,
     hash_index: HashIndex,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Signatures and refs from the columns for bulk loading; `KeyError` if not enough."""
+    """Signatures and refs from the columns for bulk loading; `KeyError` if these are not enough."""
     texts, codes = _dictionary_codes(rows.pop("arguments"))
     indices = np.array(
         [NO_INPUTS, *(signatures.intern(_signature_from_json(text)) for text in texts)], np.int32
@@ -324,7 +324,7 @@ def _refs_from_hashes(
 def _refs_from_json(
     rows: dict[str, pa.ChunkedArray], live: _LiveRows, signatures: Signatures, ids: NDArray[Any]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Signatures and refs from `inputs`: where hashes collide, or the other columns do not fit."""
+    """Signatures and refs from `inputs`, if hashes collide or the other columns do not fit."""
     if "inputs" not in rows:
         raise InputsNeeded("read the rows with their inputs")
     index_of = {raw.decode(): position for position, raw in enumerate(ids.tolist())}

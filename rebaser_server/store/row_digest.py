@@ -1,9 +1,9 @@
 """A digest of rows that does not depend on their order, and the head of a checkpoint sealed by it.
 
-The digest of rows is the sum of a hash of each, modulo 2^64. So rows can be added to it and
-taken from it, and whatever engine merges or sorts files does not change it. The hash mixes each
-word of eight octets with its place (the finaliser of MurmurHash3): it finds accidents and
-edits, and no forger. It is stored: it never changes.
+The digest of rows is the sum of a hash of each, modulo 2^64. So rows can be added to it and taken
+from it, and an engine that merges or sorts files does not change it. The hash mixes each word of
+eight bytes with its place (the finaliser of MurmurHash3): it finds accidents and edits, but no
+forger. The digest is stored, so the hash never changes.
 """
 
 import re
@@ -24,7 +24,7 @@ DIGESTED: Final = (
     *("kind", "id", "commit", "removed", "name", "value", "func_id"),
     *("status", "message", "root", "arguments", "input_hashes"),
 )
-"""The columns in `RowDigest.rows`. A column that is missing is as one of nulls."""
+"""Columns in `RowDigest.rows`. A missing column counts as one of nulls."""
 
 _MODULUS: Final = 1 << 64
 _FEW_WORDS: Final = frozenset({"kind", "func_id", "status", "arguments"})
@@ -33,12 +33,12 @@ _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FACTORS: Final = (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53))
 _SHIFT: Final = np.uint64(33)
 _MASKS: Final = np.array([(1 << 8 * octets) - 1 for octets in range(9)], np.uint64)
-"""By the number of octets of a word that belong to the text."""
-_WORD: Final = 8  # octets
+"""Masks by the number of bytes of a word that belong to the text."""
+_WORD: Final = 8  # bytes
 _BLOCK: Final = 1 << 13
-"""Rows that are hashed at once: their words stay in the processor's cache."""
+"""Number of rows that are hashed at once: their words stay in the processor's cache."""
 _LONG: Final = 1 << 12
-"""Octets from which a text is hashed by itself, with BLAKE3."""
+"""Number of bytes from which a text is hashed by itself, with BLAKE3."""
 
 _SEAL: Final = b',"digest":{"rows":"%016x","inputs":"%016x"'
 _SEALED: Final = re.compile(
@@ -51,9 +51,9 @@ class RowDigest(NamedTuple):
     """The digest of some rows."""
 
     rows: int = 0
-    """Of all columns but `inputs`."""
+    """Digest of all columns but `inputs`."""
     inputs: int | None = 0
-    """Of the column `inputs`; None: it was not read."""
+    """Digest of the column `inputs`; None: it was not read."""
 
     def plus(self, other: "RowDigest") -> "RowDigest":
         """The digest of the rows of both."""
@@ -69,7 +69,7 @@ class RowDigest(NamedTuple):
         return RowDigest((self.rows - other.rows) % _MODULUS, inputs)
 
     def fits(self, other: "RowDigest") -> bool:
-        """Whether both are of the same rows, as far as both have read them."""
+        """Whether both are of equal rows, as far as both have read them."""
         return self.rows == other.rows and (
             None in (self.inputs, other.inputs) or self.inputs == other.inputs
         )
@@ -79,13 +79,13 @@ NO_ROWS: Final = RowDigest()
 
 
 class Head(NamedTuple):
-    """The row of a checkpoint that says what Rebaser needs to go on."""
+    """The row of a checkpoint with what Rebaser needs to go on."""
 
     commit: int
     metadata: bytes
     """JSON."""
     digest: RowDigest
-    """Of all rows that were ever written up to this one, itself included without the digest."""
+    """Digest of all rows ever written up to this one, which counts without its digest."""
 
 
 def seal(metadata: bytes, digest: RowDigest) -> bytes:
@@ -98,7 +98,7 @@ def unseal(commit: int, text: str) -> Head:
     """The head that has this text.
 
     Raises:
-        StoreDamaged: it is not as it was written.
+        StoreDamaged: the text is not as it was written.
     """
     raw = text.encode()
     sealed = _SEALED.fullmatch(raw)
@@ -132,7 +132,7 @@ class SealedDigest:
         self._digest = NO_ROWS
         self._heads: list[Head] = []
         self._small: list[pa.RecordBatch] = []
-        """Not added yet: to add many small ones at once takes less time."""
+        """Small batches that are not added yet: to add many at once takes less time."""
         self._small_rows = 0
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -282,7 +282,7 @@ def _hashes_of_words(
 
 
 def _mix(hashes: _Hashes) -> None:
-    """Mix each hash in its place."""
+    """Mix each hash in place."""
     shifted = hashes >> _SHIFT
     hashes ^= shifted
     for factor in _FACTORS:

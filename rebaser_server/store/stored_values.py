@@ -1,6 +1,6 @@
 """A few values out of a table, without its graph: for large change sets that are not in memory.
 
-Tables that were asked for a few rows lately, kept open: a query costs the pages it reads.
+`OpenTables` keeps the tables of the latest queries open: a query costs the pages that it reads.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,22 +18,24 @@ from rebaser_server.store.table_schema import checkpoint_record
 from rebaser_server.values.columns import STATUSES
 
 KEPT: Final = 4
-"""Tables kept open. Each takes some megabytes: what Delta's log says of its files, and their
-footers, with the bounds of each page."""
+"""Number of tables kept open. Each takes some megabytes: what Delta's log says of its files, and
+their footers, with the bounds of each page."""
 
 _NAME: Final = "rows"
 _SETTINGS: Final = {"datafusion.execution.target_partitions": "1"}
-"""One row group at a time is in memory."""
+"""Settings of DataFusion: one row group at a time is in memory."""
 
 
 class OpenTable:
     """One version of a table. All calls block.
 
-    It reads with DataFusion, which passes over pages by their bounds, as Arrow does not.
+    DataFusion reads it, since it passes over pages by their bounds, which Arrow does not.
     """
 
     def __init__(self, delta: DeltaTable, log_entry: bytes | None) -> None:
-        """`log_entry`: the last one of the table's log; None if another came meanwhile.
+        """Open the version `delta`.
+
+        `log_entry` is the last one of the table's log; None if another came meanwhile.
 
         Raises:
             LookupError: the table has no checkpoint.
@@ -50,14 +52,14 @@ class OpenTable:
         head = max(heads)
         self.commit: Final = head.commit
         self.commit_id: Final[str | None] = checkpoint_record(head).get("commitId")
-        """Of that commit; None in a table of an early release."""
+        """Id of that commit; None in a table of an early release."""
 
     def values(
         self, columns: Sequence[str], column: str, texts: Collection[str]
     ) -> list[dict[str, Any]]:
         """The rows of values that have in this column one of these texts.
 
-        The range is for what has more texts than DataFusion compares with bounds one by one.
+        The range serves many texts: DataFusion compares only some with bounds one by one.
         """
         if not texts:
             return []
@@ -70,23 +72,23 @@ class OpenTable:
     def _select(self, columns: Sequence[str], condition: str) -> list[dict[str, Any]]:
         query = f"SELECT {', '.join(columns)} FROM {_NAME} WHERE {condition}"  # noqa: S608 - quoted
         batches = pa.RecordBatchReader.from_stream(self._engine.execute(query))
-        # One by one: a row that is found keeps the whole page in memory.
+        # Rows are read one by one: a found row keeps the whole page in memory.
         return [row for batch in batches for row in batch.to_pylist()]
 
 
 class OpenTables:
-    """The tables of those change sets that were asked for last. All calls block, one at a time."""
+    """The tables of the change sets of the latest queries. All calls block, one at a time."""
 
     def __init__(self) -> None:
         self._kept: dict[ChangeSet, OpenTable] = {}
-        """The last one asked for comes last."""
+        """Open tables, the latest used last."""
 
     def table(
         self, checkpoints: Checkpoints, change_set: ChangeSet, min_rows: int
     ) -> OpenTable | None:
         """The newest version of the table.
 
-        None: it has fewer than `min_rows` rows, or there is none.
+        None: the table has fewer than `min_rows` rows, or there is none.
 
         Raises:
             LookupError: the table has no checkpoint.
@@ -107,24 +109,24 @@ class OpenTables:
             return kept
 
     def forget(self, change_set: ChangeSet) -> None:
-        """Open the table anew when it is asked for next."""
+        """Forget the table, which the next query opens anew."""
         self._kept.pop(change_set, None)
 
 
 def _is_newest(checkpoints: Checkpoints, change_set: ChangeSet, table: OpenTable) -> bool:
-    """Whether the log still ends with the same entry, octet by octet: it names new files."""
+    """Whether the log still ends with that entry, byte by byte: each entry names new files."""
     if table.log_entry is None:
         return False
     return checkpoints.last_log_entry(change_set, table.version) == table.log_entry
 
 
 def _quoted(text: str) -> str:
-    """As a literal of SQL, in which nothing but the quote has a meaning of its own."""
+    """The text as a literal of SQL, in which only the quote is special."""
     return "'" + text.replace("'", "''") + "'"
 
 
 class StoredValue(NamedTuple):
-    """A value as its row has it."""
+    """A value as in its row."""
 
     id: str
     name: str | None
@@ -142,9 +144,9 @@ class StoredValues(NamedTuple):
 
     commit: int
     commit_id: str | None
-    """Of that commit; None in a table of an early release."""
+    """Id of that commit; None in a table of an early release."""
     values: dict[str, StoredValue]
-    """By the id or name that was asked for."""
+    """Values by the id or name that was asked for."""
 
 
 def find_values(
@@ -154,10 +156,10 @@ def find_values(
     which: Sequence[str],
     min_rows: int,
 ) -> StoredValues | None:
-    """The values of these ids or names as of the last checkpoint; what there is not is left out.
+    """The values of these ids or names as of the last checkpoint; unknown ones are left out.
 
-    Reads of the columns `id` and `name` those pages that may have one, and of the others those
-    where one is. So it takes less memory than one row group does. Blocks.
+    In the columns `id` and `name`, pages that may have one of them are read; in the others, pages
+    that have one. So it takes less memory than one row group does. Blocks.
 
     None: the table has fewer than `min_rows` rows, or there is none, or values share a name.
 
@@ -179,7 +181,7 @@ def find_values(
 
 
 def _values(table: OpenTable, which: Sequence[str]) -> dict[str, StoredValue] | None:
-    """By the id or name that was asked for; None if values share a name."""
+    """Values by the id or name that was asked for; None if values share a name."""
     found = _live_values(table, {text for text in which if len(text) == ID_LENGTH})
     names = set(which) - found.keys()
     had_name = {row["id"] for row in table.values(["id"], "name", names)}
@@ -192,7 +194,7 @@ def _values(table: OpenTable, which: Sequence[str]) -> dict[str, StoredValue] | 
 
 
 def _live_values(table: OpenTable, ids: Collection[str]) -> dict[str, StoredValue]:
-    """By id the row of the greatest commit, unless that says that the value is removed."""
+    """Rows of the greatest commit by id, without values that it removes."""
     commits: dict[str, int] = {}
     live: dict[str, StoredValue] = {}
     for row in table.values(["commit", "removed", *StoredValue._fields], "id", ids):
@@ -208,10 +210,10 @@ def _live_values(table: OpenTable, ids: Collection[str]) -> dict[str, StoredValu
 
 
 def _require_value(value: StoredValue, *, is_removed: bool) -> StoredValue:
-    """Require that the row can be one: no digest is compared where a few are read.
+    """Require that the row can be sound: no digest is compared where a few rows are read.
 
     Raises:
-        StoreDamaged: it was written otherwise.
+        StoreDamaged: the row cannot be what was written.
     """
     is_id = len(value.id) == ID_LENGTH and value.id.isascii() and value.id.isalnum()
     if not is_id or not (is_removed or value.status in STATUSES):

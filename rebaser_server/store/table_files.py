@@ -1,12 +1,10 @@
 """The files of a Delta table: made to outlast a power cut, read back, and set aside if damaged.
 
-Delta syncs none of them, and takes an empty entry of its log for one that changes nothing.
+Delta syncs no file, and takes an empty entry of its log for one that changes nothing.
 
-What errors of Delta, Arrow and the operating system say about the store.
-
-What was read completely and cannot be decoded is damaged, whatever the decoder says of it. That
-the store is away is only what the transport says: an operating system by the number of an
-error, an object store's client by a text of its own.
+Errors of Delta, Arrow and the operating system are sorted here. A file that was read completely and
+cannot be decoded is damaged, whichever error its decoder raises. Only the transport tells that the
+store is away: an operating system by the number of an error, an object store's client by its text.
 """
 
 import errno
@@ -31,7 +29,8 @@ from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDige
 _GONE: Final = re.compile(
     "not found|no such file|requested range was invalid|file name too long", re.IGNORECASE
 )
-"""A file that is not there, or is shorter than it was; or a name that cannot be one."""
+"""Texts of errors about a file that is missing or shorter than it was, or about an impossible
+name."""
 
 _AWAY: Final = re.compile(
     r"generic \w+ error|\bos error \d|lacked (the necessary privileges|valid authentication)"
@@ -39,8 +38,8 @@ _AWAY: Final = re.compile(
     r"|\b(aws|google|azure)\w* error|can't spawn|resources exhausted",
     re.IGNORECASE,
 )
-"""Texts of the clients of stores: `object_store`, which Delta uses, and Arrow's. And those of a
-machine that lacks threads or memory."""
+"""Texts of errors of the clients of stores: `object_store`, which Delta uses, and Arrow's. And
+those of a machine that lacks threads or memory."""
 
 _DECODING: Final = (ValueError, LookupError, TypeError, ArithmeticError, pa.ArrowException)
 _BAD_NAME: Final = (errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL)
@@ -50,7 +49,7 @@ _BAD_NAME: Final = (errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL)
 def translate_store_errors(path: str = "") -> Iterator[None]:
     """Raise `StoreDamaged` or `StoreFailed` in place of the libraries' own errors.
 
-    `path`: the file that is read, to be named.
+    The error names `path`, the file that is read.
     """
     try:
         yield
@@ -82,22 +81,23 @@ def _is_damage(error: BaseException) -> bool:
 
 
 APP_ID: Final = "rebaser"
-"""Of the transaction that each of our commits to a table names: its version is the last
+"""Application of the transaction that each of our commits to a table names: its version is the last
 checkpoint's commit."""
 
 _DROPPED: Final = ("rebaser-dropped-rows", "rebaser-dropped-inputs")
-"""Transactions whose versions are the digest of the rows that compaction dropped."""
+"""Applications of transactions whose versions are the digest of the rows that compaction
+dropped."""
 
 _READERS: Final = 8
-"""Entries of a log that are read at once."""
+"""Number of entries of a log that are read at once."""
 
 _LOG: Final = "_delta_log"
 _HINT: Final = "_last_checkpoint"
-"""Delta's note of the last entry up to which its log is summed up in a Parquet file."""
+"""Name of Delta's note of the last entry up to which its log is summed up in a Parquet file."""
 
 
 class FileContent(NamedTuple):
-    """What is in a Parquet file."""
+    """Content of a Parquet file."""
 
     digest: RowDigest
     heads: list[Head]
@@ -108,17 +108,17 @@ class DataFile(NamedTuple):
 
     name: str
     size: int
-    """Octets."""
+    """Size in bytes."""
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class TableLog:
-    """The files of a table's log: version → octets."""
+    """The files of a table's log: version → size in bytes."""
 
     entries: dict[int, int]
     sums: dict[int, int]
-    """Of the Parquet files in which Delta sums up all entries up to a version."""
+    """Parquet files in which Delta sums up all entries up to a version."""
 
     @property
     def last(self) -> int:
@@ -126,15 +126,15 @@ class TableLog:
         return max(self.entries, default=-1)
 
     def summed_up(self, version: int) -> int:
-        """The last version up to this one of which there is a sum; -1 for none."""
+        """The last version with a sum up to this one; -1 for none."""
         return max((each for each in self.sums if each <= version), default=-1)
 
     def repeats(self, summed_up: int) -> bool:
-        """Whether the log says without this sum what it says with it."""
+        """Whether the entries of the log repeat all that this sum says."""
         return self.is_whole(summed_up, since=self.summed_up(summed_up - 1))
 
     def is_whole(self, version: int, since: int | None = None) -> bool:
-        """Whether no entry is empty or missing of those that say what the version is.
+        """Whether all entries that make the version exist and have content.
 
         `since`: the version that the entries follow (default: the last that has a sum).
         """
@@ -146,15 +146,15 @@ class TableFiles:
     """The files of one table. All calls block, and raise `OSError` if the store fails."""
 
     def __init__(self, files: SharedFiles, directory: str) -> None:
-        """`directory`: the table's, relative to the root."""
+        """Read the files of the table in `directory`, which is relative to the root."""
         self._files = files
         self._directory = directory
 
     def require_entries(self, version: int, known: int = -1) -> None:
         """Require that the entries of the table's log, which ends there, are whole, and ours.
 
-        Up to version `known` they are known to be ours. Those that Delta has summed up are not
-        looked at; the digest of the rows is compared all the same.
+        Entries up to version `known` are known to be ours. Entries that Delta has summed up are not
+        looked at; the digest of the rows is compared in any case.
 
         Raises:
             StoreDamaged: an entry is empty, or another program changed the table with it.
@@ -169,9 +169,9 @@ class TableFiles:
             raise StoreDamaged(foreign)
 
     def foreign_change(self, first: int, last: int) -> str:
-        """What another program changed in the table with these entries of its log, if anything.
+        """Changes of another program to the table with these entries of its log, if any.
 
-        What changes no rows, as OPTIMIZE and VACUUM, is any program's business.
+        Changes without effect on rows, such as OPTIMIZE and VACUUM, are allowed to any program.
 
         Raises:
             StoreDamaged: an entry cannot be read.
@@ -210,11 +210,11 @@ class TableFiles:
         return None
 
     def secure(self, delta: DeltaTable, since: int | None) -> None:
-        """Return once all that this version of the table is made of outlasts a power cut.
+        """Return once all files of this version outlast a power cut, and were read back.
 
-        And once what came after version `since`, which this process has secured before, was
-        read back: the entries of the log, and of each file its size and its footer. None: it
-        has secured none; then all of the table is synced, and all of it read back.
+        Files after version `since`, which this process has secured before, are read back: the
+        entries of the log, and of each file its size and its footer. If `since` is None, all of the
+        table is synced and read back.
 
         Raises:
             StoreDamaged: a file is not what was written.
@@ -247,7 +247,7 @@ class TableFiles:
         """Read all of the file.
 
         Raises:
-            StoreDamaged: it cannot be read, or has not as many octets and rows as were written.
+            StoreDamaged: it cannot be read, or has fewer or more bytes or rows than were written.
         """
         self._require_files([file])
         path, digests = f"{self._directory}/{file.name}", SealedDigest()
@@ -257,9 +257,9 @@ class TableFiles:
             return FileContent(*digests.result())
 
     def set_aside_sums(self) -> None:
-        """Rename those sums of the log that cannot be read, and the hint at the last sum.
+        """Rename sums of the log that cannot be read, and the hint at the last sum.
 
-        It is safe at any time: without a hint Delta looks.
+        Safe at any time: without a hint Delta looks.
         """
         self._set_aside([_HINT])
         for version in self.log().sums:
@@ -270,16 +270,16 @@ class TableFiles:
                 self._set_aside([_sum(version)])
 
     def set_aside_hint(self, table_log: TableLog) -> None:
-        """Rename the hint at the last sum of the log, if that sum is not there."""
+        """Rename the hint at the last sum of the log, if that sum is missing."""
         if self._summed_up() not in (-1, *table_log.sums):
             self._set_aside([_HINT])
 
     def set_aside_sum(self, version: int) -> None:
-        """Rename a sum of the log of which the entries say the same, and the hint at the last."""
+        """Rename a sum of the log that the entries repeat, and the hint at the last."""
         self._set_aside([_HINT, _sum(version)])
 
     def set_aside_entries(self, after: int) -> None:
-        """Rename all that the log has after a version, the last one first.
+        """Rename all entries and sums of the log after a version, the last one first.
 
         So the log has no gap if the process dies meanwhile.
         """
@@ -300,7 +300,7 @@ class TableFiles:
             path = f"{self._directory}/{file.name}"
             if sizes.get(file.name) != file.size:
                 found = sizes.get(file.name, "none")
-                raise StoreDamaged(f"{path} has {found} of its {file.size} octets")
+                raise StoreDamaged(f"{path} has {found} of its {file.size} bytes")
             if self._rows_of(path) != file.rows:
                 raise StoreDamaged(f"{path} has not the {file.rows} rows that were written")
 
@@ -334,7 +334,7 @@ class TableFiles:
 
 
 def data_files(delta: DeltaTable) -> list[DataFile]:
-    """The Parquet files that the table consists of."""
+    """The Parquet files of the table."""
     actions = pa.table(delta.get_add_actions(flatten=True))
     columns = ("path", "size_bytes", "num_records")
     rows = zip(*(actions[name].to_pylist() for name in columns), strict=True)
@@ -371,7 +371,7 @@ def dropped_rows(delta: DeltaTable) -> RowDigest:
 
 
 def transactions(commit: int, dropped: RowDigest | None = None) -> list[Transaction]:
-    """What a commit of ours says: the last checkpoint's commit, and what is dropped by now."""
+    """Transactions for our commit: the last checkpoint's commit, and the digest of dropped rows."""
     said = [Transaction(APP_ID, commit)]
     if dropped is not None:
         for app_id, digest in zip(_DROPPED, dropped, strict=True):
@@ -384,7 +384,7 @@ def require_last(delta: DeltaTable, heads: Sequence[Head]) -> None:
     """Require that the last checkpoint among those of a table is the one that its log names.
 
     Raises:
-        StoreDamaged: rows of it are missing, as after a RESTORE.
+        StoreDamaged: rows of the last checkpoint are missing, as after a RESTORE.
     """
     commit, last = delta.transaction_version(APP_ID), max(heads, default=None)
     if commit != (None if last is None else last.commit):
@@ -397,13 +397,13 @@ def require_last(delta: DeltaTable, heads: Sequence[Head]) -> None:
 def require_content(delta: DeltaTable, digest: RowDigest, heads: Sequence[Head]) -> None:
     """Require that rows with this digest and these heads are those that were written.
 
-    They are all of the table's, or all up to some commit.
+    The rows are all of the table's, or all up to some commit.
 
     Raises:
-        StoreDamaged: they are not.
+        StoreDamaged: the rows are others.
     """
     last = max(heads, default=None)
     written = NO_ROWS if last is None else last.digest
-    # To look up what was dropped takes a pass over the log, and mostly nothing was.
+    # A look for dropped rows takes a pass over the log, and mostly there are none.
     if not digest.fits(written) and not digest.fits(written.minus(dropped_rows(delta))):
         raise StoreDamaged("the table's rows are not those that were written: their digest differs")

@@ -1,10 +1,10 @@
-"""How a change set looks as rows of its table: a log in which the latest row of an id counts.
+"""Rows of a change set's table: a log in which the latest row of an id counts.
 
-Rows, by `kind`: `value`, `func`, and one `head` a checkpoint. A removed value or
-function is a row with `removed`. To read the present values with any engine, take
-for each `id` the `value` row of the greatest `commit` and leave out the removed.
+Rows have a `kind`: `value`, `func`, and one `head` a checkpoint. A removed value or function is a
+row with `removed`. To read the present values with any engine, take for each `id` the `value` row
+of the greatest `commit` and leave out the removed.
 
-The last two columns say once more what `inputs` does, for Rebaser itself to load in bulk.
+The last two columns repeat `inputs`, for Rebaser itself to load in bulk.
 """
 
 import json
@@ -49,21 +49,21 @@ SCHEMA: Final = pa.schema(
         pa.field("message", pa.string()),
         pa.field("root", pa.int64()),  # sequence of the request that a DVU has yet to cover
         pa.field("arguments", pa.string()),  # JSON: [[argument, length of its list or null], …]
-        pa.field("input_hashes", pa.binary()),  # of the ids in `inputs`, in order, 8 bytes each
+        pa.field("input_hashes", pa.binary()),  # 8 bytes for each id in `inputs`, in order
     ]
 )
 
 _FORMAT_KEY: Final = "format"
 _FORMAT: Final = 1
-"""Of rows and metadata, for metadata that do not say it. A release that writes what this one
-cannot read says a higher one."""
+"""Format of rows and metadata, if the metadata do not name it. A release that writes data which
+this one cannot read names a higher one."""
 
 KEY_COLUMNS: Final = ["kind", "id", "commit", "removed"]
 LOADED: Final = [name for name in SCHEMA.names if name != "inputs"]
-"""The columns that are enough to load a graph, except in rare cases."""
+"""Columns that are enough to load a graph, except in rare cases."""
 
 _CHUNK: Final = 1 << 17
-"""Most rows of a chunk, which is in memory while a table is written."""
+"""Maximum number of rows of a chunk, which is in memory while a table is written."""
 _MAX_COLUMN_BYTES: Final = 1 << 30
 """Approximate bytes of one column of a chunk; an Arrow string array has at most 2 GiB."""
 _REF_BYTES: Final = 64
@@ -71,7 +71,7 @@ _REF_BYTES: Final = 64
 
 
 class RowSelection(NamedTuple):
-    """What a checkpoint writes: indices of values, and ids of functions."""
+    """Content of a checkpoint: indices of values, and ids of functions."""
 
     indices: NDArray[Any]
     funcs: list[str]
@@ -100,12 +100,15 @@ class SealedRows:
         commit: int,
         before: RowDigest = NO_ROWS,
     ) -> None:
-        """`before`: the digest of all rows that were written to the table before these."""
+        """Seal `rows`.
+
+        `before` is the digest of all rows that were written to the table before these.
+        """
         self._rows = rows
         self._metadata = metadata
         self._commit = commit
         self.digest = before
-        """With these rows, once they are read."""
+        """Digest that includes these rows, once they are read."""
 
     def reader(self) -> pa.RecordBatchReader:
         """The rows; they can be read once."""
@@ -126,7 +129,7 @@ class SealedRows:
 def rows_for(
     graph: ReadableGraph, selection: RowSelection, commit: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of these, in chunks. A chunk is made when it is read."""
+    """Rows of the selection, in chunks. A chunk is made when it is read."""
     indices, funcs = selection
     graph.adjacency.prune()
     for start in range(0, len(indices), _CHUNK):
@@ -260,7 +263,7 @@ def graph_from_batches(values: list[pa.RecordBatch], others: pa.Table) -> Graph:
     `inputs` may be missing from them.
 
     Raises:
-        InputsNeeded: but not from these rows.
+        InputsNeeded: the rows need `inputs`.
     """
     funcs = _latest_funcs(others.filter(pc.equal(others["kind"], "func")))
     table = pa.Table.from_batches(values)
