@@ -28,7 +28,7 @@ class GraphApplication(GraphStateMachine):
         dvu: DvuServices,
         look_every: float,
     ) -> None:
-        """`look_every`: seconds between two looks at head's log, of a branch."""
+        """Make the application; branches read head's log every `look_every` seconds."""
         super().__init__(maintenance.checkpoints, maintenance)
         self._compactions = maintenance
         self._streams = streams

@@ -1,12 +1,11 @@
 """The work of a branch's run beside its requests: start the branch, follow head, close it.
 
-Close a branch: apply its difference to head, and update the registry.
-
-Bring head's changes to a branch while a run owns it: request its refresh, one at a time.
+To close a branch, apply its difference to head, and update the registry. To follow head, request
+the branch's refresh, one at a time, while a run owns it.
 
 Head publishes nothing for a branch. A branch reads head's log when its run starts and whenever
-head's activities report an applied request; it also reads it now and then, since an activity
-may be lost.
+head's activities report an applied request; it also reads it now and then, since an activity may be
+lost.
 """
 
 import asyncio
@@ -84,7 +83,7 @@ class BranchCloser:
 
     @property
     def awaits_head(self) -> bool:
-        """Whether head has the difference in its queue and has not handled it."""
+        """Whether the difference is in head's queue, not yet settled."""
         return self._waiting_since is not None
 
     @property
@@ -100,7 +99,7 @@ class BranchCloser:
         return closing is not None and self._registered != closing.status
 
     def notify(self) -> None:
-        """Check the control record soon: something was committed."""
+        """Check the control record soon, after a commit."""
         if self.busy:
             self._wakeup.set()
 
@@ -124,7 +123,7 @@ class BranchCloser:
     async def _apply_to_head(self, closing: ClosedState) -> None:
         """Send the difference to head; then the branch is applied, or open again.
 
-        However often it is sent, head applies it once (B1).
+        Head applies it once, even if it is sent several times (B1).
         """
         ownership = self._ownership
         branch = require(ownership.state.control.branch, "a base")
@@ -149,7 +148,7 @@ class BranchCloser:
     async def _outcome_at_head(
         self, closing: ClosedState, branch: BranchState
     ) -> tuple[str | None, int | None]:
-        """Return the outcome at head: why it was not applied, or the commit that applied it."""
+        """Return the outcome at head: the reason for a refusal, or the commit that applied it."""
         branch_change_set = self._ownership.loader.change_set
         head = ChangeSet(branch_change_set.workspace_id, branch.head)
         query = OutcomeQueryV1(
@@ -244,7 +243,7 @@ class BranchCloser:
 
 
 def _read(response: EnqueueUpdatesResponseV2) -> tuple[str | None, int | None]:
-    """Return why head refused the difference, or the commit that applied it."""
+    """Return the reason why head refused the difference, or the commit that applied it."""
     status = response.status
     if isinstance(status, ErrorStatus):
         return status.error.message, None
@@ -252,14 +251,14 @@ def _read(response: EnqueueUpdatesResponseV2) -> tuple[str | None, int | None]:
 
 
 _CONFIRM_WITHIN: Final = 5.0
-"""Seconds that a run which ends waits for the confirmation of a refresh that it has sent."""
+"""Seconds that an ending run waits for the confirmation of a refresh that it has sent."""
 
 
 class _HeadFollower:
-    """Runs beside the requests of one run; does nothing for a change set that is no branch."""
+    """Follows head beside the requests of one run; does nothing if the change set is no branch."""
 
     def __init__(self, streams: Streams, ownership: Ownership, every: float) -> None:
-        """`every`: seconds between two reads of head's log if no activity of head comes."""
+        """Follow head; read its log every `every` seconds if no activity of head comes."""
         self._streams = streams
         self._ownership = ownership
         self._every = every
@@ -274,7 +273,7 @@ class _HeadFollower:
         return sequence in self._own_refreshes
 
     def notify(self) -> None:
-        """Note that something was committed."""
+        """Note a commit."""
         self._committed.set()
 
     async def run(self) -> Never:
@@ -359,7 +358,7 @@ class BranchRunner:
         checkpointer: Checkpointer,
         every: float,
     ) -> None:
-        """`every`: seconds between two reads of head's log if no activity of head comes."""
+        """Run the branch; read head's log every `every` seconds if no activity of head comes."""
         self._ownership = ownership
         self._checkpointer = checkpointer
         self._follower = _HeadFollower(streams, ownership, every)
@@ -401,18 +400,18 @@ class BranchRunner:
         raise AssertionError("it follows until it is cancelled")
 
     def on_commit(self, committed: CommittedEntry) -> None:
-        """Note what was committed."""
+        """Note a commit."""
         del committed
         self._follower.notify()
         self._closer.notify()
 
     def is_own(self, request: SettledRequest) -> bool:
-        """Whether it is a refresh that the branch asked for."""
+        """Whether it is a refresh that the branch requested."""
         return self._follower.is_own_refresh(request.sequence)
 
     @property
     def patience(self) -> float:
-        """How long the run waits for head to apply the branch before it looks again."""
+        """Seconds that the run waits for head to apply the branch before it looks again."""
         return _HEAD_PATIENCE
 
     @property

@@ -1,8 +1,7 @@
 """Actions of the value graph: refresh a branch, apply it to head, recompute values.
 
-Recompute values on request: their definitions are set again, as they are.
-
-What head does with a branch's difference: it applies it once, however often it is sent (B1).
+Values are recomputed on request by setting their definitions again, as they are. Head applies a
+branch's difference once, even if it is sent several times (B1).
 """
 
 import asyncio
@@ -48,8 +47,8 @@ async def recompute(
 ) -> tuple[SettledRequest, Changes]:
     """Make the values that `message` names, or all failed ones, roots of the next update.
 
-    The commit expresses it in updates that every version reads. For a branch they are no
-    edit: its difference to head stays the same.
+    The commit has updates that every version reads. In a branch they are no edit: its difference to
+    head does not change.
     """
     content = content_of(ownership.state)
     graph = content.graph
@@ -70,7 +69,7 @@ async def recompute(
 
 
 def _requested_values(graph: Graph, names: list[str] | None) -> list[str] | str:
-    """Return the ids of the values, or why they cannot be computed."""
+    """Return the ids of the values, or the reason why they cannot be computed."""
     if names is None:
         return [value.id for value in graph.values.values() if value.status is ValueStatus.FAILED]
     value_ids = []
@@ -85,7 +84,7 @@ def _requested_values(graph: Graph, names: list[str] | None) -> list[str] | str:
 
 
 class HeadChanges(NamedTuple):
-    """What head committed since a branch last merged it."""
+    """Commits of head since a branch last merged it."""
 
     changes: list[AnyUpdate]
     cursor: int
@@ -96,10 +95,10 @@ class HeadChanges(NamedTuple):
 async def head_changes_since(
     loader: StateLoader, state: State, branch: BranchState, head: State | None = None
 ) -> HeadChanges:
-    """Head's batches behind the branch's cursor, as performed; its dependents' results apart.
+    """Head's batches behind the branch's cursor, as performed; without its dependents' results.
 
-    Up to `head`, a state of it (default: up to its last commit). Where head's log does not go back
-    so far any more, what head is tells the same.
+    They go up to `head`, a state of it (default: up to its last commit). If head's log does not go
+    back so far any more, they are found by comparing head's states.
     """
     head_loader, cursor = loader.sibling(branch.head), branch.cursor or 0
     until, last = await head_loader.log.last()
@@ -212,18 +211,19 @@ async def _apply(
 
 
 def head_request_id(request: RequestId) -> RequestId:
-    """Id of the request that takes a difference to head, the same each time it is sent.
+    """Id of the request that takes a difference to head, constant over repetitions.
 
-    Another than that of the request to apply it, for the server remembers ids, whatever
-    their subject; of the same time, which is in its first six bytes.
+    It differs from the id of the request to apply the branch, since the server remembers ids
+    regardless of subjects. It has that id's time, which is in the first six bytes.
     """
     return RequestId.from_bytes(request.bytes[:6] + blake3(request.bytes).digest(length=10))
 
 
 def digest(difference: list[AnyUpdate], head: DefinitionView) -> str:
-    """Return the digest of a difference: the same for the same updates in place of the same.
+    """Return the digest of a difference: equal for equal updates in place of equal definitions.
 
-    So a difference that was reviewed is another one as soon as head changes what it replaces.
+    So a reviewed difference gets another digest as soon as head changes a definition that it
+    replaces.
     """
     replaced = [
         head.func(update.func_id)
@@ -235,7 +235,7 @@ def digest(difference: list[AnyUpdate], head: DefinitionView) -> str:
 
 
 def _plain(update: AnyUpdate | None) -> Any:
-    """Plain form of an update: no inputs and empty ones are the same, 1 and 1.0 are not."""
+    """Plain form of an update: no inputs equal empty ones, 1 and 1.0 differ."""
     if isinstance(update, PutValue):
         value = None if update.func_id else dumps(update.value)
         return update.value_id, update.name, update.func_id, [*(update.inputs or {}).items()], value
@@ -245,12 +245,12 @@ def _plain(update: AnyUpdate | None) -> Any:
 async def admit_difference(
     ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
 ) -> RequestOutcome | str:
-    """See `Application.admit`. A batch that a client took from a change set is always applied.
+    """Admit a difference, see `Application.admit`; any other batch is always applied.
 
-    A branch sends its difference again as long as it knows no outcome. A run of it that slept
-    sends it at any time, when head may have forgotten its id. So the branch's control record says
-    whether it is being applied, and head's own log, from the branch's cursor on, whether the
-    difference took effect. Where that log is purged, the branch is opened again, with the reason.
+    A branch sends its difference again as long as it knows no outcome. A run that slept may send it
+    at a time when head has forgotten its id. So the branch's control record says whether it is
+    being applied, and head's own log, from the branch's cursor on, whether the difference took
+    effect. If that log is purged, the branch is opened again, with the reason.
     """
     origin = message.from_change_set_id
     if origin is None or header(request.headers, APPLY_REQUEST) is None:

@@ -1,4 +1,4 @@
-"""The content of a change set: a graph of values and, of a branch, its own edits on head's."""
+"""The content of a change set: a graph of values, and the edits of a branch on head's."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -20,23 +20,23 @@ T = TypeVar("T")
 
 
 class BranchOrigin(NamedTuple):
-    """Where a branch began, while its own log does not say so."""
+    """Origin of a branch, while its own log does not have it."""
 
     cursor: int
     """Commit of head's log that its base included."""
     lost: str | None = None
-    """Why the base cannot be loaded; the branch is empty then."""
+    """Reason why the base cannot be loaded; the branch is empty then."""
 
 
 @dataclass(slots=True)
 class GraphContent:
-    """A `Content`: its values, and what makes it a branch."""
+    """A `Content`: values, and what makes them a branch."""
 
     graph: Graph = field(default_factory=Graph)
     edits: Edits | None = None
-    """A branch's own edits; None for a change set that is no branch."""
+    """Edits of a branch; None for a change set that is no branch."""
     origin: BranchOrigin | None = None
-    """Set for a branch that was loaded from its base, or from a checkpoint that has an origin."""
+    """Origin of a branch that was loaded from its base, or from a checkpoint that has an origin."""
 
     async def apply(self, sequence: int, batch: Batch, covers: int | None = None) -> RebaseResult:
         """Apply a batch, in a thread if that takes long."""
@@ -47,11 +47,11 @@ class GraphContent:
     def apply_now(self, sequence: int, batch: Batch, covers: int | None = None) -> RebaseResult:
         """Rebase a batch onto the graph; a branch remembers which updates were its own edits.
 
-        A batch with a `head_side` brings head's changes to the branch, and is no edit. What a
-        client's batch only repeats is not performed.
+        A batch with a `head_side` brings head's changes to the branch, and is no edit. Updates of a
+        client's batch that change nothing are not performed.
 
         Raises:
-            MissingBatch: results that it names are not there; nothing was changed.
+            MissingBatch: results that it names are missing; nothing was changed.
         """
         if covers is not None and batch.results is not None:
             return apply_result_table(self.graph, read_results(batch.results), covers)
@@ -107,7 +107,7 @@ def _always(_: PutValue) -> bool:
 
 
 def require(part: T | None, name: str) -> T:
-    """What a branch must have in its state; raise `HistoryInconsistent` if it has not."""
+    """Return a part of a branch's state; raise `HistoryInconsistent` if it is missing."""
     if part is None:
         raise HistoryInconsistent(f"a branch without {name}")
     return part
@@ -119,7 +119,7 @@ def content_of(state: State) -> GraphContent:
 
 
 def as_graph(content: Content) -> GraphContent:
-    """The same content, which is this application's."""
+    """The content as this application's."""
     if not isinstance(content, GraphContent):
         raise TypeError(f"{type(content).__name__} is not the content of a value graph")
     return content
@@ -134,7 +134,7 @@ def read_results(results: ResultFiles) -> pa.Table:
     """Results in columns `id`, `status` and `text`, see `UnitResult`. Blocks.
 
     Raises:
-        MissingBatch: a file is not there.
+        MissingBatch: a file is missing.
     """
     store = RunStore(results.files, results.run)
     try:

@@ -1,6 +1,6 @@
 """Plans and runs dependent values updates, as the core's background jobs.
 
-The result of a dependent values update: a few values in a commit, many in files.
+The result of an update is a few values in a commit, or many in files.
 """
 
 import asyncio
@@ -50,22 +50,22 @@ from rebaser_server.values.graph import Graph
 log: Final = structlog.get_logger()
 
 _INLINE_TEXT: Final = 32 * 1024
-"""Most octets of results that travel in a message."""
+"""Maximum bytes of results that travel in a message."""
 
 
 _IMPURE_REPORTED: Final = 10
-"""Values of functions that are not pure that one round of an update reports, at most."""
+"""Maximum number of values of impure functions that one round of an update reports."""
 _REPORTED_TEXT: Final = 100
-"""Characters of their results, and of the functions' code."""
+"""Maximum number of characters of their results, and of the functions' code."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultTarget:
-    """Where the results of one update go."""
+    """Place for the results of one update."""
 
     batches: BatchStore
     run_store: RunStore
-    """What all attempts at the update share."""
+    """Store that all attempts at the update share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class DvuResult:
     costs: CallCosts = field(default_factory=dict)
     updates: Sequence[SetComputed] = ()
     files: Sequence[ResultFile] = ()
-    """In the run store."""
+    """Files in the run store."""
 
     def __len__(self) -> int:
         return len(self.updates) + sum(file.values for file in self.files)
@@ -101,7 +101,7 @@ class DvuResult:
 
 
 def collect(outcomes: Sequence[UnitResult | StoredResult], target: ResultTarget) -> DvuResult:
-    """Collect the results of all units; large ones that are not in the run store are put there.
+    """Collect the results of all units; put large ones into the run store, unless they are there.
 
     Blocks.
     """
@@ -130,8 +130,8 @@ def collect(outcomes: Sequence[UnitResult | StoredResult], target: ResultTarget)
 def _fail_affected(graph: Graph, message: str, target: ResultTarget) -> DvuResult:
     """Fail all values that the graph's roots affect: the update cannot be planned.
 
-    If not even these can be listed, fail those that the next update would always compute.
-    Blocks; the caller holds the graph.
+    If these cannot be listed, fail the values that the next update would always compute. Blocks;
+    the caller holds the graph.
     """
     try:
         affected = closure(graph)
@@ -162,24 +162,24 @@ def _update_of(result: ValueResult) -> SetComputed:
 
 
 _MIN_UNIT_DEADLINE: Final = 5.0
-"""Seconds for which a unit may make no progress during the search for a value that crashes."""
+"""Seconds without progress that a unit may take during the search for a value that crashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DvuServices:
-    """What the updates of all change sets of a process are computed with."""
+    """Services and limits for the updates of all change sets of a process."""
 
     executor: Executor
     slots: Callable[[], int]
-    """Units that it computes at a time, as its cluster is then."""
+    """Function that returns the number of units that it computes at a time, as its cluster is."""
     costs: CostModel
     limits: UnitLimits
     deadline: timedelta
-    """For which an update may go on without computing another value."""
+    """Time for which an update may go on without computing another value."""
     batches: BatchStore
     memo: Memo
     notifier: Notifier
-    """Lets people see what an update looks like, and what it found."""
+    """Notifier by which people see what an update looks like, and what it found."""
 
 
 class DvuPlanner:
@@ -208,7 +208,7 @@ class DvuPlanner:
         return _fail_affected(as_graph(content).graph, message, self._target(after))
 
     def _target(self, after: int) -> ResultTarget:
-        """What all attempts at the update behind a sequence share."""
+        """Place for the results of all attempts at the update behind a sequence."""
         workspace, change_set = self._change_set
         key = blake3(f"{workspace}.{change_set}.{after}".encode()).hexdigest()
         return ResultTarget(self._services.batches, RunStore(self._services.batches.files, key))
@@ -216,7 +216,7 @@ class DvuPlanner:
 
 @dataclass(frozen=True, slots=True)
 class DvuJob:
-    """A `Job`: the rounds of a plan, and where their results go."""
+    """A `Job`: the rounds of a plan, and the place for their results."""
 
     services: DvuServices
     change_set: ChangeSet
@@ -285,7 +285,7 @@ class DvuJob:
         return self._note_impure(memo, results.filter(results.column("former").is_valid()))
 
     def _note_impure(self, memo: WorkspaceMemo, results: pa.Table) -> list[dict[str, Any]]:
-        """Log and note values of which the same call came to another result than before."""
+        """Log and note values whose call came to another result than an earlier equal call."""
         if not results.num_rows:
             return []
         metrics.DVU_VALUES.labels("impure").inc(results.num_rows)

@@ -1,10 +1,8 @@
 """The contents of change sets: loaded, measured in memory, and their tables compacted.
 
-Contents of change sets, loaded from where a branch was forked and from Delta tables.
-
-How much memory a change set takes that is held as a state, more or less.
-
-Compact the tables of change sets in the background, one at a time in each process.
+Contents are loaded from the place where a branch was forked, and from Delta tables. `footprint`
+estimates the memory of a change set's state. `TableMaintenance` compacts tables in the background,
+one at a time in each process.
 """
 
 import asyncio
@@ -44,17 +42,18 @@ from rebaser_server.values.edits import Edits
 from rebaser_server.values.graph import Graph
 
 _ITEM: Final = 100
-"""Bytes of a thing in a list or a dictionary, more or less."""
+"""Estimated bytes of an item in a list or a dictionary."""
 _REQUEST: Final = 175
-"""Bytes of a request that is remembered."""
+"""Bytes of a remembered request."""
 _EDIT: Final = 2_000
-"""Bytes of a branch's edit beside its values: three definitions, of branch, base and head."""
+"""Bytes of a branch's edit in addition to its values: three definitions, of branch, base and
+head."""
 _LEVELS: Final = 3
-"""From a graph to its arrays."""
+"""Levels of objects from a graph to its arrays."""
 
 
 def footprint(state: State) -> int:
-    """Bytes: exact for what is large, arrays and texts, and a guess for the rest."""
+    """Bytes of a state: exact for what is large, arrays and texts, and a guess for the rest."""
     size = _graph(graph_of(state))
     size += _REQUEST * len(state.recent) + _ITEM * len(state.external_batches)
     edits = content_of(state).edits
@@ -70,9 +69,9 @@ def _graph(graph: Graph) -> int:
 
 
 def _of(thing: Any, levels: int, seen: set[int]) -> int:
-    """Of an array, of texts, or of all that an object of ours is made of."""
+    """Bytes of an array, of texts, or of all parts of an object of ours."""
     if isinstance(thing, memoryview):
-        return 0  # of an array that is counted
+        return 0  # a view of an array that is counted
     if isinstance(thing, array):
         return thing.itemsize * len(thing)
     if isinstance(thing, dict | list | set):
@@ -95,7 +94,7 @@ def _parts(thing: Any) -> Iterable[Any]:
 
 
 def _value(put: PutValue | None) -> int:
-    """Bytes of what a definition says that the value is, if it is text; else a guess."""
+    """Bytes of the content in a definition, if it is text; else a guess."""
     value = None if put is None else put.value
     return sys.getsizeof(value) if isinstance(value, str | list | dict) else 0
 
@@ -110,7 +109,7 @@ class TableMaintenance:
     """
 
     def __init__(self, checkpoints: Checkpoints, keep_replaced: float) -> None:
-        """`keep_replaced`: seconds for which replaced files stay, for readers that use them."""
+        """Compact tables; replaced files stay `keep_replaced` seconds for readers that use them."""
         self.checkpoints = checkpoints
         self._keep_replaced = keep_replaced
         self._scheduled: dict[ChangeSet, int] = {}
@@ -145,11 +144,11 @@ class TableMaintenance:
 
 
 MIN_CHANGED_VALUES: Final = 50_000
-"""A checkpoint is due after so many values changed, if they are also `_CHANGED_PART` of all: to
-replay a value from the log takes some fifty times as long as to load it."""
+"""Number of changed values after which a checkpoint is due, if they are also `_CHANGED_PART` of
+all: to replay a value from the log takes some fifty times as long as to load it."""
 
 _CHANGED_PART: Final = 16
-"""The part of all values that has to be changed: one sixteenth."""
+"""Reciprocal of the part of all values that has to be changed."""
 
 
 class GraphStateMachine:
@@ -158,7 +157,7 @@ class GraphStateMachine:
     def __init__(
         self, checkpoints: Checkpoints, maintenance: TableMaintenance | None = None
     ) -> None:
-        """`maintenance`: compacts tables behind checkpoints (default: nothing does)."""
+        """Load from tables, which `maintenance` compacts behind checkpoints, if it is given."""
         self.checkpoints = checkpoints
         self._maintenance = maintenance
 
@@ -183,7 +182,7 @@ class GraphStateMachine:
         return GraphContent(content.graph, content.edits or Edits(), BranchOrigin(cursor))
 
     def require_sound(self, state: State) -> None:
-        """Raise `HistoryInconsistent` if a branch has commits of its own and its base is lost."""
+        """Raise `HistoryInconsistent` if a branch has commits and its base is lost."""
         control, origin = state.control, content_of(state).origin
         lost = origin and origin.lost
         if lost and control.branch and control.branch.cursor is not None and not control.closing:
@@ -228,7 +227,7 @@ def open_state_loader(
 ) -> StateLoader:
     """Return a loader of the change set; the store must be the daemons' own.
 
-    `cache`: of states that were read (default: none is kept).
+    `cache` keeps states that were read (default: none is kept).
     """
     streams = Streams(settings.nats.prefix, js=js)
     return StateLoader(
