@@ -1,8 +1,7 @@
-"""Answer what applying a branch, or undoing a commit, would change; nothing is changed.
+"""Comparisons: what applying a branch, or undoing a commit, would change; nothing is changed.
 
-The difference of a branch to head: what applying the branch would change.
-
-Revert a commit: the batch that undoes its changes, except those that a later commit changed.
+The difference of a branch to head is what applying it would change. Reverting a commit undoes its
+changes, except those that a later commit changed.
 """
 
 import asyncio
@@ -56,25 +55,25 @@ class NotABranch(RebaserError):
 
 @dataclass(frozen=True, slots=True)
 class Diff(BranchDifference):
-    """What applying the branch would do."""
+    """Changes that applying the branch would make."""
 
     graph: Graph
-    """The branch's, after the merge: results that follow from it are not computed yet."""
+    """Graph of the branch, after the merge: results that follow from it are not computed yet."""
 
 
 class Effects(NamedTuple):
     """Effects of applying a branch on computed values."""
 
     differing: list[ComputedDifference]
-    """Values that come out otherwise than they are in head."""
+    """Values whose results differ from those in head."""
     unknown: list[str]
-    """Ids of values of which that is not known yet."""
+    """Ids of values for which that is not known yet."""
 
 
 async def diff(loader: StateLoader, *, computed: bool = False) -> Diff:
     """Compare the branch, after a merge of all of head's changes, with head. Changes neither.
 
-    With `computed`, also compare what comes out, as of one commit of each: that reads both whole.
+    With `computed`, also compare the results, as of one commit of each: that reads both whole.
 
     Raises:
         NotABranch: it is no branch, or no Rebaser has taken it up yet.
@@ -163,7 +162,7 @@ def _what(head: PutValue | None, branch: PutValue | None) -> str:
 
 
 def _side(put: PutValue | None, what: str) -> Any:
-    """As much of a definition as tells the difference."""
+    """Part of a definition that shows the difference."""
     if put is None:
         return None
     if what == "value" or (what in ("added", "removed") and put.func_id is None):
@@ -180,9 +179,9 @@ def _func(put: PutFunc | None) -> Any:
 def effects(branch: Graph, head: Graph, difference: Iterable[AnyUpdate]) -> Effects:
     """Compare the results of a branch, which has merged all of head, with those of head.
 
-    Only values that the difference reaches can differ once both are computed; what head alone
-    has changed comes out the same in both. Of a value that either has still to compute, nothing is
-    known. The roots of the branch's graph are others afterwards.
+    Only values that the difference reaches can differ once both are computed; values that head
+    alone has changed are equal in both. Nothing is known about a value that either has still to
+    compute. This changes the roots of the branch's graph.
     """
     branch_waits, head_waits = _to_compute(branch), _to_compute(head)
     found = Effects([], [])
@@ -229,7 +228,7 @@ def _affected(graph: Graph) -> NDArray[np.int32]:
 
 
 def _reached(branch: Graph, head: Graph, difference: Iterable[AnyUpdate]) -> Iterable[str]:
-    """Ids of what the updates name, and of what is computed from it in the branch."""
+    """Ids of values that the updates name, and of their dependents in the branch."""
     named: dict[str, None] = {}
     for update in difference:
         if isinstance(update, PutFunc | RemoveFunc):
@@ -248,7 +247,7 @@ def _reached(branch: Graph, head: Graph, difference: Iterable[AnyUpdate]) -> Ite
 
 
 class NotRevertible(RebaserError):
-    """The commit changed no definition: there is nothing to revert."""
+    """The commit changed no definition, so it cannot be reverted."""
 
 
 class DefinitionSnapshot(NamedTuple):
@@ -271,9 +270,9 @@ class DefinitionSnapshot(NamedTuple):
 async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) -> RevertPlan:
     """Return the inverse of `commit`, from the states before and after it.
 
-    A field that a later commit changed again stays: a value that was renamed since gets its
-    old inputs, not its old name. With `force` such a field is reverted, too. This call
-    changes nothing: enqueue the batch like any other.
+    A field that a later commit changed again stays: a value that was renamed since gets its old
+    inputs, not its old name. With `force` such a field is reverted, too. This call changes nothing:
+    enqueue the batch like any other one.
 
     Raises:
         NotRetained: the log does not go back so far.
@@ -305,7 +304,7 @@ def invert(
     *,
     force: bool = False,
 ) -> tuple[list[AnyUpdate], list[str]]:
-    """Return the batch that turns `now` into `before`; `skipped` names what stays."""
+    """Return the batch that turns `now` into `before`; `skipped` has the ids that stay."""
     skipped: list[str] = []
     wanted = DefinitionSnapshot(
         {i: _revert_value(i, before, after, now, skipped, force=force) for i in sorted(now.values)},
@@ -351,7 +350,7 @@ def _revert_value(
     *,
     force: bool,
 ) -> Definition:
-    """What the value shall be."""
+    """Definition that the value shall have."""
     old, new, is_now = (known.values[value_id] for known in (before, after, now))
     if same_value(old, new) or same_value(old, is_now):
         return is_now
@@ -403,20 +402,20 @@ class ComparisonService:
     """Loads whole change sets to compare them: for one query at a time."""
 
     def __init__(self, open_loader: OpenLoader, max_bytes: int) -> None:
-        """`max_bytes`: octets of an answer, more or less."""
+        """Compare change sets; answers have about `max_bytes` bytes at most."""
         self._open_loader = open_loader
         self._max_bytes = max_bytes
         self._comparing = asyncio.Lock()
 
     async def diff(self, change_set: ChangeSet, *, computed: bool) -> Diff:
-        """As `diff.diff`."""
+        """Compare a branch with head, as the function `diff` does."""
         async with self._comparing:
             return await diff(self._open_loader(change_set), computed=computed)
 
     async def difference(
         self, query: DifferenceQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[DifferenceReplyV1, None]:
-        """The one reply to a query.
+        """Return the one reply to a query.
 
         Raises:
             NotABranch: there is no head to compare with.
@@ -442,7 +441,7 @@ class ComparisonService:
     async def revert(
         self, query: RevertQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[RevertReplyV1, None]:
-        """The one reply to a query.
+        """Return the one reply to a query.
 
         Raises:
             NotRetained: the log does not go back so far.
@@ -464,16 +463,16 @@ class ComparisonService:
             octets += len(json.dumps(part.to_wire()))
             if octets > self._max_bytes:
                 raise TooManyValues(
-                    f"more than {self._max_bytes:,} octets, too many for one answer: read the "
+                    f"more than {self._max_bytes:,} bytes, too many for one answer: read the "
                     "change set where its store is seen"
                 )
 
 
 def no_difference(query_id: RequestId, why: str) -> DifferenceReplyV1:
-    """The reply that says why there is no answer."""
+    """A reply with the reason for no answer."""
     return DifferenceReplyV1(id=query_id, commit=0, error=why)
 
 
 def no_revert(query_id: RequestId, why: str) -> RevertReplyV1:
-    """The reply that says why there is no answer."""
+    """A reply with the reason for no answer."""
     return RevertReplyV1(id=query_id, now=0, error=why)

@@ -1,15 +1,12 @@
 """The definitions of some values, traced through the commits that are kept of a change set.
 
-The history of a branch begins with that of the change set that it was forked from. Where head's
-changes reached it, the edits are those in head's log.
+The history of a branch begins with that of the change set that it was forked from. Edits that
+head's changes brought to it are those in head's log.
 
-How a value or a function is defined at one moment of a history.
-
-Definitions of some values and functions through a history, and the edit that last changed each.
-
-An edit is what one commit changed, so that a batch that repeats what is there is none. A change of
-a value's function, and its creation, define the value as a whole; another one changes the value,
-or the inputs. The removal of an input takes that input out, and leaves the others as they were.
+For each part of a definition, the edit that last changed it is known. An edit is what one commit
+changed, so that a batch that repeats a definition is none. A change of a value's function, and its
+creation, define the value as a whole; other changes are of the value or of the inputs. The removal
+of an input takes that input out, and leaves the others as they were.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,11 +41,11 @@ class ValueState(NamedTuple):
     text: str | None = None
     """JSON of a source."""
     inputs: Inputs | None = None
-    """Of a computed value."""
+    """Inputs of a computed value."""
 
 
 class FuncState(NamedTuple):
-    """A function's definition; None for what a removed one has."""
+    """A function's definition; all None for a removed function."""
 
     runtime: str | None = None
     code: str | None = None
@@ -73,11 +70,11 @@ def _same_inputs(one: Mapping[str, object] | None, other: Mapping[str, object] |
 
 
 E = TypeVar("E")
-"""What stands for an edit."""
+"""Type of an edit."""
 
 
 _NAMED_UPDATES: Final = 200
-"""Updates of a batch up to which all its names are noted, else only those of inputs."""
+"""Number of a batch's updates up to which all its names are noted, else only those of inputs."""
 _MAX_NAMES: Final = 100_000
 
 
@@ -86,7 +83,7 @@ class Attribution(NamedTuple, Generic[E]):
 
     edit: E
     id: str
-    """Of the value or function."""
+    """Id of the value or function."""
     part: str
     """`definition`, `value`, `inputs`, `input` (one that was removed) or `function`."""
     before: ValueState | FuncState
@@ -96,7 +93,7 @@ class Attribution(NamedTuple, Generic[E]):
 
 
 class _Tracked(Generic[E]):
-    """A value's state, and what changed its parts."""
+    """State of a value, and the edits of its parts."""
 
     __slots__ = ("defined", "known", "lost", "now", "set", "unwired", "wired")
 
@@ -108,9 +105,9 @@ class _Tracked(Generic[E]):
         self.set: Attribution[E] | None = None
         self.wired: Attribution[E] | None = None
         self.unwired: Inputs = {}
-        """What the inputs would be if the edit of `wired` had not been."""
+        """Inputs that the value would have without the edit of `wired`."""
         self.lost: dict[str, Attribution[E]] = {}
-        """Removed inputs of those that `wired` set."""
+        """Removed inputs, of those that `wired` set."""
 
 
 class TrackedDefinitions(Generic[E]):
@@ -122,14 +119,14 @@ class TrackedDefinitions(Generic[E]):
         self._takers: dict[str, set[str]] = {}
         """Input → values that take it, or once did."""
         self._restored: set[str] = set()
-        """Inputs that were put, and are not removed since."""
+        """Inputs that were put, and not removed since."""
         self.names: dict[str, str] = {}
-        """Of inputs that may be removed since, as far as they are known."""
+        """Names of inputs, some of them removed since, as far as they are known."""
         self._older_funcs: set[str] = set()
         self._coded: dict[str, Attribution[E]] = {}
 
     def begin(self, graph: Graph) -> None:
-        """Take over the definitions of a graph, which is what the history begins with."""
+        """Take over the definitions of a graph, with which the history begins."""
         for value_id in self._values:
             state = _value_state(graph, value_id)
             self._values[value_id] = _Tracked(state, known=not state.exists)
@@ -175,16 +172,16 @@ class TrackedDefinitions(Generic[E]):
                 self._coded[func_id] = Attribution(edit, func_id, "function", code, now)
 
     def _unwire(self, removed: Collection[str]) -> None:
-        """Take removed values also out of what inputs would be without their last edit."""
+        """Take removed values also out of `unwired`, the inputs without the last edit."""
         for value_id in removed:
             for taker in self._takers.get(value_id, ()):
                 tracked = self._values[taker]
                 tracked.unwired = without(tracked.unwired, {value_id})
 
     def _note_existence(self, updates: Sequence[AnyUpdate], removed: Collection[str]) -> None:
-        """Note which inputs exist; one that is removed for the second time is owed to neither.
+        """Note which inputs exist; an input's loss by two removals is blamed on neither.
 
-        Without either removal, the other one would have taken it out.
+        Without either removal, the other one would have removed the input.
         """
         for value_id in self._restored.intersection(removed):
             self._restored.remove(value_id)
@@ -262,13 +259,13 @@ class TrackedDefinitions(Generic[E]):
                 tracked.unwired, tracked.lost = before.inputs or {}, {}
 
     def attributions(self) -> Iterator[Attribution[E]]:
-        """Each part that an edit of the history changed last."""
+        """Parts that an edit of the history changed last, each with the edit."""
         yield from self._coded.values()
         for value_id in self._values:
             yield from self.attributions_of(value_id)
 
     def attributions_of(self, value_id: str) -> Iterator[Attribution[E]]:
-        """Those of one value."""
+        """Parts of one value that an edit changed last."""
         tracked = self._values[value_id]
         if tracked.defined is not None:
             yield tracked.defined
@@ -292,13 +289,13 @@ class TrackedDefinitions(Generic[E]):
 
 
 class CommittedEdit(NamedTuple):
-    """What one commit of a log did."""
+    """Edit by one commit of a log."""
 
     change_set_id: ChangeSetId
     commit: int
     entry: CommitV1
     from_head: int | None = None
-    """Of a commit that brought head's changes to a branch: head's last commit in it."""
+    """Head's last commit that it merges, for a commit that brought head's changes to a branch."""
     begins_update: bool = False
     """Whether no update was due before it."""
 
@@ -315,7 +312,7 @@ class DefinitionHistory:
         self._commit = 0
         self._is_due = False
         self.begins = 0
-        """The commit behind which the history begins; 0 if it is all there was."""
+        """Commit behind which the history begins; 0 if nothing was before it."""
         self.definitions = TrackedDefinitions[CommittedEdit](values, funcs)
         self.requests: dict[int, tuple[int, RequestId]] = {}
         """Sequence of a request that left values to recompute → its commit, and that one's id."""
@@ -375,7 +372,7 @@ class DefinitionHistory:
                 await compute_in_turn(self._workspace, self.definitions.apply, batch.updates, edit)
 
     async def attributions(self) -> AsyncIterator[Attribution[CommittedEdit]]:
-        """Each part of the definitions with its edit; of one of head's, the one in head's log."""
+        """Each part of the definitions with its edit; edits of head are those in head's log."""
         merged: dict[int, list[Attribution[CommittedEdit]]] = {}
         for attribution in await self.listed():
             if attribution.edit.from_head is None:
@@ -388,7 +385,7 @@ class DefinitionHistory:
     async def _in_head(
         self, merged: dict[int, list[Attribution[CommittedEdit]]]
     ) -> AsyncIterator[Attribution[CommittedEdit]]:
-        """Those edits of head that the merges up to these commits of head brought."""
+        """The edits of head that the merges up to these commits of head brought."""
         head: DefinitionHistory | None = None
         for cursor, attributions in sorted(merged.items()):
             try:

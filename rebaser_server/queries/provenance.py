@@ -1,12 +1,8 @@
-"""Answer why a value is what it is, from a change set's state and the commits that are kept.
+"""Reasons why a value is what it is, from a change set's state and the commits that are kept.
 
-What a value is computed from, and the shortest way from each of these to it.
-
-What keeps a value back: failed inputs, and the update of dependent values that it waits for.
-
-The edits that made a value, as they are listed for a client.
-
-A value that is not there any more, and the commit that removed it.
+`Lineage` is all that a value is computed from, with the shortest way from each of these to it. A
+value is kept back by failed inputs, and by the update of dependent values that it waits for. For a
+value that is gone, the commit that removed it is found.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -48,27 +44,27 @@ from rebaser_server.values.columns import ValueStatus
 from rebaser_server.values.graph import Graph
 
 MAX_VALUES: Final = 100_000
-"""Values in a lineage: those behind them are left out."""
+"""Maximum number of values in a lineage: those behind them are left out."""
 
 
 class Lineage:
-    """A value with all that it is computed from, as a graph has it now; a copy."""
+    """All that a value is computed from, as a graph has it now; a copy."""
 
     def __init__(self, graph: Graph, value_id: str) -> None:
-        """`value_id`: of a value in the graph."""
+        """Copy the lineage of a value in the graph."""
         self.value_id: Final = value_id
         self.is_whole = True
-        """Whether all of it is here: no more than `MAX_VALUES`."""
+        """Whether the lineage is complete: it has no more than `MAX_VALUES`."""
         self.names: dict[str, str] = {}
-        """Of the values, or their ids, by id."""
+        """Names of the values, or their ids, by id."""
         self.func_names: dict[str, str] = {}
-        """Of the functions that compute them, or their ids, by id."""
+        """Names of the functions that compute them, or their ids, by id."""
         self.roots: dict[str, int] = {}
         """Values that changed since the last update → sequence of the request."""
         self.failures: dict[str, str] = {}
-        """Failed values because of which the last one has no result → message."""
+        """Failed values that keep the last one from having a result → message."""
         self._next: dict[str, str] = {value_id: ""}
-        """Value → the one that takes it, on the shortest way to the last one."""
+        """Value → its user on the shortest way to the last one."""
         self._steps: dict[str, int] = {value_id: 1}
         """Number of names from a value to the last one, both included."""
         self._computed: dict[str, str] = {}
@@ -113,11 +109,11 @@ class Lineage:
         return self._next
 
     def steps(self, value_id: str) -> int:
-        """How many names `path` yields; a chain has too many paths to look at all of them."""
+        """Number of names that `path` yields; a chain has too many paths to look at all of them."""
         return self._steps[value_id]
 
     def steps_of_function(self, func_id: str) -> int:
-        """How many names `path_of_function` yields."""
+        """Number of names that `path_of_function` yields."""
         return 1 + self._steps[self._computed[func_id]]
 
     def path(self, value_id: str) -> Iterator[str]:
@@ -133,11 +129,11 @@ class Lineage:
 
 
 _MAX_FAILED: Final = 20
-"""Failed values that are listed."""
+"""Maximum number of failed values that are listed."""
 
 
 def failed_inputs(lineage: Lineage) -> list[FailedInput]:
-    """The failed values because of which the value has no result, the nearest first."""
+    """The failed values that keep the value from having a result, the nearest first."""
     return [
         FailedInput(id=value_id, path=[*lineage.path(value_id)], message=lineage.failures[value_id])
         for value_id in nsmallest(_MAX_FAILED, lineage.failures, key=lineage.steps)
@@ -162,19 +158,19 @@ def due_update(
 
 
 def time_of(commit_id: RequestId) -> str:
-    """When NATS stored the request that a commit of this id settles."""
+    """Time at which NATS stored the request that the commit with this id settles."""
     return utc_text(datetime.fromtimestamp(commit_id.milliseconds / 1000, UTC))
 
 
 _MAX_EDITS: Final = 1_000
 _MAX_CHANGES: Final = 20
-"""Changes of an edit that are listed."""
+"""Maximum number of listed changes of an edit."""
 _MAX_TRACES: Final = 50
-"""Edits whose trace is looked up: each costs a read."""
+"""Maximum number of edits whose trace is looked up: each costs a read."""
 _MAX_TEXT: Final = 1_000
-"""Characters of a definition."""
+"""Maximum number of characters of a definition."""
 _MAX_NAMES: Final = 200_000
-"""Names in the paths of all changes that are listed."""
+"""Maximum number of names in the paths of all listed changes."""
 
 Parts = Sequence[Attribution[CommittedEdit]]
 
@@ -184,7 +180,7 @@ _CommitKey = tuple[ChangeSetId, int]
 async def _list_edits(
     loader: StateLoader, attributions: Parts, lineage: Lineage
 ) -> tuple[list[ProvenanceEdit], int]:
-    """The edits, the latest first, and how many are left out."""
+    """The edits, the latest first, and the number of those left out."""
     workspace = str(loader.change_set.workspace_id)
     latest = await compute_in_turn(workspace, _by_commit, attributions)
     traces = [await _trace_of(loader, parts[0].edit) for parts in latest[:_MAX_TRACES]]
@@ -208,7 +204,7 @@ def _by_commit(attributions: Parts) -> list[Parts]:
 def _described(
     latest: Sequence[Parts], traces: Iterable[str | None], lineage: Lineage
 ) -> list[ProvenanceEdit]:
-    """The edits with what is nearest of each, as long as there is room for the paths."""
+    """The edits, each with its nearest changes, as long as there is room for the paths."""
     room, edits = _MAX_NAMES, []
     for parts, trace in zip_longest(latest, traces):
         changes = []
@@ -233,7 +229,7 @@ def _edit_of(
     trace: str | None = None,
     omitted: int = 0,
 ) -> ProvenanceEdit:
-    """The edit with what it changed, of which so many changes are not listed."""
+    """The edit with its changes, `omitted` of which are not listed."""
     settled = edit.entry.settled
     if settled is None:
         raise ValueError(f"commit {edit.commit} settles nothing")
@@ -285,7 +281,7 @@ def _names(given: str | list[str], lineage: Lineage) -> str:
 
 
 async def _trace_of(loader: StateLoader, edit: CommittedEdit) -> str | None:
-    """The trace that the log names for the commit; only of one that begins an update."""
+    """The trace that the log names for the commit; only for one that begins an update."""
     if not edit.begins_update:
         return None
     log = loader.log
@@ -316,7 +312,7 @@ async def _find_removal(loader: StateLoader, name: str, until: int) -> Provenanc
 
 
 def _removed_by(updates: Sequence[AnyUpdate], name: str, ids: set[str]) -> str | None:
-    """The one of these values that the updates removed; `ids` has then those of the name."""
+    """The member of `ids` that the updates removed; a put of the name replaces `ids` by its own."""
     removed = None
     for update in updates:
         if isinstance(update, PutValue) and update.name == name:
@@ -328,7 +324,7 @@ def _removed_by(updates: Sequence[AnyUpdate], name: str, ids: set[str]) -> str |
 
 
 class _Known(NamedTuple):
-    """What the answer needs of a state, copied from it."""
+    """Parts of a state that the answer needs, copied from it."""
 
     commit: int
     control: ControlState
@@ -341,7 +337,7 @@ class _Unknown(NamedTuple):
 
     commit: int
     offer: str
-    """Similar names."""
+    """End of the error, with similar names."""
 
 
 class ProvenanceService:
@@ -353,7 +349,7 @@ class ProvenanceService:
     async def replies(
         self, query: ProvenanceQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[ProvenanceReplyV1, None]:
-        """The one reply to a query."""
+        """Return the one reply to a query."""
         yield await self.find(query)
 
     async def find(self, query: ProvenanceQueryV1) -> ProvenanceReplyV1:
@@ -401,7 +397,7 @@ class ProvenanceService:
 
 
 def no_provenance(query_id: RequestId, why: str) -> ProvenanceReplyV1:
-    """The reply that says why there is no answer."""
+    """A reply with the reason for no answer."""
     return ProvenanceReplyV1(id=query_id, commit=0, error=why)
 
 

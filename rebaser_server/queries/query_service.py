@@ -1,10 +1,8 @@
-"""Answer what is asked over plain NATS: any Rebaser does, from the log and the store.
+"""Answers to queries over plain NATS: any Rebaser gives them, from the log and the store.
 
-Send what a query is answered with, in pieces where it does not fit into a message.
-
-Receive queries of one kind, check them, and reply: a few at a time, with a bounded queue.
-
-Workspaces take turns, and one leaves room in the queue, and an answerer, to others.
+Queries of one kind are received, checked, and answered a few at a time, with a bounded queue.
+Workspaces take turns, and one workspace leaves room in the queue, and an answerer, to others. An
+answer that does not fit into a message is sent in pieces.
 """
 
 import asyncio
@@ -94,7 +92,7 @@ class _ReplySender(Generic[ReplyT]):
         self._inbox = "" if query.reply.startswith(("$", ours)) else query.reply
 
     async def send(self, reply: ReplyT) -> None:
-        """Send the reply or, where it cannot be sent to this asker, why not.
+        """Send the reply or, if it cannot be sent to this asker, the reason.
 
         Raises:
             MalformedMessage: it cannot be encoded; nothing was sent.
@@ -111,13 +109,13 @@ class _ReplySender(Generic[ReplyT]):
             await self._send_pieces(headers, payload)
         else:
             why = (
-                f"the answer has {len(payload)} octets, more than fit into a message: ask for "
+                f"the answer has {len(payload)} bytes, more than fit into a message: ask for "
                 f"less, or with the header {ACCEPTS_PIECES}, as newer clients do"
             )
             await self._send_small(self._refusal(reply.id, why))
 
     async def busy(self, refusal: ReplyT) -> None:
-        """Have the asker ask again later."""
+        """Ask the asker to ask again later."""
         await self._send_small(refusal, {RETRY_AFTER: _RETRY_SECONDS})
 
     async def _send_small(self, reply: ReplyT, more: dict[str, str] | None = None) -> None:
@@ -139,20 +137,20 @@ QUEUE: Final = "rebaser"
 """The queue group: one Rebaser answers each query."""
 
 CONCURRENCY: Final = 4
-"""Queries of one kind that are answered at once; others wait."""
+"""Number of queries of one kind that are answered at once; others wait."""
 
 _SHARE: Final = CONCURRENCY - 1
-"""Queries of one workspace and kind that are answered at once, at most."""
+"""Maximum number of queries of one workspace and kind that are answered at once."""
 
 _LARGE_QUERY: Final = 64 * 1024
-"""Octets of a query from which it is decoded in a thread."""
+"""Size of a query, in bytes, from which it is decoded in a thread."""
 
 _BUSY: Final = "too many queries are waiting here: ask again later"
 _NO_ID: Final = RequestId.from_bytes(bytes(16))
 
 
 class _Query(Protocol):
-    """What every query says: the change set that it is about."""
+    """Common part of all queries: the change set that it is about."""
 
     @property
     def id(self) -> RequestId: ...
@@ -170,13 +168,13 @@ class QueryKind(Generic[QueryT, ReplyT]):
     """A kind of query, and how it is answered."""
 
     name: str
-    """As in its subjects: `values` for `rebaser.values.<ws>.<cs>`."""
+    """Name as in the kind's subjects: `values` for `rebaser.values.<ws>.<cs>`."""
     query: MessageType[QueryT]
     reply: MessageType[ReplyT]
     replies: Callable[[QueryT, Mapping[str, str]], AsyncGenerator[ReplyT, None]]
-    """The answer, in one message or more, to a query with these headers."""
+    """Function that yields the answer, in one message or more, to a query with these headers."""
     refusal: Callable[[RequestId, str], ReplyT]
-    """The reply that says why there is no answer."""
+    """Function that makes a reply with the reason for no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,16 +182,17 @@ class _QueuedQuery:
     message: Msg
     size: int
     until: float
-    """When the asker stops waiting, by the loop's clock."""
+    """Time, by the loop's clock, at which the asker stops waiting."""
 
 
 class _Queue:
-    """Queries that wait: by workspace, in turns."""
+    """Waiting queries: by workspace, in turns."""
 
     def __init__(self, bounds: QueryBounds) -> None:
         self._bounds = bounds
         self._waiting: dict[str, deque[_QueuedQuery]] = {}
-        """The next workspace first; each has one query at least."""
+        """Waiting queries of each workspace, the next workspace first; each has one query at
+        least."""
         self._in_hand = Counter[str]()
         self._count, self.bytes = 0, 0
         """Number and bytes of all queries that wait."""
@@ -203,7 +202,8 @@ class _Queue:
     def put(self, workspace: str, query: _QueuedQuery) -> bool:
         """Add a query and return True, or return False if there is no room.
 
-        A workspace has room for as many as are free then, and for one if any is free.
+        A workspace has room for as many queries as places are free then, and for one if any is
+        free.
         """
         own, free = len(self._waiting.get(workspace, ())), self._bounds.waiting - self._count
         own_bytes, free_bytes = self._bytes_of[workspace], self._bounds.waiting_bytes - self.bytes
@@ -259,7 +259,7 @@ class _Intake(Generic[QueryT, ReplyT]):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Answer queries for as long as the body runs; those that wait then are dropped."""
+        """Answer queries while the body runs; queries that wait at its end are dropped."""
         subject = self._subjects.join("rebaser", self._kind.name, "*", "*")
         limit = self._bounds.waiting_bytes
         async with (
@@ -316,12 +316,12 @@ class _Intake(Generic[QueryT, ReplyT]):
             metrics.QUERIES.labels(result).inc()
 
     async def _read(self, message: Msg) -> QueryT:
-        """The query, which is about the change set that its subject names.
+        """The query, which is about the change set in its subject.
 
-        NATS permits a user the subject; no one has checked the body before.
+        NATS has checked that the user may use the subject; the body is checked here.
 
         Raises:
-            MessageError: it is none.
+            MessageError: it is no query.
             UnknownSubject: the subject names no change set.
         """
         change_set = self._subjects.parse_change_set(message.subject)
@@ -342,7 +342,7 @@ class _Intake(Generic[QueryT, ReplyT]):
         return _ReplySender(self._nc, self._subjects, message, self._kind.reply, self._kind.refusal)
 
     def _refusal(self, message: Msg, why: str) -> ReplyT:
-        """Without a look at the body; the asker knows the query by the inbox."""
+        """A refusal without a look at the body; the asker knows the query by the inbox."""
         try:
             query_id = RequestId.from_str(header(message.headers or {}, MESSAGE_ID) or "")
         except ValueError:
@@ -373,7 +373,7 @@ class QueryService:
 
     @asynccontextmanager
     async def serve(self, nc: Client) -> AsyncIterator[None]:
-        """Answer queries for as long as the body runs."""
+        """Answer queries while the body runs."""
         values = QueryKind("values", ValuesQuery, ValuesReply, self.values.replies, refusal)
         outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
         provenance = QueryKind(

@@ -1,12 +1,8 @@
-"""Answer which values or functions a change set has, as of one commit, from log and store.
+"""Values or functions of a change set, as of one commit, from log and store.
 
-Which values a query means: those it names, and so many levels around them.
-
-Rows of the answer to a query about values, copied from where the values are.
-
-Look a few values of a large change set up in its table, where that says what they are now.
-
-How much memory and how many places queries may take of a process.
+A query means the values that it names, and levels around them. Rows of the answer are copied from
+the graph. A few values of a large change set are looked up in its table, if that has their present
+state. `QueryBounds` limits the memory and places that queries take of a process.
 """
 
 import asyncio
@@ -43,7 +39,7 @@ from rebaser_server.values.columns import Func, ids_in
 from rebaser_server.values.graph import Graph, GraphSnapshot, ReadableGraph, ValuesById
 
 MAX_VALUES: Final = 100_000
-"""Values in one answer: more than that are read from the store."""
+"""Maximum number of values in one answer: more are to be read from the store."""
 
 
 class TooManyValues(RebaserError):
@@ -51,7 +47,7 @@ class TooManyValues(RebaserError):
 
 
 class NamedValues(NamedTuple):
-    """Ids of values that a query names, and names that there are not."""
+    """Ids of values that a query names, and names that no value has."""
 
     ids: list[str]
     missing: list[str]
@@ -71,7 +67,7 @@ def _named_values(graph: Graph, which: Sequence[str]) -> NamedValues:
 
 
 def select(graph: ReadableGraph, query: ValuesQueryV1, named: Sequence[str]) -> list[str]:
-    """Ids of the values that `query`, which names some, means: these first, then by levels.
+    """Ids of the values that `query` means: those in `named` first, then by levels.
 
     Raises:
         TooManyValues: more than `MAX_VALUES`.
@@ -107,7 +103,7 @@ def _require_few(ids: list[str]) -> list[str]:
 
 
 _ROW: Final = 100
-"""Octets of a row beside its texts and inputs, more or less."""
+"""Estimated bytes of a row in addition to its texts and inputs."""
 _ID: Final = 30
 
 
@@ -150,7 +146,7 @@ RowT = TypeVar("RowT", ValueRow, FunctionRow)
 
 
 class ValuesFound(NamedTuple):
-    """All that answers a query, as of one commit."""
+    """All parts of the answer to a query, as of one commit."""
 
     commit: int
     due: bool | None
@@ -190,7 +186,7 @@ def row_of_stored(value: StoredValue) -> ValueRow:
 
 
 def function_rows(graph: Graph, which: Sequence[str]) -> tuple[Iterator[FunctionRow], list[str]]:
-    """The functions of these names or ids, or all; and what of `which` there is none of."""
+    """The functions of these names or ids, or all; and the members of `which` that are unknown."""
     wanted = set(which)
     found = [
         func
@@ -212,13 +208,13 @@ def _function_row(func: Func, users: int) -> FunctionRow:
 
 
 def within(rows: Iterable[RowT], max_bytes: int) -> Iterator[RowT]:
-    """Yield the rows; raise `TooManyValues` once they have more octets."""
+    """Yield the rows; raise `TooManyValues` once they have more bytes."""
     octets = 0
     for row in rows:
         octets += row.octets
         if octets > max_bytes:
             raise TooManyValues(
-                f"more than {max_bytes:,} octets of values, too many for one answer: ask for fewer "
+                f"more than {max_bytes:,} bytes of values, too many for one answer: ask for fewer "
                 "values at a time, or read the change set's table"
             )
         yield row
@@ -233,25 +229,30 @@ def _size(text: str) -> int:
 
 
 class _TableLookup:
-    """Answers as of the last commit, or not at all: then the change set has to be loaded."""
+    """A lookup in tables, as of the last commit.
+
+    If it has no answer, the change set has to be loaded.
+    """
 
     def __init__(self, open_loader: Callable[[ChangeSet], StateLoader], min_rows: int) -> None:
-        """`min_rows`: of tables that are worth it."""
+        """Look up in tables that have at least `min_rows` rows."""
         self._open_loader = open_loader
         self._min_rows = min_rows
         self._tables = OpenTables()
         self._turn = asyncio.Lock()
-        """One query at a time: each takes memory, and open tables are not shared by threads."""
+        """Lock for one query at a time: each takes memory, and threads may not share open
+        tables."""
 
     async def find(
         self, change_set: ChangeSet, which: Sequence[str], max_bytes: int
     ) -> ValuesFound | None:
-        """The values of these ids or names; None: the table does not say.
+        """The values of these ids or names; None: the table does not have the answer.
 
-        None, too, if log or table cannot be read: the caller loads them, which raises the error.
+        The result is None, too, if log or table cannot be read: the caller loads them, which raises
+        the error.
 
         Raises:
-            TooManyValues: the rows have more than `max_bytes` octets.
+            TooManyValues: the rows have more than `max_bytes` bytes.
         """
         loader = self._open_loader(change_set)
         checkpoints = checkpoints_of(loader)
@@ -281,7 +282,7 @@ class _TableLookup:
 async def _is_latest(
     loader: StateLoader, stored: StoredValues, sequence: int, last: CommitV1
 ) -> bool:
-    """Whether the table is of the log's past (S-6), and no commit since has changed a value."""
+    """Whether the table is of the log's past (S-6), and later commits have changed no value."""
     if stored.commit > sequence or last.control.deleted:
         return False
     entry = last if stored.commit == sequence else await loader.log.entry(stored.commit)
@@ -297,31 +298,33 @@ async def _is_latest(
 
 @dataclass(frozen=True, slots=True)
 class QueryBounds:
-    """Of each process; `REBASER_QUERIES__…`."""
+    """Bounds of each process; `REBASER_QUERIES__…`."""
 
     waiting: int = 1_000
-    """Queries of one kind that wait; clients of further ones get the reply to ask again."""
+    """Maximum number of waiting queries of one kind; further clients get the reply to ask again."""
     waiting_bytes: int = 16 * 1024 * 1024
-    """Their octets, headers included."""
+    """Maximum bytes of the waiting queries of one kind, headers included."""
     answer_bytes: int = 64 * 1024 * 1024
-    """Octets of values in one reply; a reply with more is an error."""
+    """Maximum bytes of values in one reply; a reply with more is an error."""
     loaded_rows: int = 500_000
-    """Rows of a table from which on a few values are read from it, not the change set loaded."""
+    """Number of rows of a table from which a few values are read from it and the change set is not
+    loaded."""
 
 
 _PART_BYTES: Final = 256 * 1024
-"""Octets of values in one reply, more or less; a value that is larger has one of its own."""
+"""Approximate bytes of values in one message of a reply; a value that is larger has a message for
+itself."""
 
 FEW: Final = 1_000
-"""Values that are read without a snapshot of the graph."""
+"""Number of values that are read without a snapshot of the graph."""
 
 
 class ValueService:
     """Answers from the state that this process holds, if it holds one; see `StateCache`.
 
-    If not, it reads a few values of a large change set from the table, if that says all. Otherwise
-    the first query about a change set costs its loading, each later one what was committed
-    since. Nothing is owned or changed.
+    If it holds none, it reads a few values of a large change set from the table, if that has the
+    answer. Otherwise the first query about a change set costs its loading, each later one the
+    commits since. Nothing is owned or changed.
     """
 
     def __init__(self, open_loader: OpenLoader, bounds: QueryBounds) -> None:
@@ -329,12 +332,13 @@ class ValueService:
         self._tables = _TableLookup(open_loader, bounds.loaded_rows)
         self._max_bytes = bounds.answer_bytes
         self._large = asyncio.Lock()
-        """A large value takes many times its octets while it is made: one at a time."""
+        """Lock: a large value takes many times its bytes while it is made, so that one is made at a
+        time."""
 
     async def replies(
         self, query: ValuesQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[ValuesReplyV1, None]:
-        """The answer in one reply or more; none holds much but that of one large value."""
+        """Yield the answer in one reply or more; no reply holds much more than one large value."""
         found = await self._find(query)
         workspace = str(query.workspace_id)
         parts = await compute_in_turn(workspace, list, _parts(found.rows)) or [[]]
@@ -370,20 +374,20 @@ class ValueService:
 
 
 def refusal(query_id: RequestId, why: str) -> ValuesReplyV1:
-    """The reply that says why there is no answer."""
+    """A reply with the reason for no answer."""
     return ValuesReplyV1(id=query_id, commit=0, values=[], error=why)
 
 
 def _names_few(query: ValuesQueryV1) -> bool:
-    """Whether it means a few values, as is known without a look at the graph."""
+    """Whether the query means a few values, as is known without a look at the graph."""
     around = query.inputs or query.dependents
     return 0 < len(query.which) <= FEW and not around and not query.functions
 
 
 def prepare_find(query: ValuesQueryV1, max_bytes: int, state: State) -> Callable[[], ValuesFound]:
-    """Take from a state, for which others wait, what finding the values needs.
+    """Copy from a state, for which others wait, the data for finding the values.
 
-    What it returns finds them; it raises `TooManyValues`.
+    The returned function finds the values; it raises `TooManyValues`.
     """
     graph = graph_of(state)
     if query.functions:
@@ -414,7 +418,7 @@ def _find_values(
     graph: ReadableGraph,
     found: ValuesFound,
 ) -> ValuesFound:
-    """Raise `TooManyValues` if the rows have more octets than a reply may have."""
+    """Find the values' rows; raise `TooManyValues` if they have more than `max_bytes`."""
     rows = (row_of(graph, value_id) for value_id in select(graph, query, named.ids))
     return found._replace(rows=list(within(rows, max_bytes)))
 

@@ -195,5 +195,5 @@ async def test_a_difference_that_is_too_large_for_an_answer_is_refused(
     branch = await team.fork()
     await team.send(branch, [put(new_id(), "x" * 600_000) for _ in range(2)])
 
-    with pytest.raises(ReadRefused, match="more than 1,048,576 octets"):
+    with pytest.raises(ReadRefused, match="more than 1,048,576 bytes"):
         await team.client.change_set(*branch).difference()

@@ -116,7 +116,7 @@ async def test_a_query_with_too_large_an_answer_is_refused(deployment: Deploymen
     await committed(deployment, change_set, [put(i, "x" * 400_000) for i in ids])
     reader = deployment.client.change_set(*change_set)
 
-    with pytest.raises(ReadRefused, match="1,048,576 octets"):
+    with pytest.raises(ReadRefused, match="1,048,576 bytes"):
         await reader.values()
 
     assert len(await reader.values(*ids[:2])) == 2

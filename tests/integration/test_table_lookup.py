@@ -153,7 +153,7 @@ async def test_more_octets_than_a_reply_takes_are_refused(deployment: Deployment
     await deployment.client.enqueue_updates(*change_set, shop.define())
     await deployment.at_rest()
 
-    with pytest.raises(TooManyValues, match="more than 200 octets"):
+    with pytest.raises(TooManyValues, match="more than 200 bytes"):
         await ask(
             deployment.answering(QueryBounds(loaded_rows=0, answer_bytes=200)),
             change_set,
