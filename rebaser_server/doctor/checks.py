@@ -32,9 +32,10 @@ class Examination:
     deep: bool
 
     async def findings(self) -> AsyncIterator[Finding]:
-        """All findings, check by check. Changes nothing but a mark of the trial write.
+        """All findings, check by check. Changes nothing except by the trial write.
 
-        Without the deployment's own store nothing is repaired: only a person knows what is right.
+        Without the deployment's own store the findings have no repair: only a person knows what is
+        right.
         """
         try:
             settings = await settings_with_store(self.provisioner.streams.js, self.settings)
@@ -68,7 +69,7 @@ class Examination:
     async def _contained(
         self, check: Callable[[Provisioner], AsyncIterator[Finding]]
     ) -> AsyncIterator[Finding]:
-        """The findings of a check, or that it cannot be done."""
+        """The findings of a check, or the finding that it cannot be done."""
         try:
             async for finding in check(self.provisioner):
                 yield finding
@@ -76,7 +77,7 @@ class Examination:
             yield _not_done(check.__name__.strip("_").replace("_", " "), error)
 
     async def of_store(self) -> AsyncIterator[Finding]:
-        """Findings of the checks that read the store, and trust it."""
+        """Findings of the checks that read the store and trust it."""
         for check in (self._losses, self._garbage):
             async for finding in self._contained(check):
                 yield finding
@@ -103,7 +104,7 @@ class Examination:
         return nats_checks.room(provisioner, self.settings.nats.monitoring)
 
     async def store(self) -> AsyncIterator[Finding]:
-        """Whether the store is the deployment's."""
+        """Whether the store belongs to the deployment."""
         provisioner, store = self.provisioner, self.settings.store
         deployment = DeploymentId(provisioner.streams, open_shared_files(store))
         if problem := await deployment.problem():
@@ -120,7 +121,7 @@ class Examination:
             )
 
     async def _losses(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
-        """What NATS had confirmed and lost, as Rebasers found it, or as it is to be seen now."""
+        """Messages that NATS had confirmed and lost, as Rebasers found it, or as it shows now."""
         files = open_shared_files(self.settings.store)
         ends = StreamEnds(provisioner.streams, files)
         losses = {loss.name: loss for loss in await ends.losses(await ends.noted())}
@@ -169,7 +170,7 @@ class Examination:
 
 
 def _store_not_seen(error: Exception) -> Finding:
-    """It is not said to be lost: it was not looked at."""
+    """A store that was not looked at; it is not reported as lost."""
     remedy = "set REBASER_STORE__ROOT to what the daemons have, and call `rebaser doctor` again"
     return Finding("store", "", f"not checked: {error}", Severity.ERROR, remedy=remedy)
 
@@ -186,7 +187,7 @@ def _not_done(check: str, error: Exception) -> Finding:
 
 
 async def repair(finding: Finding) -> Finding:
-    """Repair what the finding describes; the finding with the outcome."""
+    """Repair what the finding describes; return the finding with the outcome."""
     if finding.repair is None:
         return finding
     try:

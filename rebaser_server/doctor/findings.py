@@ -1,4 +1,4 @@
-"""A finding of a check: what is wrong, how bad it is, and how to repair it."""
+"""A finding of a check: what is wrong, its severity, and its repair."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Severity(StrEnum):
-    """How urgent a finding is."""
+    """Urgency of a finding."""
 
     NOTE = "note"  # information; nothing is wrong
     WARNING = "warning"  # repairs itself in time, or only costs space; can be repaired now
@@ -16,18 +16,18 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that differs from what it must be."""
+    """A difference from what must be."""
 
     check: str
-    """The name of the check; programs rely on it."""
+    """Name of the check; programs rely on it."""
     where: str
-    """The stream, change set or store that it concerns."""
+    """Stream, change set or store that it concerns."""
     what: str
     severity: Severity = Severity.WARNING
     remedy: str = ""
-    """What a person should do; empty if `repair` does it."""
+    """Remedy for a person; empty if `repair` does it."""
     repair: Callable[[], Awaitable[None]] | None = None
-    """Repairs it, safely at any time; None if that needs a person."""
+    """Function that repairs it, safely at any time; None if that needs a person."""
     repaired: bool = False
 
     @property
@@ -35,7 +35,7 @@ class Finding:
         return self.severity is not Severity.NOTE and not self.repaired
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, for programs."""
+        """The finding as plain data, for programs."""
         return {
             "check": self.check,
             "where": self.where,

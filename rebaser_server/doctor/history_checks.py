@@ -1,7 +1,4 @@
-"""Checks that the store and the commit log of each change set fit together.
-
-Checks that the stream of requests and the logs are of one past (S-5).
-"""
+"""Checks of pasts: each change set's store against its log, requests against all logs (S-5)."""
 
 import asyncio
 import random
@@ -54,7 +51,7 @@ async def check_histories(
 
 
 async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
-    """The finding about one change set, if there is one; a deleted change set has no data."""
+    """Return the finding about one change set, if any; a deleted change set has no data."""
     _, commit = await loader.log.last()
     if commit is not None and commit.control.deleted:
         return None
@@ -99,7 +96,7 @@ async def _require_whole_log(loader: StateLoader) -> None:
 
 
 async def _damage_of_rows(loader: StateLoader) -> str:
-    """What is wrong with rows and columns that loading the state does not need."""
+    """Fault of rows and columns that loading the state does not need; empty if there is none."""
     try:
         await asyncio.to_thread(checkpoints_of(loader).require_sound, loader.change_set)
     except StoreDamaged as error:
@@ -163,7 +160,7 @@ def _same(one: Graph, other: Graph) -> bool:
 
 
 async def check_requests(streams: Streams, loaders: list[StateLoader]) -> AsyncIterator[Finding]:
-    """Compare the requests that wait, and the end of their stream, with what was handled."""
+    """Compare the waiting requests, and the end of their stream, with the settled ones."""
     waiting = await streams.js.stream_subjects(streams.requests_stream)
     ends = (await streams.js.stream_info(streams.requests_stream)).state.last_seq
     greatest = 0

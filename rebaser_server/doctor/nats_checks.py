@@ -1,11 +1,4 @@
-"""Checks of the NATS servers, of the streams and their configuration, and of tasks.
-
-Checks of the NATS servers themselves.
-
-Whether each stream of the deployment takes what is written.
-
-Checks of the streams and their configuration, and that all work has a task.
-"""
+"""Checks of the NATS servers, of the streams and their configuration, and of tasks."""
 
 import asyncio
 import json
@@ -43,16 +36,16 @@ _STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 _LIMITS_TIMEOUT: Final = 1.0  # seconds; a user who may not ask gets no answer
 
 _TRIAL_KEY: Final = "00000000000000000000000000"
-"""Of the record that a trial write deletes. No workspace has this id."""
+"""Key of the record that a trial write deletes. No workspace has this id."""
 _FULL: Final = 0.9
-"""Part of the room that is in use when the doctor begins to say so."""
+"""Part of the room in use from which the doctor reports it."""
 _MORE_ROOM: Final = (
     "make room on the disks of NATS, or raise its limits (`max_file_store`, accounts)"
 )
 
 
 async def durability(provisioner: Provisioner, monitoring: str | None) -> AsyncIterator[Finding]:
-    """When NATS has on its disks what it confirms, as its servers say it or else the Rebasers."""
+    """Time at which confirmed messages are on NATS's disks, from its servers or else Rebasers."""
     found = await read_durability(provisioner.streams, monitoring)
     if monitoring is None:
         found = replace(found, sync=await _sync_known_to_rebasers(provisioner) or found.sync)
@@ -67,7 +60,7 @@ async def durability(provisioner: Provisioner, monitoring: str | None) -> AsyncI
 
 
 async def _sync_known_to_rebasers(provisioner: Provisioner) -> str:
-    """When the servers sync, as the Rebasers say that know it; empty if none does."""
+    """Time at which the servers sync, from the Rebasers that know it; empty if none does."""
     known: set[str] = set()
 
     def read(reply: Msg) -> bool:
@@ -83,7 +76,7 @@ async def _sync_known_to_rebasers(provisioner: Provisioner) -> str:
 
 
 async def room(provisioner: Provisioner, monitoring: str | None) -> AsyncIterator[Finding]:
-    """Whether NATS takes what is written, and how much more it would take, as far as it says so.
+    """Whether NATS takes writes, and how much room is left, as far as it says so.
 
     The trial deletes a record that is not there, which NATS stores as it stores any message.
     """
@@ -108,14 +101,14 @@ async def room(provisioner: Provisioner, monitoring: str | None) -> AsyncIterato
 
 
 def _limits(account: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """Octets in use and the limit, of the account or each of its tiers."""
+    """Bytes in use and the limit, of the account or each of its tiers."""
     for tier, usage in (account.get("tiers") or {"": account}).items():
         yield f"account {tier}".strip(), usage["storage"], usage["limits"]["max_storage"]
 
 
 def _nearly_full(where: str, used: int, limit: int) -> Iterator[Finding]:
     if 0 < limit * _FULL <= used:
-        what = f"{used:,} of {limit:,} octets are in use"
+        what = f"{used:,} of {limit:,} bytes are in use"
         yield Finding("room", where, what, Severity.WARNING, remedy=_MORE_ROOM)
 
 

@@ -1,14 +1,9 @@
 """Actions of the page: what people and operators may do over HTTP.
 
-An action of the page: who may do it, what it is asked with, and what it does.
-
-What people do with a branch, and with the commits of any change set.
-
-Each is an ordinary request in the change set's queue: the rules of `docs/rebase.md` hold.
-
-What operators do: the work of `rebaser pause`, `resume`, `dvu cancel` and others.
-
-Actions over HTTP: posted to `/actions/…` as JSON, and done by the role of the token.
+An action is posted to `/actions/…` as JSON, and takes a role of the visitor's token. People change
+branches and the commits of any change set by ordinary requests in the change set's queue: the rules
+of `docs/rebase.md` hold. Operators pause and resume, cancel updates, replay dead letters: the work
+of `rebaser pause` and others.
 """
 
 import json
@@ -52,18 +47,18 @@ class NotAllowed(RebaserError):
 
 
 class ActionInvalid(RebaserError):
-    """What was asked for makes no sense; nothing was done."""
+    """The action's body makes no sense; nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionContext:
-    """What one action works with, in the name of one visitor."""
+    """Services that one action works with, in the name of one visitor."""
 
     streams: Streams
     batches: BatchStore
     open_loader: OpenLoader
     client: RebaserClient
-    """Names the visitor as the author of what it sends."""
+    """Client that names the visitor as the author of its requests."""
     author: str
     role: Role
 
@@ -73,7 +68,7 @@ class ActionContext:
         return Registry(self.streams)
 
     def require(self, role: Role, what: str) -> None:
-        """Raise `NotAllowed` unless the visitor may do what takes `role`."""
+        """Raise `NotAllowed` unless the visitor's role includes `role`; `what` names the action."""
         if not self.role.includes(role):
             raise NotAllowed(
                 f"{what} takes the role {role.value}, and {self.author} is {self.role.value}"
@@ -81,7 +76,7 @@ class ActionContext:
 
 
 class OfChangeSet(WireModel):
-    """What an action on one change set is asked with, at least."""
+    """Body of an action on one change set."""
 
     workspace: WorkspaceId
     change_set: ChangeSetId
@@ -95,24 +90,24 @@ class OfChangeSet(WireModel):
 B = TypeVar("B", bound=WireModel)
 
 Perform = Callable[[ActionContext, B], Awaitable[str]]
-"""Does it; returns a sentence that says what was done.
+"""Function that does the action and returns a sentence about what was done.
 
-It raises what the client and the readers raise.
+Errors of the client and the readers pass through.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Action(Generic[B]):
-    """One thing that a visitor can have done."""
+    """An action that visitors can request."""
 
     role: Role
-    """The least that it takes; a change set's kind may take more."""
+    """Role that it takes; a change set's kind may take more."""
     body: type[B]
     perform: Perform[B]
 
 
 class OfValue(OfChangeSet):
-    """A source of a branch, and what it shall be."""
+    """A source of a branch, and its new content."""
 
     id: ValueId
     text: str
@@ -132,7 +127,7 @@ class OfDifference(OfChangeSet):
 
 
 class OfComment(OfChangeSet):
-    """What is said about a change set."""
+    """A comment on a change set."""
 
     text: str
 
@@ -144,7 +139,7 @@ class OfCommit(OfChangeSet):
 
 
 async def _set_value(context: ActionContext, body: OfValue) -> str:
-    """As `rebaser values set`, of a branch."""
+    """Set a value of a branch, as `rebaser values set` does."""
     await _head_of_branch(context, body.target)
     try:
         value = codecs.loads(codecs.JSON, body.text.encode())
@@ -157,9 +152,9 @@ async def _set_value(context: ActionContext, body: OfValue) -> str:
 
 
 async def _take_theirs(context: ActionContext, body: OfDefinition) -> str:
-    """Have the branch take what head has of a value or a function that both changed.
+    """Replace what the branch has of a value or function that both changed by what head has.
 
-    The branch merges head's changes first, so that what head's definition needs is there.
+    The branch merges head's changes first, so that the values that head's definition needs exist.
     """
     head = await _head_of_branch(context, body.target)
     await context.client.change_set(*body.target).refresh()
@@ -180,14 +175,14 @@ async def _take_theirs(context: ActionContext, body: OfDefinition) -> str:
 
 
 async def apply(context: ActionContext, body: OfDifference) -> str:
-    """As `rebaser change-sets apply --reviewed`."""
+    """Apply the branch, as `rebaser change-sets apply --reviewed` does."""
     record = await context.client.change_set(*body.target).apply(reviewed=body.digest)
     commit = None if record.application is None else record.application.commit
     return "applied; head had it all" if commit is None else f"applied as commit {commit} of head"
 
 
 async def revert(context: ActionContext, body: OfCommit) -> str:
-    """As `rebaser revert`."""
+    """Revert a commit, as `rebaser revert` does."""
     record = await context.registry.change_set(body.target)
     if record.kind is ChangeSetKind.HEAD:
         context.require(Role.APPROVER, "revert in a head")
@@ -199,7 +194,7 @@ async def revert(context: ActionContext, body: OfCommit) -> str:
 
 
 async def comment(context: ActionContext, body: OfComment) -> str:
-    """As `rebaser change-sets comments --add`."""
+    """Add a comment, as `rebaser change-sets comments --add` does."""
     try:
         await context.client.change_set(*body.target).comment(body.text)
     except MalformedMessage as error:
@@ -228,7 +223,7 @@ _BRANCH_ACTIONS: Final[dict[str, Action[Any]]] = {
     "comment": Action(Role.EDITOR, OfComment, comment),
     "revert": Action(Role.EDITOR, OfCommit, revert),
 }
-"""By the last part of their paths, `/actions/…`."""
+"""Actions by the last part of their paths, `/actions/…`."""
 
 
 _MAX_REASON: Final = 500  # characters
@@ -241,7 +236,7 @@ class OfLetter(WireModel):
 
 
 class OfScope(WireModel):
-    """What is paused: a change set, without it a workspace, without both everything."""
+    """Scope of a pause: a change set, without it a workspace, without both everything."""
 
     workspace: WorkspaceId | None = None
     change_set: ChangeSetId | None = None
@@ -249,20 +244,20 @@ class OfScope(WireModel):
 
     @property
     def scope(self) -> PauseScope:
-        """As the store of pauses has it."""
+        """Scope as the store of pauses has it."""
         if self.workspace is None and self.change_set is not None:
             raise ActionInvalid("a change set is named by its workspace and itself")
         return PauseScope(self.workspace, self.change_set)
 
 
 async def _replay_letter(context: ActionContext, body: OfLetter) -> str:
-    """As `rebaser dead-letters replay`."""
+    """Replay a dead letter, as `rebaser dead-letters replay` does."""
     request = await replay(context.streams, context.batches, context.client, body.number)
     return f"dead letter {body.number} is enqueued again as request {request}"
 
 
 async def pause(context: ActionContext, body: OfScope) -> str:
-    """As `rebaser pause`."""
+    """Pause a scope, as `rebaser pause` does."""
     reason = (body.reason or "").strip()[:_MAX_REASON] or None
     store = PauseStore(context.streams)
     await store.pause(body.scope, by=context.author, reason=reason)
@@ -270,7 +265,7 @@ async def pause(context: ActionContext, body: OfScope) -> str:
 
 
 async def resume(context: ActionContext, body: OfScope) -> str:
-    """As `rebaser resume`."""
+    """Resume a scope, as `rebaser resume` does."""
     store = PauseStore(context.streams)
     before = await store.of(body.scope)
     tasks = await store.resume(body.scope)
@@ -285,7 +280,7 @@ def _scope_text(scope: PauseScope) -> str:
 
 
 async def cancel(context: ActionContext, body: OfChangeSet) -> str:
-    """As `rebaser dvu cancel`."""
+    """Cancel an update, as `rebaser dvu cancel` does."""
     cancelled = await cancel_update(context.streams.js.nc, context.streams, body.target)
     if cancelled is None:
         return "no Rebaser works on this change set"
@@ -295,13 +290,13 @@ async def cancel(context: ActionContext, body: OfChangeSet) -> str:
 
 
 async def checkpoint(context: ActionContext, body: OfChangeSet) -> str:
-    """As `rebaser checkpoint`, without waiting for the store."""
+    """Request a checkpoint, as `rebaser checkpoint` does, without waiting for the store."""
     commit = await context.client.change_set(*body.target).checkpoint()
     return f"the checkpoint of commit {commit} is being written"
 
 
 async def recompute(context: ActionContext, body: OfChangeSet) -> str:
-    """As `rebaser dvu run --failed`."""
+    """Recompute failed values, as `rebaser dvu run --failed` does."""
     commit = await context.client.change_set(*body.target).recompute()
     return f"commit {commit}; the update follows"
 
@@ -314,7 +309,7 @@ _OPERATOR_ACTIONS: Final[dict[str, Action[Any]]] = {
     "checkpoint": Action(Role.OPERATOR, OfChangeSet, checkpoint),
     "recompute": Action(Role.OPERATOR, OfChangeSet, recompute),
 }
-"""By the last part of their paths, `/actions/…`."""
+"""Actions by the last part of their paths, `/actions/…`."""
 
 
 log: Final = structlog.get_logger()
@@ -322,7 +317,7 @@ log: Final = structlog.get_logger()
 ACTIONS: Final[Mapping[str, Action[Any]]] = _BRANCH_ACTIONS | _OPERATOR_ACTIONS
 
 _WITHIN: Final = 20.0
-"""Seconds for an action to be done; what was enqueued by then takes effect later."""
+"""Seconds for an action to be done; a request that was enqueued by then takes effect later."""
 
 _FOREIGN: Final = (
     "Actions take the header Content-Type: application/json, and come from this page.\n"
@@ -337,7 +332,7 @@ class _Outcome:
 
 
 class ActionService:
-    """Checks who asks, does it, and logs it."""
+    """Checks who asks, performs the action, and logs it."""
 
     def __init__(self, services: Services, replies: ReplyInbox, guard: Guard) -> None:
         self._services = services

@@ -1,4 +1,4 @@
-"""Ask all Rebasers over plain NATS, and have the one that works on a change set stop its update."""
+"""Questions to all Rebasers over plain NATS, such as to stop the update of a change set."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Answer = dict[str, Any]
 
 
 async def cancel_update(nc: Client, subjects: Subjects, change_set: ChangeSet) -> bool | None:
-    """Stop the running update; whether one ran. None: no Rebaser works on the change set."""
+    """Stop the running update; return whether one ran, or None if no Rebaser has the change set."""
     answers = await all_answers(
         nc,
         subjects.cancellations(change_set),

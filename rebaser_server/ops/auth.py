@@ -1,6 +1,6 @@
 """Access to the ops endpoint: by tokens with roles or, without any, from this machine only.
 
-Whether files were replaced or written.
+`FileChanges` notices that files were replaced or written.
 """
 
 import hmac
@@ -19,7 +19,7 @@ from rebaser_server.settings.settings import OpsSettings, Role
 
 
 class FileChanges:
-    """Compares files with what they were at the last call of `found`; reads none of them."""
+    """Comparison of files with their state at the last call of `found`; reads none of them."""
 
     def __init__(self, files: Sequence[Path | None]) -> None:
         self._files = [file for file in files if file is not None]
@@ -31,7 +31,7 @@ class FileChanges:
         return self._states != before
 
     def _look(self) -> list[tuple[int, ...]]:
-        """Inode, octets and time of the last change of each file; of a lost one, nothing."""
+        """Inode, size and time of the last change of each file; nothing for a missing one."""
         return [_state(file) for file in self._files]
 
 
@@ -50,10 +50,11 @@ _OPEN: Final = ("/healthz", "/readyz")
 """Paths that need no token: probes have none, and learn only yes or no and the reason."""
 
 _WITH_VALUES: Final = ("/change-set", "/dead-letters", "/actions")
-"""How the paths begin that show or change values: other machines need a token for them."""
+"""Beginnings of the paths that show or change values: other machines need a token for them."""
 
 _SLASHES: Final = "/\\"
-"""Of either kind: what begins with two of them a browser takes for the address of another site."""
+"""Slashes of both kinds: browsers take a path that begins with two of them for another site's
+address."""
 
 _UNAUTHORIZED: Final = (
     "A token is required: send `Authorization: Bearer …`, or open /?token=… in a browser.\n"
@@ -69,18 +70,18 @@ class Visitor:
     """The person or program that sent a request to the endpoint."""
 
     name: str
-    """The name of the token, as it stands in the log; without tokens the user of this process."""
+    """Name of the token, as it stands in the log; without tokens the user of this process."""
     role: Role
 
 
 class Guard:
     """Admits a request to the endpoint, or answers with the reason for a refusal.
 
-    Tokens in a file hold as soon as they are written there, and no longer than they stand there.
+    Tokens in a file are valid from when they are written there until they are removed.
     """
 
     def __init__(self, ops: OpsSettings, local_name: str) -> None:
-        """`local_name`: the name of visitors from this machine where no token is set."""
+        """Read the tokens. `local_name`: name of visitors from this machine if no token is set."""
         self._ops = ops
         self._file = FileChanges([ops.tokens_file])
         self._tokens = _visitors(ops)
@@ -93,7 +94,7 @@ class Guard:
         return not self._tokens and not self._local
 
     def middleware(self) -> Any:
-        """The middleware for aiohttp."""
+        """Middleware for aiohttp."""
 
         @web.middleware
         async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -122,14 +123,14 @@ class Guard:
         return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"}, text=_UNAUTHORIZED)
 
     def visitor(self, request: web.Request) -> Visitor | None:
-        """Who sent the request; None without a token of the settings."""
+        """Sender of the request; None without a token of the settings."""
         if not self._tokens:
             return self._without_token
         kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
         return self._owner_of(bearer if kind.lower() == "bearer" else request.cookies.get(_COOKIE))
 
     def _owner_of(self, sent: str | None) -> Visitor | None:
-        """Whose token it is. Each is compared, so that the time says nothing of which."""
+        """Owner of the token. Each token is compared, so that the time does not tell which."""
         if sent is None:
             return None
         found = [visitor for token, visitor in self._tokens if _same(sent, token)]
@@ -155,7 +156,7 @@ class Guard:
 
 
 def _visitors(ops: OpsSettings) -> list[tuple[str, Visitor]]:
-    """Each token, with whose it is."""
+    """Each token, with its owner."""
     return [
         (token.secret.get_secret_value(), Visitor(token.name, token.role))
         for token in ops.access_tokens()
@@ -176,8 +177,8 @@ def _same(sent: str, token: str) -> bool:
 def tls_of(ops: OpsSettings) -> ssl.SSLContext | None:
     """The TLS context of the settings; None without TLS.
 
-    A certificate that was renewed in its file is shown to the next visitor; one that cannot be
-    read then is passed over, and the one before it stays.
+    A certificate that was renewed in its file is shown to the next visitor; if it cannot be read
+    then, the former one stays.
 
     Raises:
         OpsNotStarted: certificate or key cannot be read.

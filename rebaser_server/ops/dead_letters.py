@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _MESSAGE_ID: Final = MESSAGE_ID.lower()
 _RANDOM_OCTETS: Final = 10
-"""Random octets of a ULID, after the six of its time."""
+"""Random bytes of a ULID, after the six of its time."""
 
 
 class NoSuchLetter(RebaserError):
-    """There is no dead letter of that number; it may have been replayed or purged."""
+    """The number is not that of a dead letter; the letter may have been replayed or purged."""
 
 
 class NotReplayable(RebaserError):
@@ -84,7 +84,7 @@ class DeadLetter:
 
 
 def _utc(text: str | None) -> str | None:
-    """The moment in our one format; a text that is none as it is."""
+    """The moment in our one format; any other text unchanged."""
     try:
         return text and utc_text(datetime.fromisoformat(text))
     except ValueError:
@@ -95,7 +95,7 @@ async def check(streams: Streams, sequence: int) -> StoredMessage:
     """The dead letter of that number, as it is stored.
 
     Raises:
-        NoSuchLetter: there is none.
+        NoSuchLetter: no dead letter has the number.
     """
     message = await streams.js.get_message(streams.dead_letters_stream, sequence=sequence)
     if message is None:
@@ -109,7 +109,7 @@ async def load(streams: Streams, batches: "BatchStore", sequence: int) -> DeadLe
     """The dead letter of that number, with the whole request.
 
     Raises:
-        NoSuchLetter: there is none.
+        NoSuchLetter: no dead letter has the number.
         NotReplayable: the store has lost the part that did not fit into the letter.
     """
     message = await check(streams, sequence)

@@ -1,10 +1,7 @@
 """The HTTP endpoint: health and metrics for machines, settings and a live page for people.
 
-The comments on a change set, and who looks at it, for its page.
-
-`/metrics`: the counters of `telemetry.metrics`, and gauges read at the scrape.
-
-The ops endpoint of a Rebaser, composed of its parts.
+`/metrics` has the counters of `telemetry.metrics`, and gauges read at the scrape. A change set's
+page also gets its comments, and the names of those who look at it.
 """
 
 import asyncio
@@ -53,11 +50,11 @@ from rebaser_server.settings.settings import OpsSettings, Settings, redact_url
 from rebaser_server.telemetry.work_stats import WorkStats
 
 MAX_COMMENTS: Final = 100
-"""Comments of a list, the latest."""
+"""Maximum number of comments of a list, the latest."""
 
 
 class _Discussion:
-    """Answers a page that is looked at, every few seconds; that it asks says who looks at it."""
+    """Answers open pages, which ask every few seconds; a request tells who looks at a page."""
 
     def __init__(self, context: OpsContext, peers: Peers) -> None:
         self._context = context
@@ -183,7 +180,8 @@ _HEADERS: Final = {
 async def starting_endpoint(settings: Settings) -> AsyncIterator[None]:
     """Answer probes while the daemon starts, which waits for NATS: it is alive, and not ready.
 
-    On the address that probes know, and no other: without it if that is taken by default.
+    The endpoint listens only on the address that probes know; a default address that is taken is
+    left out.
 
     Raises:
         OpsNotStarted: the port is taken, or the certificate cannot be read.
@@ -223,7 +221,7 @@ class _Endpoint:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
-        """Serve for as long as the body runs; yields the URL.
+        """Serve while the body runs; yield the URL.
 
         Raises:
             OpsNotStarted: the port is taken, or the certificate cannot be read.
@@ -305,9 +303,9 @@ class _Endpoint:
 async def _listening(
     guard: Guard, routes: Sequence[web.RouteDef], ops: OpsSettings, ports: Sequence[int]
 ) -> AsyncIterator[str]:
-    """Answer whom `guard` admits on the first of these ports that is free; yields the URL.
+    """Answer requests that `guard` admits, on the first free port; yield the URL.
 
-    All answers have the same headers.
+    All answers get a fixed set of headers.
     """
     tls, visitors = tls_of(ops), Visitors(Bounds.of_process())
     app = web.Application(middlewares=[guard.middleware(), visitors.middleware()])
@@ -345,7 +343,7 @@ async def ops_endpoint(
     queries: QueryService,
     shutdown: Shutdown,
 ) -> AsyncIterator[str | None]:
-    """Serve the endpoint for the time of the body; yields its URL, or None if it is disabled.
+    """Serve the endpoint while the body runs; yield its URL, or None if it is disabled.
 
     Raises:
         OpsNotStarted: the port is taken, or the certificate cannot be read.

@@ -1,17 +1,12 @@
-"""The pages of a change set and of operators: what a browser is given.
+"""The pages of a change set and of operators: the data for a browser.
 
-What the page of a change set shows: values, why one is what it is, commits, a branch's effect.
+A change set's page shows values, why one is what it is, commits, and a branch's effect: as lists,
+as a drawing of the part of the graph that differs from head, and as a table for a spreadsheet. The
+operators' page lists dead letters with their requests, pauses, and change sets.
 
-Everything is read when a browser asks for it. Nothing is changed, except that a branch whose
-effects are not known because it is behind head is made to follow it.
-
-The difference of a branch as the page shows it, and as a spreadsheet takes it.
-
-The part of a branch's graph that differs from head, as the page draws it.
-
-What the operators' page lists: dead letters with their requests, pauses, and change sets.
-
-Names of the workspaces and change sets in a status, read from the registry and cached.
+Everything is read when a browser asks for it. Nothing is changed, except that a branch behind head,
+whose effects are therefore not known, is made to follow it. `NameCache` reads names from the
+registry.
 """
 
 import asyncio
@@ -52,11 +47,11 @@ from rebaser_server.values.columns import Func
 from rebaser_server.values.graph import Graph, Value
 
 MAX_TEXT: Final = 200
-"""Characters of a value in a list."""
+"""Maximum number of characters of a value in a list."""
 
 _DIGITS: Final = re.compile(r"([0-9]+)")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""How a cell begins that spreadsheets compute."""
+"""Beginnings of cells that spreadsheets compute."""
 
 
 def plain_difference(found: Diff) -> Any:
@@ -89,7 +84,7 @@ def plain_difference(found: Diff) -> Any:
 
 
 def _by_name(one: ChangedDefinition | ComputedDifference) -> list[str | int]:
-    """Return the key of an order in which `net/9` comes before `net/10`."""
+    """Return a sort key by which `net/9` comes before `net/10`."""
     parts = _DIGITS.split((one.name or one.id).casefold())
     return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
@@ -109,12 +104,12 @@ def effects_csv(found: Diff) -> str:
 
 
 def _side_text(data: Any) -> str:
-    """A side of a difference as JSON; nothing for what is not there."""
+    """A side of a difference as JSON; empty if there is none."""
     return "" if data is None else json.dumps(data, ensure_ascii=False)
 
 
 def result_text(data: Any, status: str | None) -> str:
-    """A side of a computed difference: the status of what has no value, else as `_side_text`."""
+    """A side of a computed difference: its status if it has no value, else as `_side_text`."""
     if status in ("failed", "blocked"):
         return status
     return "null" if data is None and status else _side_text(data)
@@ -130,18 +125,18 @@ def cut(text: str, most: int) -> str:
 
 
 MAX_NODES: Final = 200
-"""Edits and effects that are drawn; at most half of them are edits."""
+"""Maximum number of edits and effects that are drawn; at most half of them are edits."""
 _MAX_LABEL: Final = 40
-"""Characters of a value."""
+"""Maximum number of characters of a value."""
 
 _Nodes = dict[str, dict[str, Any]]
 
 
 def effects_graph(found: Diff) -> Any:
-    """Edits and effects as nodes with `level` and `row`, their edges, and how many there are.
+    """Edits and effects as nodes with `level` and `row`, their edges, and their number.
 
-    Of more than `MAX_NODES`, those nearest to the edits. An edge is a pair of places in `nodes`:
-    a value or a function, and what is computed with it.
+    If there are more than `MAX_NODES`, those nearest to the edits are drawn. An edge is a pair of
+    places in `nodes`: a value or a function, and a value that is computed with it.
     """
     nodes = _edits(found) | _effects(found)
     users = _users(found, nodes)
@@ -155,7 +150,7 @@ def effects_graph(found: Diff) -> Any:
 
 
 def _edits(found: Diff) -> _Nodes:
-    """The edits, those that head changed, too, before the others; each by name."""
+    """The edits, each by name; first those that head changed, too."""
     results = {each.id: each for each in found.computed or ()}
     ordered = sorted(found.changes, key=lambda change: (not change.both, _by_name(change)))
     return {
@@ -197,7 +192,7 @@ def _sides(one: Any) -> dict[str, str]:
 
 
 def _users(found: Diff, nodes: _Nodes) -> Mapping[str, list[str]]:
-    """By values and functions: which nodes are computed with them."""
+    """Values and functions → the nodes that are computed with them."""
     users: dict[str, list[str]] = defaultdict(list)
     for node_id in nodes:
         value = found.graph.values.get(node_id)
@@ -209,7 +204,7 @@ def _users(found: Diff, nodes: _Nodes) -> Mapping[str, list[str]]:
 
 
 def _nearest(nodes: _Nodes, users: Mapping[str, list[str]]) -> _Nodes:
-    """At most `MAX_NODES`: breadth first from the edits, then what they do not reach."""
+    """The nodes to draw, `MAX_NODES` at most: breadth first from the edits, then the others."""
     edits = [node_id for node_id, node in nodes.items() if node["edited"]][: MAX_NODES // 2]
     order = dict.fromkeys(edits)
     level: Iterable[str] = edits
@@ -242,10 +237,10 @@ def _place(found: Diff, drawn: _Nodes, edges: list[tuple[int, int]]) -> None:
 
 
 _MAX_ROWS: Final = 100
-"""Values of a list."""
+"""Maximum number of values of a list."""
 _MAX_COMMITS: Final = 100
 _MAX_DETAIL: Final = 10_000
-"""Characters of the value that is looked at."""
+"""Maximum number of characters of the value that is looked at."""
 
 _ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
 
@@ -261,7 +256,7 @@ class ChangeSetPage:
         """Branches that were made to follow head, and their last commit then."""
 
     def routes(self) -> list[web.RouteDef]:
-        """What a browser may ask: `/change-set/values?workspace=…&changeSet=…` and so on."""
+        """Paths of the page's queries: `/change-set/values?workspace=…&changeSet=…` and so on."""
         readings: dict[str, _ChangeSetReading] = {
             "about": self._about,
             "values": self._values,
@@ -337,7 +332,7 @@ class ChangeSetPage:
         return plain | {"graph": await asyncio.to_thread(effects_graph, found)}
 
     async def _refresh(self, branch: ChangeSet, commit: int) -> None:
-        """Have an open branch follow head, once for each of its commits that is behind."""
+        """Make an open branch follow head, once for each of its commits that is behind."""
         if self._refreshed.get(branch, -1) >= commit:
             return
         with suppress(ClientError):
@@ -355,7 +350,7 @@ class ChangeSetPage:
             self._refreshed[branch] = commit
 
     async def _effects(self, change_set: ChangeSet, _: web.Request) -> web.Response:
-        """The computed values that differ, whole, for a spreadsheet."""
+        """The differing computed values, whole, for a spreadsheet."""
         found = await self._queries.comparisons.diff(change_set, computed=True)
         headers = {"Content-Disposition": 'attachment; filename="effects.csv"'}
         text = await asyncio.to_thread(effects_csv, found)
@@ -392,7 +387,7 @@ def _answering_for_change_set(
 
 
 def _list_values(state: State, search: str) -> Any:
-    """Those with the text in their name or id, at most `_MAX_ROWS`, and how many there are."""
+    """Values with the text in their name or id, at most `_MAX_ROWS`, and their number."""
     graph = graph_of(state)
     found: list[dict[str, Any]] = []
     count = 0
@@ -449,7 +444,7 @@ def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]
 
 
 _MAX_LETTERS: Final = 50
-"""Dead letters of a list."""
+"""Maximum number of dead letters of a list."""
 
 _Reading = Callable[[web.Request], Awaitable[Any]]
 
@@ -461,10 +456,10 @@ class OperatorPage:
         self._streams = streams
         self._batches = batches
         self._listing = asyncio.Lock()
-        """All change sets are read to search them: once at a time."""
+        """Lock for searches, which read all change sets: one at a time."""
 
     def routes(self) -> list[web.RouteDef]:
-        """What a browser may ask."""
+        """Paths of the page's queries."""
         return [
             web.get("/dead-letters", _answering(self._letters)),
             web.get("/dead-letters/{number:[0-9]{1,18}}", _answering(self._letter)),
@@ -530,7 +525,7 @@ def _answering(reading: _Reading) -> Callable[[web.Request], Awaitable[web.Respo
 
 _FRESH: Final = 30.0  # seconds for which a name, or its absence, is cached
 AT_ONCE: Final = 40
-"""Names that one status reads at most; later ones read the others."""
+"""Maximum number of names that one status reads; later ones read the others."""
 
 Row = Mapping[str, Any]
 

@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _address(host: str) -> str:
-    """Where a daemon in this container answers that listens on `host`."""
+    """Address at which a daemon in this container answers that listens on `host`."""
     with suppress(ValueError):  # a name
         if ip_address(host).is_unspecified:
             return _LOOPBACK

@@ -1,19 +1,10 @@
 """The status of a deployment: its Rebasers, its queues, its health, and who looks at it.
 
-The status that the page shows: all Rebasers and the queues, in one JSON object.
-
-The status of every Rebaser of the deployment, requested over plain NATS.
-
-An empty request gets a report. A request with a change set gets the sketch of its latest update
-in that Rebaser, if there is one; with `onlookers` before it, who looks at it there.
-
-Waiting requests, tasks and dead letters, as NATS counts them.
-
-The health of this process: its loop runs, NATS answers, the store takes files, Spark starts.
-
-Who looks at which change set, as the pages that this Rebaser serves say by asking.
-
-The live parts of a Rebaser that the endpoint serves.
+The page shows all Rebasers and the queues, in one JSON object. Rebasers ask each other over plain
+NATS: an empty request gets a report; a request with a change set gets the sketch of its latest
+update in that Rebaser, if there is one; with `onlookers` before it, the names of those who look at
+it there. `HealthMonitor` checks that this process's loop runs, NATS answers, the store takes files,
+and Spark starts.
 """
 
 import asyncio
@@ -55,7 +46,7 @@ from rebaser_server.telemetry.work_stats import WorkStats
 
 _TIMEOUT: Final = 0.3  # seconds for all replies
 _MOST_OCTETS: Final = 200_000
-"""Octets of one reply; a longer one is not a Rebaser's."""
+"""Maximum bytes of a reply; a longer one is not a Rebaser's."""
 _ONLOOKERS: Final = "onlookers"
 
 Report = dict[str, Any]
@@ -81,7 +72,7 @@ class Peers:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """Reply to requests for as long as the body runs."""
+        """Reply to requests while the body runs."""
         async with subscribed(self._nc, self._subject, self._reply):
             yield
 
@@ -115,7 +106,10 @@ class Peers:
         return max(sketches, key=lambda sketch: str(sketch.get("began")), default=None)
 
     async def onlookers(self, change_set: ChangeSet, expected: int) -> set[str]:
-        """Who looks at the change set on a page of any Rebaser; older ones do not say."""
+        """Names of those who look at the change set on a page of any Rebaser.
+
+        Older Rebasers send none.
+        """
         answers = await self._request_all(f"{_ONLOOKERS} {change_set}".encode(), expected)
         return {str(name) for answer in answers for name in answer.get("onlookers", ())}
 
@@ -134,9 +128,10 @@ class Peers:
 
 
 _SHOWN: Final = 20
-"""Change sets, and dead letters, that are listed at most."""
+"""Maximum number of change sets, and of dead letters, that are listed."""
 _MOST_SUBJECTS: Final = 10_000
-"""If more change sets wait, none is listed: a read must stay cheap."""
+"""Maximum number of waiting change sets that are listed; of more, none is: a read must stay
+cheap."""
 _FRESH: Final = 1.0  # seconds for which a read is cached
 
 
@@ -146,7 +141,7 @@ class Queues:
 
     requests: int = 0
     last_request: int = 0
-    """The number of the latest request that was ever stored; 0 before the first."""
+    """Number of the latest request ever stored; 0 before the first."""
     oldest_age: float = 0.0
     change_sets_waiting: int = 0
     deepest: list[dict[str, Any]] = field(default_factory=list)
@@ -165,7 +160,7 @@ class QueueWatch:
         self._looked = float("-inf")
         self._queues = Queues()
         self._dead = (0, 0)
-        """The last number and the count of the dead letters that are listed."""
+        """Last number and count of the dead letters that are listed."""
 
     async def look(self) -> Queues:
         """The queues as of the last second.
@@ -255,7 +250,7 @@ _MEASURE_INTERVAL: Final = 0.5  # seconds
 _ROUND_TRIP_TIMEOUT: Final = 2.0  # seconds, for the round trip to NATS
 _STORE_TIMEOUT: Final = 3.0  # seconds
 _STORE_INTERVAL: Final = 30.0
-"""Seconds for which a store that took a file is not asked again."""
+"""Seconds for which a store that took a file is not tried again."""
 _TRIAL: Final = bytes(4096)
 """Content of a file that shows whether the store takes any: a full disk takes empty ones."""
 
@@ -302,7 +297,7 @@ class HealthMonitor:
     async def ready(self) -> Health:
         """Whether the daemon takes tasks, and has not found that it could never compute any.
 
-        One whose Spark has gone stays ready, and says so: requests are handled without.
+        A daemon whose Spark has gone stays ready, and says so: requests are handled without Spark.
         """
         if self._shutdown.is_set:
             return Health(ok=False, reasons={"shutdown": "requested"})
@@ -331,7 +326,7 @@ class HealthMonitor:
         return link.is_connected and await link.ping(_ROUND_TRIP_TIMEOUT)
 
     async def _store_refusal(self) -> str | None:
-        """Reason why the store takes no file; None if it took one lately."""
+        """Reason why the store takes no file; None if it took one a moment ago."""
         if time.monotonic() < self._written + _STORE_INTERVAL:
             return None
         # one at a time for all that ask: a thread in a dead file system stays there
@@ -349,7 +344,7 @@ class HealthMonitor:
         return None
 
     def _write(self) -> None:
-        # where garbage collection looks, should this process be killed in between
+        # garbage collection looks there, should this process be killed in between
         trial = f"{TEMP_DIR}/{uuid4().hex}"
         self._store.put(trial, _TRIAL, durable=False)
         self._store.delete(trial)
@@ -360,25 +355,28 @@ class HealthMonitor:
 
 
 EXPIRY: Final = 40.0
-"""Seconds after which a page that is looked at has asked twice."""
+"""Seconds after which an open page has asked twice."""
 
 
 class Onlookers:
-    """In memory: after a restart they are known again once their pages have asked again."""
+    """Names of those who look at change sets.
+
+    They are in memory: after a restart their pages tell them again.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen: dict[tuple[ChangeSet, str], float] = {}
 
     def see(self, change_set: ChangeSet, name: str) -> None:
-        """The page of the visitor of that name has just asked."""
+        """Note that the page of the visitor with that name has just asked."""
         now = self._clock()
         self._seen[change_set, name] = now
         for key in [key for key, at in self._seen.items() if now - at > EXPIRY]:
             del self._seen[key]
 
     def of(self, change_set: ChangeSet) -> list[str]:
-        """The names of those who look at it."""
+        """Names of those who look at the change set."""
         since = self._clock() - EXPIRY
         return sorted(
             name for (seen, name), at in self._seen.items() if seen == change_set and at >= since
@@ -391,7 +389,7 @@ class OpsContext:
 
     instance: str
     store: str
-    """Where the store is, without secrets."""
+    """Location of the store, without secrets."""
     guard: Guard
     nc: Client
     subjects: Subjects
@@ -411,7 +409,7 @@ class OpsContext:
 
 
 _HOLDINGS: Final = 30
-"""Change sets that each Rebaser lists at most; of the others it sends the count."""
+"""Maximum number of change sets that each Rebaser lists; it sends the number of the others."""
 
 _VERSION: Final = version("rebaser")
 
@@ -448,11 +446,11 @@ class DeploymentStatus:
         return self._context.stats.sketch(change_set)
 
     def onlookers(self, change_set: ChangeSet) -> list[str]:
-        """Who looks at the change set on a page of this Rebaser."""
+        """Names of those who look at the change set on a page of this Rebaser."""
         return self._context.onlookers.of(change_set)
 
     async def of_all(self, peers: Peers) -> dict[str, Any]:
-        """The status of the deployment; without what NATS does not deliver, with the `problem`."""
+        """The status of the deployment; if NATS does not deliver all of it, with the `problem`."""
         async with self._making:
             if time.monotonic() - self._made >= _FRESH:
                 self._status = await self._make(peers)

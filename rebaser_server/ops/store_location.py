@@ -1,6 +1,7 @@
-"""Where the deployment's store is, for a command that no setting tells.
+"""Search for the deployment's store, for a command whose settings do not name it.
 
-Its own default is a directory below the one where it was started, which is rarely the Rebasers'.
+The default is a directory below the one where the command was started, which is rarely the
+Rebasers'.
 """
 
 from typing import Final
@@ -20,11 +21,11 @@ _ROOT: Final = "REBASER_STORE__ROOT"
 async def settings_with_store(js: JetStream, settings: Settings) -> Settings:
     """The settings, with the store of this deployment.
 
-    The store is the one that the settings name; the default one, if it has the deployment's id;
-    or a directory that a Rebaser says it has, if that has the id on this machine, too.
+    The store is the one that the settings name; the default one, if it has the deployment's id; or
+    a directory that a Rebaser reports, if it has the deployment's id on this machine.
 
     Raises:
-        StoreNotKnown: it is none of these.
+        StoreNotKnown: none of these is the deployment's store.
         OSError: the default one cannot be read.
     """
     streams = Streams(settings.nats.prefix, js=js)
@@ -52,7 +53,7 @@ async def _is_ours(streams: Streams, root: str) -> bool:
 
 
 async def _roots_of_rebasers(streams: Streams) -> list[str]:
-    """Where running Rebasers have their store: the first that is seen here, or all of them."""
+    """Locations of running Rebasers' stores: the first that this machine sees, or all of them."""
     answers = await all_answers(
         streams.js.nc,
         streams.join("rebaser.status"),
@@ -63,11 +64,11 @@ async def _roots_of_rebasers(streams: Streams) -> list[str]:
 
 
 def _root(answer: Answer) -> str:
-    """Empty, if an older Rebaser does not say."""
+    """Location of the answering Rebaser's store; empty if an older Rebaser does not report it."""
     return str(answer.get("store") or "")
 
 
 def _is_directory(root: str) -> bool:
-    """Whether it is one that this machine has; an object store takes options, too."""
+    """Whether it is a directory of this machine; an object store takes options, too."""
     path = local_path(root) if root else None
     return path is not None and path.is_dir()

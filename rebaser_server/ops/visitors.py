@@ -1,7 +1,7 @@
 """Connections of visitors to the endpoint, bounded before it is known who they are.
 
-Each costs a descriptor, and NATS, store and Spark want some of the same process. Where there are
-too many, the one that has been silent longest makes room, so that a visitor who asks is answered.
+Each costs a descriptor of the process, and NATS, store and Spark need some, too. If there are too
+many, the connection that has been silent longest is closed, so that a visitor who asks is answered.
 """
 
 import asyncio
@@ -24,40 +24,40 @@ from rebaser_server.runtime.tasks import background
 log: Final = structlog.get_logger()
 
 _MOST: Final = 2_000
-"""Connections at a time, however many descriptors there are."""
+"""Maximum number of connections, for any number of descriptors."""
 _SHARE: Final = 4
-"""The part of the descriptors that visitors get is one of so many."""
+"""Reciprocal of the part of the descriptors that visitors get."""
 _PACE: Final = 0.001
 """Seconds between two connections: a thousand in a second leave the loop its time."""
 _PENDING: Final = 1024
-"""Connections that wait in the kernel to be accepted."""
+"""Maximum number of connections that wait in the kernel to be accepted."""
 _AGAIN: Final = 0.1
-"""Seconds until another try, where there is no descriptor for a connection."""
+"""Seconds until another try if there is no descriptor for a connection."""
 _SWEEP_EVERY: Final = 1.0
-"""Seconds, at most, by which a visitor may be late unseen."""
+"""Maximum number of seconds by which a late visitor may go unseen."""
 _IPV6_SITE: Final = 64
 """Bits of an IPv6 address that several machines of one visitor have in common."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What visitors get at most."""
+    """Limits of visitors."""
 
     connections: int
     per_address: int
     headers: float = 10.0
-    """Seconds from when a connection is made, or its next request begins, to the end of its
+    """Seconds from the beginning of a connection, or of its next request, to the end of its
     headers; also for the handshake of TLS."""
     body: float = 30.0
     """Seconds from the end of the headers to the end of the body."""
     answer: float = 60.0
-    """Seconds in which all of an answer that is sent is read, or some of a stream of events."""
+    """Seconds in which all of a sent answer is read, or some of a stream of events."""
     idle: float = 75.0
     """Seconds from an answer to the next request."""
 
     @classmethod
     def of_process(cls) -> "Bounds":
-        """What this process can spare of its descriptors."""
+        """Limits that this process's number of descriptors allows."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         connections = min(limit // _SHARE, _MOST) if limit > 0 else _MOST
         return cls(connections, max(connections // 2, 1))
@@ -73,7 +73,7 @@ class Visitors:
         self._count = 0
 
     def middleware(self) -> Any:
-        """The middleware for aiohttp: for requests that are admitted, which it reads whole."""
+        """Middleware for aiohttp: for requests that are admitted, which it reads whole."""
 
         @web.middleware
         async def read(
@@ -107,9 +107,9 @@ class Visitors:
     async def served(
         self, app: web.Application, host: str, ports: Sequence[int], tls: ssl.SSLContext | None
     ) -> AsyncIterator[tuple[str, int]]:
-        """Answer them by `app` on the first of these ports that is free; 0 is any.
+        """Serve visitors by `app` on the first free port; 0 is any.
 
-        Yields address and port. Its body may take its time: connections are accepted meanwhile.
+        Yields address and port. Connections are accepted while the body runs.
 
         Raises:
             OSError: none of the ports can be listened on.
@@ -181,13 +181,13 @@ class Visitors:
         return visitor
 
     def _make_room(self) -> None:
-        """End a connection of the address that has most of them."""
+        """Close a connection of the address that has most of them."""
         if self._by_origin:
             most = max(self._by_origin.values(), key=len)
             self._turn_away(most, f"{self._count} connections in all")
 
     def _turn_away(self, origin: "_Origin", why: str) -> None:
-        """End the connection of this address that has been silent longest."""
+        """Close the connection of this address that has been silent longest."""
         log.warning("visitor turned away", address=origin.address, reason=f"there were {why}")
         origin.silent_longest().end()
 
@@ -195,18 +195,18 @@ class Visitors:
         return [visitor for origin in self._by_origin.values() for visitor in origin.all()]
 
     def begin(self, visitor: "_Visitor", handler: object) -> None:
-        """The connection is one for HTTP now."""
+        """Note that the connection is one for HTTP now."""
         self._by_handler[handler] = visitor
 
     def forget(self, origin: "_Origin", handler: object) -> None:
-        """The connection is no more."""
+        """Note that the connection is closed."""
         self._count -= 1
         self._by_handler.pop(handler, None)
         if not len(origin):
             self._by_origin.pop(origin.address, None)
 
     async def _sweep(self) -> Never:
-        """End what takes longer than it may, until cancelled."""
+        """Close connections that take longer than they may, until cancelled."""
         bounds = self._bounds
         while True:
             await asyncio.sleep(min(_SWEEP_EVERY, bounds.headers, bounds.answer))
@@ -217,7 +217,7 @@ class Visitors:
 
 
 class _Origin:
-    """The connections from one address, each group with those that said something last behind."""
+    """The connections from one address; in each group the latest heard are last."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -231,12 +231,12 @@ class _Origin:
         return [*self.waiting, *self.answered]
 
     def silent_longest(self) -> "_Visitor":
-        """Whom we answer goes last."""
+        """Connection that has been silent longest; those that are being answered come last."""
         return next(iter(self.waiting or self.answered))
 
 
 class _Visitor(asyncio.Protocol):
-    """One connection: hands what comes to aiohttp's protocol, and notes when it came."""
+    """A connection: hands data to aiohttp's protocol, and notes when it came."""
 
     def __init__(self, visitors: Visitors, origin: _Origin, server: web.Server) -> None:
         self._visitors = visitors
@@ -288,12 +288,12 @@ class _Visitor(asyncio.Protocol):
             self._handler.connection_lost(exc)
 
     def begin_answer(self) -> None:
-        """A request of it that was admitted is in hand."""
+        """Note that an admitted request is in hand."""
         self._is_answered, self._asking_since = True, None
         self._move(self._origin.waiting, self._origin.answered)
 
     def end_answer(self) -> None:
-        """Another request may come."""
+        """Note that another request may come."""
         self._is_answered = False
         self._move(self._origin.answered, self._origin.waiting)
 
@@ -303,7 +303,7 @@ class _Visitor(asyncio.Protocol):
             after[self] = None
 
     def is_late(self, now: float, bounds: Bounds) -> bool:
-        """Whether it takes longer for its headers, or for what it is sent, than it may."""
+        """Whether its headers, or the reading of its answer, take longer than they may."""
         transport = self._transport
         if transport is None:  # the handshake has a limit of its own
             return False
@@ -320,10 +320,10 @@ class _Visitor(asyncio.Protocol):
         )
 
     def connects(self, connecting: asyncio.Task[None], connection: socket.socket) -> None:
-        """Take over the socket of what is connecting, with a handshake or without."""
+        """Take over the socket of a new connection, with a handshake or without."""
 
         def close_unless_connected(_: object) -> None:
-            if self._transport is None:  # and a task that is cancelled may not have begun
+            if self._transport is None:  # a cancelled task may not even have begun
                 connection.close()
                 self.forget()
 
@@ -331,7 +331,7 @@ class _Visitor(asyncio.Protocol):
         connecting.add_done_callback(close_unless_connected)
 
     def end(self) -> None:
-        """Take back all that it has of us, whatever is in it."""
+        """Take all resources of ours back, in any state."""
         self.forget()
         if self._transport is not None:
             self._transport.abort()
@@ -339,7 +339,7 @@ class _Visitor(asyncio.Protocol):
             self._connecting.cancel()
 
     def forget(self) -> None:
-        """The connection is no more, or as good as that."""
+        """Note that the connection is closed, or as good as that."""
         if self._is_gone:
             return
         self._is_gone = True
@@ -352,7 +352,7 @@ _Group = OrderedDict[_Visitor, None]
 
 
 def _origin(address: Any) -> str:
-    """What counts as one address: of IPv6, all that a visitor may choose from by itself."""
+    """Group of an address: for IPv6, all addresses that one visitor may choose from."""
     with suppress(ValueError):
         ip = ipaddress.ip_address(address[0].partition("%")[0])
         mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
@@ -397,6 +397,6 @@ async def _running(app: web.Application, idle: float) -> AsyncIterator[web.Serve
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, keepalive_timeout=idle)
     await runner.setup()
     try:
-        yield cast("web.Server", runner.server)  # which is there from now on
+        yield cast("web.Server", runner.server)  # the server exists from now on
     finally:
         await runner.cleanup()

