@@ -1,4 +1,4 @@
-"""The command `rebaser`, which the client installs, too: it says there what is missing."""
+"""The command `rebaser`, which the client installs, too: there it says what is missing."""
 
 import sys
 from typing import Final

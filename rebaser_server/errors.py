@@ -1,4 +1,4 @@
-"""Why the run of a change set ended before it was idle, and what happens to its task then.
+"""Errors that end a change set's run before it is idle, and what happens to its task then.
 
 RebaserError
 ├── DeploymentInconsistent  NATS and store, or the streams, are not of one deployment
@@ -41,11 +41,11 @@ class DeploymentInconsistent(RebaserError):
 
 
 class StoreNotKnown(RebaserError):
-    """Neither the settings nor a Rebaser tell where the deployment's store is; none was read."""
+    """The store is not known: neither settings nor Rebasers name it. It was not read."""
 
 
 class MissingBatch(RebaserError):
-    """There is no batch at the address."""
+    """The address leads to no batch."""
 
 
 class NotRetained(RebaserError):
@@ -65,7 +65,7 @@ class RunEnded(RebaserError):
 
 
 class LeaseLost(RunEnded):
-    """No progress report was confirmed for the whole of the lease."""
+    """The lease may be over: no progress report was confirmed for the whole of it."""
 
 
 class Fenced(RunEnded):
@@ -73,7 +73,7 @@ class Fenced(RunEnded):
 
 
 class Interrupted(RunEnded):
-    """A stop was asked for at a moment when nothing was half done."""
+    """A stop was asked for while nothing was half done."""
 
 
 class Preempted(RunEnded):
@@ -85,7 +85,7 @@ class Resumed(RunEnded):
 
 
 class WorkStopped(RunEnded):
-    """NATS would lose or refuse what is committed; nothing that was committed is touched."""
+    """NATS would lose or refuse new commits; committed ones are not touched."""
 
 
 class DvuCancelled(RunEnded):
@@ -124,12 +124,12 @@ class HistoryInconsistent(RunEnded):
 class AppendRefused(JetStreamError):
     """The server refused a commit, though no other run wrote one; those before it are stored.
 
-    None of the commits after it is stored.
+    The commits after it are not stored.
     """
 
     def __init__(self, sequences: Sequence[int], error: Exception) -> None:
-        """`sequences`: those of the commits before it."""
+        """Note the `sequences` of the commits before it, and the error."""
         super().__init__(f"commit not stored: {type(error).__name__}: {error}")
         self.sequences = sequences
         self.reason: Final = error
-        """What the server said."""
+        """Error of the server."""

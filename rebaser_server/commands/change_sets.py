@@ -197,7 +197,7 @@ async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> None
 async def _is_brought_up(
     deployment: "Deployment", record: "ChangeSetRecordV1", comparison: "BranchDifference"
 ) -> bool:
-    """Have an open branch follow head, and both compute what they have to, if that is soon done."""
+    """Make an open branch follow head, and both compute; return whether that is done in time."""
     from contextlib import suppress
 
     from rebaser_client.errors import ClientError

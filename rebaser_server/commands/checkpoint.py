@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _FIRST_DELAY: Final = 0.05  # seconds between two reads of the store, doubled up to
 _LAST_DELAY: Final = 2.0
 _EXPLAIN_AFTER: Final = 5.0
-"""Seconds until the command says what it waits for: the store that it reads may be another one."""
+"""Seconds until the command explains its wait: the store that it reads may be another one."""
 
 
 _ROOT: Final = "REBASER_STORE__ROOT"
@@ -89,7 +89,7 @@ async def _request(
     arguments: argparse.Namespace,
     missing: str = "with `rebaser[server]`",
 ) -> int:
-    """Have a checkpoint made, without a look at the store; `missing` is what that would take."""
+    """Request a checkpoint, without a look at the store; `missing` is the remedy for that."""
     from rebaser_core.jetstream import deadlines
 
     commit = None

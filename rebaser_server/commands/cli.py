@@ -1,4 +1,4 @@
-"""`rebaser`: from arguments to a command, and from how the command ends to an exit code."""
+"""The command `rebaser`: finds the command in the arguments, runs it, and returns its exit code."""
 
 import argparse
 import os
@@ -53,10 +53,10 @@ _DECLARATIONS: Final = (
     doctor.add,
     serve.add_train,
 )
-"""In the order in which `rebaser --help` lists their commands; `completion` is the last."""
+"""Declarations, in the order in which `rebaser --help` lists commands; `completion` is the last."""
 
 _GROUP: Final = "rebaser.commands"
-"""Entry points in this group add commands: each names a function as `add` of these modules."""
+"""Group of entry points that add commands: each names a function like `add` of these modules."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,7 +102,7 @@ def _foreign(arguments: argparse.Namespace) -> str | None:
 
 
 def _report(error: BaseException) -> None:
-    """Say what went wrong on one line, and where the traceback is. Raises nothing."""
+    """Report the error on one line, with the place of the traceback. Raises nothing."""
     try:
         import traceback
 
@@ -121,7 +121,7 @@ def _report(error: BaseException) -> None:
 
 
 def _written(details: str) -> str:
-    """Write details to the user's directory of states, or a temporary file; say where they are."""
+    """Write details to the user's directory of states, or a temporary file; return the place."""
     import hashlib
     import tempfile
 
@@ -129,7 +129,7 @@ def _written(details: str) -> str:
     try:
         state = os.environ.get("XDG_STATE_HOME", "")
         base = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
-        file = base / "rebaser" / name  # the same fault has the same file
+        file = base / "rebaser" / name  # equal faults share one file
         file.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     except (OSError, RuntimeError, ValueError):  # no home, no room

@@ -1,6 +1,6 @@
 """`rebaser completion`: a script with which a shell completes commands, options and names.
 
-For names that script asks `rebaser complete`.
+The script calls `rebaser complete` for names.
 """
 
 import argparse
@@ -65,13 +65,13 @@ async def _complete(deployment: "Deployment", arguments: argparse.Namespace) -> 
 
 
 async def _addresses(deployment: "Deployment", *, branches: bool) -> list[str]:
-    """Those of all open change sets, or the names of their workspaces."""
+    """Addresses of all open change sets, or the names of their workspaces."""
     found = await deployment.client.addresses.all()
     return [each.address if branches else each.workspace.name for each in found]
 
 
 async def _values(deployment: "Deployment", given: list[str]) -> list[str]:
-    """Names of the values of the change set that the words before name, or of the one in use."""
+    """Names of the values of the change set that the words name, or of the one in use."""
     from rebaser_server.commands.support.addresses import address_in_use, change_set_and_names
 
     if not given and address_in_use(deployment.settings) is None:

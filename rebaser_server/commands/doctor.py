@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rebaser_server.settings.settings import Settings
 
 _SAMPLE: Final = 20
-"""Change sets whose store and log `doctor` compares without `--all`."""
+"""Number of change sets whose store and log `doctor` compares without `--all`."""
 
 _HEADINGS: Final = {
     "severity": "",
@@ -40,7 +40,7 @@ def add(commands: Any) -> None:
 
 
 async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:
-    """Check the deployment, repair it if asked to, and print what was found."""
+    """Check the deployment, repair it if asked to, and print the findings."""
     from rebaser_core.jetstream import connected
     from rebaser_server.doctor.checks import Examination, repair
     from rebaser_server.service.composition import provisioner_of

@@ -160,7 +160,7 @@ async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> in
 async def _computed_values(
     deployment: "Deployment", change_set: "ChangeSet", names: list[str]
 ) -> list[str]:
-    """The names or ids of values; in place of a function's name the ids of what it computes.
+    """Names or ids of values; for a function's name, the ids of the values that it computes.
 
     Raises:
         NoSuchValue: neither a value nor a function that computes one has such a name.

@@ -1,7 +1,4 @@
-"""`rebaser log` and `rebaser revert`: the commits of a change set, and undoing one of them.
-
-`rebaser why`: the edits that made a value what it is, and what keeps it back.
-"""
+"""`rebaser log`, `revert` and `why`: commits, undoing one, and the edits that made a value."""
 
 import argparse
 from typing import TYPE_CHECKING, Any

@@ -87,7 +87,7 @@ only-include = ["${name}_functions.py"]
 
 
 def project_name(directory: str) -> str:
-    """A name for package, functions and workspace like that of the directory."""
+    """A name for package, functions and workspace, derived from the directory's."""
     name = re.sub(r"[^a-z0-9]+", "_", directory.lower()).strip("_")
     return name if name[:1].isalpha() else f"project_{name}".rstrip("_")
 
@@ -161,7 +161,7 @@ def _write(directory: Path, files: dict[str, str]) -> None:
 
 
 def _next_steps(directory: Path) -> list[str]:
-    """Commands in the order in which they are given; what follows a # is for people."""
+    """Commands in their order; text behind a # is for people."""
     shop, rebaser = project_name(directory.absolute().name), _command("rebaser")
     steps = [
         f"{_command('python', 'python3')} -m unittest",
@@ -184,7 +184,10 @@ def _after_a_change(directory: Path) -> list[str]:
 
 
 def _command(*names: str) -> str:
-    """The first that this environment has; by its path if a shell finds none, or another one."""
+    """The first of these commands that this environment has.
+
+    It is named by its path unless a shell finds it by name.
+    """
     for name in names:
         own = Path(sys.executable).with_name(name)
         if own.exists():

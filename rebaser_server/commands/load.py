@@ -119,7 +119,7 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         plan.batch(),
         as_json=arguments.json,
         computed=arguments.wait,
-        strict=True,  # what was left out, the file asks for
+        strict=True,  # the file asks for all of it
         named=named,
     )
 

@@ -1,7 +1,4 @@
-"""`rebaser queue` and `rebaser tasks`: requests that wait, and change sets with work to do.
-
-`rebaser watch`: the work on a change set, one line for each event as it happens.
-"""
+"""`rebaser queue`, `tasks` and `watch`: waiting requests, change sets with work, events."""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -160,7 +157,7 @@ def _line(activity: "ActivityV1") -> str:
 
 
 def _time(activity: "ActivityV1") -> str:
-    """When it was published, by its id; the id itself where no calendar has that time."""
+    """Time of publication, from its id; the id itself if no calendar has that time."""
     from rebaser_core.records import utc_text
 
     try:

@@ -1,6 +1,6 @@
-"""`rebaser serve`, `up` and `settings`: run a Rebaser, or show how it would run.
+"""`rebaser serve`, `up`, `settings` and `train`: run a Rebaser, or prepare to.
 
-`rebaser train`: build the archive of Java classes from which Spark starts faster.
+`train` builds the archive of Java classes from which Spark starts faster.
 """
 
 import argparse

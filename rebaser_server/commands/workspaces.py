@@ -1,7 +1,4 @@
-"""`rebaser workspaces`: create, list and delete workspaces.
-
-`rebaser use`: keep an address for commands that are given none.
-"""
+"""`rebaser workspaces` and `use`: create, list, delete workspaces; keep an address for commands."""
 
 import argparse
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
 """Lines for a terminal: text from outside reaches it as text, and never controls it.
 
-Names, values, messages and reasons come from clients. No other module of the server writes to
-stdout and stderr, and only `tables` imports Rich, so that a new command cannot forget it.
+Names, values, messages and reasons come from clients. Only this module writes to stdout and stderr,
+and only `tables` imports Rich, so that a new command cannot forget it.
 """
 
 import io
@@ -16,7 +16,7 @@ _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def visible(text: str) -> str:
-    r"""`text` on one line, each character that cannot be seen written as `\n`, `\x1b`, `\u202e`."""
+    r"""Return `text` on one line, each invisible character written as `\n`, `\x1b`, `\u202e`."""
     if text.isprintable():
         return text
     return "".join(map(_visible, text))
@@ -29,7 +29,7 @@ def _visible(character: str) -> str:
 
 
 def prepare() -> None:
-    r"""Let stdout accept every character: one that its encoding lacks becomes `\u2026`."""
+    r"""Let stdout accept every character: characters that its encoding lacks become `\u2026`."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # it was closed before Python started
             setattr(sys, name, io.StringIO())
@@ -70,7 +70,7 @@ def _write(stream: TextIO, lines: Iterable[str]) -> None:
 
 
 def ask(question: str) -> str:
-    """The line of stdin that answers the question on stderr. Blocks."""
+    """Return the line of stdin that answers the question on stderr. Blocks."""
     sys.stderr.write(f"{visible(question)} ")
     sys.stderr.flush()
     try:

@@ -1,6 +1,6 @@
 """Tables, trees and progress bars, with foreign text escaped: see `lines`.
 
-How commands print: a table for people, JSON for programs. Both from the same rows.
+Commands print a table for people or JSON for programs, both from one list of rows.
 """
 
 import sys
@@ -51,7 +51,7 @@ class Table:
         edge: bool = True,
         ruled: bool = False,
     ) -> None:
-        """`numbers`: columns, from 0, that are right-aligned; `edge`: a space at both sides.
+        """Make a table; `numbers` are right-aligned columns, from 0; `edge` adds outer spaces.
 
         `ruled` draws a line below the headings.
         """
@@ -94,12 +94,12 @@ class Tree:
     """Labels below labels."""
 
     def __init__(self, *label: Part, below: tree.Tree | None = None) -> None:
-        """`below`: the tree that this one is part of; without it, this is a root."""
+        """Begin a tree, or one below another tree."""
         text = _label(label)
         self._tree = tree.Tree(text) if below is None else below.add(text)
 
     def add(self, *label: Part) -> "Tree":
-        """Add a label below this one; the tree that begins with that."""
+        """Add a label below this one; return the tree that begins with that."""
         return Tree(*label, below=self._tree)
 
     def show(self) -> None:
@@ -135,7 +135,7 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[ProgressBar]:
-    """Show a bar of unknown length for the time of the body."""
+    """Show a bar of unknown length while the body runs."""
     columns = (
         bars.SpinnerColumn(),
         bars.TextColumn("{task.description}", markup=False),

@@ -1,10 +1,6 @@
 """The output of commands for commits, reverts, workspaces, change sets and drafts.
 
-The output of `rebaser log` and `rebaser revert`, and the revert itself.
-
-What the commands for workspaces and change sets print.
-
-What loading a draft would change, as a table or as JSON.
+The revert itself is here, too.
 """
 
 import argparse
@@ -38,7 +34,7 @@ if TYPE_CHECKING:
     from rebaser_core.queries import ChangedDefinition
 
 _LISTED: Final = 20
-"""Updates of a revert that are said in words at most."""
+"""Maximum number of a revert's updates that are put into words."""
 _STATUSES: Final = {"applying": "being applied"}
 
 
@@ -94,7 +90,7 @@ async def show_revert(
 ) -> Exit:
     """Enqueue the batch that undoes a commit, unless it is empty; print it and the reply.
 
-    A person at a terminal is shown it and asked first. With `--wait`, wait until the values that
+    A person at a terminal sees it and is asked first. With `--wait`, wait until the values that
     depend on it are computed. Returns the exit code: whether the person or Rebaser rejected the
     batch, or values failed because of it.
 
@@ -154,7 +150,7 @@ async def _names(
 
 
 def _changes(plan: "RevertPlan", names: Mapping[str, str]) -> list[str]:
-    """Lines about the first of the plan's updates, and about those that it leaves out."""
+    """Lines about the first updates of the plan, and about those that it leaves out."""
     lines = [_words(update, names) for update in plan.updates[:_LISTED]]
     if len(plan.updates) > _LISTED:
         lines.append(f"and {len(plan.updates) - _LISTED:,} more: --json lists all")
@@ -196,14 +192,14 @@ def _outcome(
 
 
 _MOST: Final = 40
-"""Computed values that differ, as printed for people at most."""
+"""Maximum number of differing computed values that are printed for people."""
 
 _WIDEST: Final = 60
-"""Characters of a value that are printed for people at most."""
+"""Maximum number of characters of a value that are printed for people."""
 
 
 def show_workspaces(records: Sequence[WorkspaceRecordV1], *, ids: bool, as_json: bool) -> None:
-    """Print them, the oldest first."""
+    """Print workspaces, the oldest first."""
     records = sorted(records, key=lambda record: record.created_at)
     if as_json:
         say_json([record.to_wire() for record in records])
@@ -222,7 +218,7 @@ def show_change_sets(
     ids: bool,
     as_json: bool,
 ) -> None:
-    """Print them in the order given; `paused` has for each the start of its pause, or None."""
+    """Print change sets; `paused` has for each the start of its pause, or None."""
     if as_json:
         both = zip(records, paused, strict=True)
         say_json([{**record.to_wire(), "pausedSince": since} for record, since in both])
@@ -241,7 +237,7 @@ def show_change_sets(
 
 
 def show_comments(comments: Sequence[CommentRecordV1], *, as_json: bool) -> None:
-    """Print them in the order given."""
+    """Print comments in the order given."""
     if as_json:
         say_json([comment.to_wire() for comment in comments])
         return
@@ -254,7 +250,7 @@ def show_comments(comments: Sequence[CommentRecordV1], *, as_json: bool) -> None
 def show_change_set(
     record: ChangeSetRecordV1, address: str, base: str | None, *, ids: bool, as_json: bool
 ) -> None:
-    """Print the record of a change set; `address` and `base` are its own and its origin's."""
+    """Print the record of a change set, with its address and that of its origin, `base`."""
     if as_json:
         say_json(record.to_wire())
         return
@@ -343,7 +339,7 @@ def _short(value: Any) -> str:
 
 
 _LISTED_CHANGES: Final = 40
-"""Changes that are listed for people at most."""
+"""Maximum number of changes that are listed for people."""
 
 _HEADINGS: Final = {
     "name": "value",
@@ -384,7 +380,7 @@ def _plain_change(change: PlannedChange) -> dict[str, Any]:
 
 
 def _text(side: Any) -> str | None:
-    """A side as people read it: text in quotes where it would read like another value."""
+    """A side as people read it: text in quotes if it would read like another value."""
     if side is None or (isinstance(side, str) and not _reads_like_json(side)):
         return side
     return json.dumps(side, ensure_ascii=False)

@@ -1,14 +1,9 @@
 """The output of commands that enqueue and wait: progress, outcome, failures, updates.
 
-A request from the command line to its commit and the update behind it, with a progress bar.
-
-The values of a change set that failed, and which of them a request affected.
-
-The outcome of a request that a command waited for: as text, as JSON, as exit code.
-
-What a command that takes long says it is waiting for.
-
-The dependent values updates of a deployment, from the commit logs and the Rebasers.
+A command waits for its request's commit and for the update behind it, with a progress bar, and
+explains a long wait. Its outcome, as text, JSON and exit code, names the values that failed, and
+those that the request affected. `updates` reads the dependent values updates of a deployment, from
+the commit logs and the Rebasers.
 """
 
 import asyncio
@@ -48,7 +43,7 @@ from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import ProgressBar, progress_bar
 
 _LISTED: Final = 5
-"""Failed values that are named for people at most."""
+"""Maximum number of failed values that are named for people."""
 
 _NOT_INSTALLED: Final = "is installed here"
 """Part of the message of a value whose function is missing: "no Python function … is …"."""
@@ -70,12 +65,12 @@ class Failures:
 
     @property
     def affected(self) -> int:
-        """How many failed because of the request."""
+        """Number of values that failed because of the request."""
         return len(self.missing.failed)
 
     @property
     def stand(self) -> bool:
-        """Whether anything that the command names or changed has no result now."""
+        """Whether a value that the command names or changed has no result now."""
         missing = self.missing
         return bool(missing.failed or missing.affected_blocked or self._named_before)
 
@@ -90,7 +85,7 @@ class Failures:
         )
 
     def plain(self) -> dict[str, Any]:
-        """As plain data, for programs."""
+        """The failures as plain data, for programs."""
         return {
             "failed": self.affected + len(self.missing.failed_before),
             "blocked": len(self.missing.blocked),
@@ -134,7 +129,7 @@ class Failures:
 
 
 def _listed(values: Values) -> list[str]:
-    """A line for each of the first few."""
+    """Lines for the first few values."""
     return [
         f"  {value.name or value.id}: {value.message or value.status}" for value in values[:_LISTED]
     ]
@@ -151,10 +146,9 @@ async def failures(
 ) -> Failures:
     """The failed values, once no update is due, split by whether the request affected them.
 
-    `commit` is the request's. `changed`: names or ids of the values, and ids of the functions,
-    that it changed; with `everything` it affected all that failed. `named`: names or ids of more
-    values, which the command names. A Rebaser answers, so that
-    the command needs no access to the store.
+    `commit` is the request's. `changed`: names or ids of the values, and ids of the functions, that
+    it changed; with `everything` it affected all that failed. `named`: names or ids of further
+    values that the command names. A Rebaser answers, so the command needs no access to the store.
 
     Raises:
         FailuresUnknown: no Rebaser answered; the request is committed and computed.
@@ -173,13 +167,13 @@ async def failures(
 
 @dataclass(frozen=True)
 class _RequestResult:
-    """The reply to a request and, once its values were computed, which of them failed."""
+    """The reply to a request and, once its values were computed, the failures."""
 
     response: EnqueueUpdatesResponseV2
     sent: int
     """Number of updates in the batch."""
     failures: Failures | None = None
-    """None: the command did not wait for the values that depend on the request."""
+    """Failures; None: the command did not wait for the values that depend on the request."""
     strict: bool = False
 
     @property
@@ -265,7 +259,7 @@ class _WaitText:
             waiting.cancel()
 
     async def show(self, progress: Progress) -> None:
-        """Show how far the update is."""
+        """Show the progress of the update."""
         if progress.total is not None:
             self._bar.draw(progress.done, progress.total)
         if self._elapsed >= _INTERVAL:
@@ -282,7 +276,7 @@ class _WaitText:
 
 
 def describe(progress: Progress) -> str:
-    """What is going on, in a few words."""
+    """Description of the progress in a few words."""
     if progress.total is None:
         return "waiting for a Rebaser to begin the update"
     text = f"computing {progress.done:,} of {many(progress.total, 'value')}"
@@ -330,7 +324,7 @@ async def follow(
 async def standing(
     deployment: Deployment, change_set: ChangeSet, named: Iterable[str], *, as_json: bool
 ) -> Exit:
-    """Wait until nothing is left to be computed, where nothing was sent; print what has no result.
+    """Wait until nothing is left to compute, without sending; print values without a result.
 
     The exit code tells whether a value that is `named` failed or is blocked.
     """
@@ -342,7 +336,7 @@ async def standing(
 
 
 async def until_computed(deployment: Deployment, change_set: ChangeSet, commit: int | None) -> None:
-    """Return once all that the commit, or the last one, left to be computed is; show a bar."""
+    """Return once all that the commit, or the last one, left to compute is computed; show a bar."""
     with progress_bar("dependent values update") as bar:
         await _until_computed(deployment, change_set, commit, bar)
 
@@ -362,7 +356,7 @@ Row = dict[str, Any]
 
 
 async def updates(deployment: Deployment, only: ChangeSet | None = None) -> list[Row]:
-    """Updates that run or are due, those that do not run first.
+    """Running or due updates, those that do not run first.
 
     The commit log says whether an update is due. Its progress comes from its Rebaser, if the
     ops endpoint of that is enabled.
@@ -420,7 +414,7 @@ def _row(
 
 
 async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV1]:
-    """Change sets with an update due, and their last commits. A header marks those."""
+    """Change sets with an update due, and their last commits, which have a header."""
     stream, due = deployment.streams.commits_stream, dict[ChangeSet, CommitV1]()
     if only is not None:
         subjects = [deployment.streams.commits(only)]
@@ -459,7 +453,7 @@ async def impure_in(deployment: Deployment, change_set: ChangeSet) -> list[Row]:
 
 
 async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
-    """How many values failed, how many are blocked by them, and the failed ones."""
+    """Number of failed values and of those that they block, and the failed ones."""
     read = await read_values(deployment, change_set)
     values = [v for v in read.values.values() if str(v.status) in ("failed", "blocked")]
     failed = [v for v in values if str(v.status) == "failed"]

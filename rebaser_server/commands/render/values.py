@@ -1,8 +1,7 @@
-"""The output of `rebaser values`: the values of a change set.
+"""The output of `rebaser values` and `rebaser why`.
 
-Values as a tree, by the parts of their names between slashes, each with its inputs.
-
-The output of `rebaser why`: a value, the edits that made it, and what keeps it back.
+Values are shown as a list, or as a tree by the parts of their names between slashes, each with its
+inputs. `why` shows a value, the edits that made it, and what keeps it back.
 """
 
 import json
@@ -51,7 +50,7 @@ def _say_if_due(read: ReadValues) -> None:
 
 
 def plain(value: ReadValue, *, due: bool) -> dict[str, Any]:
-    """As plain data. `due`: an update of the change set is due, so computed values may be old."""
+    """The value as plain data. `due`: an update is due, so that computed values may be old."""
     return {
         "id": value.id,
         "name": value.name,
@@ -75,9 +74,9 @@ def _table(values: list[ReadValue], read: ReadValues, *, ids: bool) -> Table:
 
 
 _WIDEST: Final = 60
-"""Characters of a value that are printed for people."""
+"""Maximum number of characters of a value that are printed for people."""
 _MOST: Final = 8
-"""Inputs of a value that are printed for people."""
+"""Maximum number of inputs of a value that are printed for people."""
 
 
 class _Node:
@@ -164,7 +163,7 @@ async def show_provenance(
     ids: bool,
     as_json: bool,
 ) -> None:
-    """Print it. Edits of other change sets, which a branch has, are shown with their addresses."""
+    """Print the provenance. Edits of other change sets, which a branch has, get their addresses."""
     if as_json:
         say_json(_plain_provenance(name, provenance))
         return

@@ -1,4 +1,4 @@
-"""What several commands share: arguments, the connection to a deployment, exit codes, hints.
+"""Common parts of commands: arguments, the connection to a deployment, exit codes, hints.
 
 Only `commands` imports it. Begin with `arguments.py`.
 """

@@ -1,9 +1,8 @@
-"""From the words of a command to the change set, the workspace or the values that they name.
+"""Change sets, workspaces and values that the words of a command name.
 
-The address in use: what `rebaser use` stored, for commands that are given none.
-
-`REBASER_ADDRESS` overrides it. Addresses lie in the user's configuration directory, one for each
-NATS and prefix, since a name means nothing in another deployment.
+`rebaser use` stores the address in use, for commands that are given none; `REBASER_ADDRESS`
+overrides it. Addresses lie in the user's configuration directory, one for each NATS and prefix,
+since a name means nothing in another deployment.
 """
 
 import argparse
@@ -29,11 +28,11 @@ _VARIABLE: Final = "REBASER_ADDRESS"
 
 
 class AddressNotStored(RebaserError):
-    """The address in use cannot be stored; the one before it stays in use."""
+    """The address in use cannot be stored; the former one stays in use."""
 
 
 class AddressInUse(NamedTuple):
-    """An address, and where it comes from: a variable or a command."""
+    """An address, and its origin: a variable or a command."""
 
     address: str
     source: str
@@ -93,7 +92,7 @@ def _read() -> dict[str, str]:
 
 
 def _deployment(settings: Settings) -> str:
-    """What tells this deployment from others: its NATS and prefix, without user and password."""
+    """Key of this deployment: its NATS and prefix, without user and password."""
     hosts = [_host(url.strip()) for url in settings.nats.url.split(",")]
     return " ".join(filter(None, (",".join(hosts), settings.nats.prefix)))
 
@@ -101,15 +100,15 @@ def _deployment(settings: Settings) -> str:
 def _host(url: str) -> str:
     try:
         return urlsplit(url).netloc.rpartition("@")[2]
-    except ValueError:  # no address; what connects says so
+    except ValueError:  # no address; connecting to it fails with a message
         return url.rpartition("@")[2]
 
 
 _IN_USE: Final = "."
-"""Stands for the address in use, where a word could be an address or a name of a value."""
+"""Word for the address in use, where a word could be an address or a name of a value."""
 
 _LISTED: Final = 10
-"""Ids that an error lists, at most."""
+"""Maximum number of ids that an error lists."""
 
 _is_id: Final = re.compile(CANONICAL).fullmatch
 
@@ -128,12 +127,12 @@ async def change_set_of(
 ) -> ChangeSet:
     """The change set that `arguments.address` names, or the one in use.
 
-    Two ids need not be registered: a change set of these ids may have a log or requests; with
-    `new` not even these. With `closed` a closed one may be named, and stderr says how it ended.
+    Two ids need not be registered: a change set of these ids may have a log or requests; with `new`
+    they may lack these, too. With `closed` a closed one may be named, and stderr says how it ended.
 
     Raises:
         NotInWorkspace: the ids do not belong together.
-        NoSuchChangeSet: it does not exist; the message ends with `hint`.
+        NoSuchChangeSet: the change set does not exist; the message ends with `hint`.
         AmbiguousAddress: several have that address.
         NoAddress: none is given, and none is in use.
     """
@@ -146,7 +145,7 @@ async def change_set_of(
 async def change_set_and_names(
     deployment: Deployment, arguments: argparse.Namespace, *, closed: bool = False
 ) -> tuple[ChangeSet, list[str]]:
-    """As `change_set_of`, and the words that follow: names or ids of values.
+    """The change set, as `change_set_of`, and the words that follow: names or ids of values.
 
     Two whole ids are those of workspace and change set. A first word that is no address is a
     name, if an address is in use.
@@ -167,7 +166,7 @@ async def change_set_and_names(
 async def find_registered(
     deployment: Deployment, arguments: argparse.Namespace, *, closed: bool = False
 ) -> AddressedChangeSet:
-    """As `change_set_of`, of those in the registry alone."""
+    """The change set, as `change_set_of`, if the registry has it."""
     address = "/".join(arguments.address)
     if address in ("", _IN_USE):
         address = _in_use(deployment)
@@ -184,7 +183,7 @@ async def workspace_of(deployment: Deployment, word: str | None) -> WorkspaceRec
 
 
 async def scope_of(deployment: Deployment, arguments: argparse.Namespace) -> PauseScope:
-    """What the words name: a workspace or a change set of one, or with none everything."""
+    """Scope that the words name: a workspace or a change set; without words everything."""
     if not arguments.address:
         return PauseScope()
     address = "/".join(arguments.address)
@@ -236,9 +235,10 @@ def one_id(ids: Iterable[str], part: str) -> str:
 async def add_addresses(
     deployment: Deployment, rows: Iterable[dict[str, Any]], *, whole: str | None = None
 ) -> None:
-    """Give each row, which has ids as `workspace` and `changeSet`, the `address` of these.
+    """Give each row, which has ids as `workspace` and `changeSet`, their `address`.
 
-    Of a row without a change set that is the workspace's name and `whole`; without both `whole`.
+    The address of a row without a change set is the workspace's name and `whole`; without a
+    workspace, too, `whole`.
     """
     addresses = deployment.client.addresses
     for row in rows:
@@ -287,7 +287,7 @@ async def _find(
 
 
 def _noted(found: AddressedChangeSet, address: str) -> AddressedChangeSet:
-    """Say on stderr how it ended, unless an id named it."""
+    """Return the change set; say on stderr how it ended, unless an id named it."""
     if found.ended is not None and not _is_id(address.rpartition("/")[2]):
         complain(found.ended)
     return found

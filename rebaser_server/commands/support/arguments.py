@@ -1,20 +1,11 @@
 """The arguments of commands: declared, parsed, read from files, and asked of a person.
 
-How a command is declared: its handler, and the arguments that several commands take.
+A command is declared with its handler, and with the arguments that several commands take. The
+parser takes options anywhere and default commands, and its errors name similar words. Input is read
+from files, stdin and arguments before the command connects to NATS. `Exit` has the exit codes, for
+supervisors and scripts. After `--timeout` a command ends; requests that it sent go on.
 
 Nothing here imports NATS, pydantic or the settings: `rebaser --help` does without them.
-
-The parser of commands: options anywhere, default commands, and errors that name what is near.
-
-Nothing here imports NATS, pydantic or the settings: `rebaser --help` does without them.
-
-What a command reads from files, from stdin and from arguments, before it connects to NATS.
-
-Questions that a command asks a person before it changes what cannot be changed back.
-
-Exit codes of `rebaser`, for supervisors and scripts.
-
-`--wait` of commands and `--timeout`, after which they end; what they sent goes on.
 """
 
 import argparse
@@ -37,14 +28,14 @@ if TYPE_CHECKING:
 _HELP: Final = ("-h", "--help")
 
 _NEGATIVE: Final = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
-"""A number, which is no option; argparse's own pattern has no exponents."""
+"""Pattern of a number, which is no option; argparse's own pattern has no exponents."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes options anywhere among the arguments; a group of commands may have a default one."""
+    """A parser that takes options anywhere; a group of commands may have a default one."""
 
     default_command: str | None = None
-    """The command of the group that runs if the first argument names none, or there is none."""
+    """Command of the group that runs if the first argument names none, or there is none."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -54,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         super().error(visible(message))
 
     def refuse(self, unknown: Sequence[str]) -> Never:
-        """End with the error that these words of a command line mean nothing to the command."""
+        """End with an error: these words of a command line mean nothing to the command."""
         options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         if not options:
             self.error(f"too many arguments: {' '.join(unknown)}")
@@ -65,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def command_of(self, words: Sequence[str]) -> tuple["Parser", list[str]]:
-        """The parser of the command that a line of words names, and its arguments so far."""
+        """Return the parser of the command that a line of words names, and its arguments so far."""
         commands: dict[str, Parser] = next((each.choices for each in self._groups()), {})
         if words and words[0] in commands:
             return commands[words[0]].command_of(words[1:])
@@ -74,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         return self, [word for word in words if not word.startswith("-")]
 
     def positionals(self) -> set[str]:
-        """The arguments of the command that are no options."""
+        """Arguments of the command that are no options."""
         return {action.dest for action in self._actions if not action.option_strings}
 
     def _groups(self) -> list[Any]:
@@ -110,7 +101,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class PrintText(argparse.Action):
-    """An option or argument that prints `text` of its value and exits, as `--help` does."""
+    """An option or argument that prints a text made from its value and exits, as `--help` does."""
 
     def __init__(self, *, text: Callable[[Any], str], **options: Any) -> None:
         super().__init__(**options)
@@ -124,7 +115,7 @@ class PrintText(argparse.Action):
 
 
 _WORDS: Final = 2
-"""Words of an address, at most: workspace and change set."""
+"""Maximum number of words of an address: workspace and change set."""
 
 ADDRESS: Final = "the change set: WORKSPACE for its head, or WORKSPACE/BRANCH; ids do, too"
 IN_USE: Final = "the one of `rebaser use`"
@@ -144,16 +135,16 @@ _COMPLETERS: Final = {
 }""",
     },
 }
-"""How each shell asks `rebaser complete` for words; bash would cut words at blanks."""
+"""Code by which each shell asks `rebaser complete` for words; bash would cut words at blanks."""
 
 Handler = Callable[["Settings", argparse.Namespace], Coroutine[Any, Any, int | None]]
-"""Runs a command. Returns the exit code; None stands for 0."""
+"""Function that runs a command. It returns the exit code; None stands for 0."""
 
 DeploymentHandler = Callable[["Deployment", argparse.Namespace], Coroutine[Any, Any, int | None]]
-"""Runs a command that needs a connection to NATS."""
+"""Function that runs a command with a connection to NATS."""
 
 Validator = Callable[[argparse.Namespace], str | None]
-"""Returns what is wrong with the arguments taken together, or None."""
+"""Function that returns the fault of the arguments taken together, or None."""
 
 
 def add_group(
@@ -285,7 +276,7 @@ def add_ids(parser: argparse.ArgumentParser) -> None:
 
 
 def too_many_addresses(arguments: argparse.Namespace) -> str | None:
-    """What is wrong with the number of words of an address."""
+    """Fault of the number of words of an address."""
     address = getattr(arguments, "address", None)
     if isinstance(address, list) and len(address) > _WORDS:
         return f"give one ADDRESS, or the ids of WORKSPACE and CHANGE_SET: {' '.join(address)}"
@@ -298,11 +289,11 @@ def _completed(argument: argparse.Action) -> None:
 
 
 STDIN: Final = "-"
-"""Stands for stdin where a file or a value is expected."""
+"""Argument for stdin in the place of a file or a value."""
 
 
 class UnusableInput(RebaserError):
-    """A command cannot use what it was given; the message says why. Nothing was sent."""
+    """The input of a command cannot be used; the message says why. Nothing was sent."""
 
 
 def with_input(read: Callable[[argparse.Namespace], Any]) -> Callable[[Handler], Handler]:
@@ -355,9 +346,9 @@ async def confirmed(question: str) -> bool:
 
 
 async def refused_at_terminal(question: str, arguments: argparse.Namespace) -> bool:
-    """Whether a person at a terminal, asked what `--yes` and `--json` do not ask, says no.
+    """Whether a person at a terminal says no; `--yes` and `--json` leave the question out.
 
-    Programs are not asked: what the command does can be undone.
+    Programs are not asked, since the command can be undone.
     """
     if arguments.yes or arguments.json or not sys.stdin.isatty():
         return False
@@ -365,7 +356,7 @@ async def refused_at_terminal(question: str, arguments: argparse.Namespace) -> b
 
 
 def unless_confirmed(**options: str) -> Validator:
-    """A command that asks takes `--json`, which a program uses, only with one of the options."""
+    """Check that a command that asks takes `--json`, for programs, only with one of the options."""
 
     def validate(arguments: argparse.Namespace) -> str | None:
         if not arguments.json or any(getattr(arguments, name) for name in options):
@@ -376,12 +367,12 @@ def unless_confirmed(**options: str) -> Validator:
 
 
 class Exit(IntEnum):
-    """How a command ended; the reason is on stderr."""
+    """Exit code of a command; the reason is on stderr."""
 
     OK = 0
     FAILED = 1
     REPAIRABLE = 3  # `rebaser doctor` found what it can repair, and nothing else
-    DAMAGED = 4  # it found what needs a person
+    DAMAGED = 4  # a finding needs a person
     BAD_SETTINGS = 2  # argparse's code for bad arguments; restarting does not help
     VALUES_FAILED = 5  # committed and computed, and values that depend on it failed
     CORRECTED = 6  # committed, but all updates were left out; with --strict, any was corrected
@@ -394,7 +385,7 @@ _COMPUTED: Final = "wait until the values that depend on it are computed"
 
 
 class NotInTime(RebaserError):
-    """What a command waited for did not happen within its `--timeout`."""
+    """The awaited event did not happen within the command's `--timeout`."""
 
 
 def add_wait(parser: argparse.ArgumentParser, about: str = _COMPUTED) -> None:
@@ -419,10 +410,10 @@ def _seconds(text: str) -> float:
 
 
 async def limited(command: Coroutine[Any, Any, int | None], seconds: float | None) -> int | None:
-    """Run a command, for no longer than so many seconds.
+    """Run a command, for `seconds` at most.
 
     Raises:
-        NotInTime: it had not ended by then, and was cancelled.
+        NotInTime: the command had not ended by then, and was cancelled.
     """
     if seconds is None:
         return await command

@@ -1,8 +1,7 @@
 """A command's connection to the deployment that the settings name.
 
-What NATS does not permit to this user ends a command at once, not with a timeout.
-
-Pauses in the words of commands: what a pause covers, and which command ends it.
+An operation that NATS does not permit to this user ends a command at once, not with a timeout. A
+pause is described by its scope, and by the command that ends it.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from rebaser_server.commit_log.state_loader import StateLoader
 
 _VIOLATION: Final = re.compile(r'permissions violation for (\w+) to "([^"]+)"', re.IGNORECASE)
-"""NATS names the operation and the subject in the text of the error only."""
+"""Pattern of a refusal: NATS names the operation and the subject only in the text of the error."""
 
 
 class NotPermitted(RebaserError):
@@ -46,10 +45,10 @@ class _PermissionWatch:
     """Receives the errors of a connection; a refusal ends the command that waits for a reply."""
 
     def __init__(self, user: str | None, optional: Collection[str] = ()) -> None:
-        """`optional`: subjects whose refusal ends nothing."""
+        """Watch the errors of `user`; a refusal of a subject in `optional` ends nothing."""
         self._optional = optional
         self.lacks_optional = False
-        """Whether NATS refused one of those."""
+        """Whether NATS refused a subject in `optional`."""
         self._user = f"user {user!r}" if user else "this user"
         self._task: asyncio.Task[object] | None = None
         self._refusal: str | None = None
@@ -100,10 +99,10 @@ class Deployment:
     settings: Settings
 
     async def settings_with_store(self) -> Settings:
-        """The settings for what reads the store, which few of them name.
+        """The settings with the store's location, which they rarely name.
 
         Raises:
-            StoreNotKnown: neither they nor a Rebaser tell where it is.
+            StoreNotKnown: neither the settings nor a Rebaser name it.
         """
         from rebaser_server.ops.store_location import settings_with_store
 
@@ -117,7 +116,7 @@ class Deployment:
 
     @property
     def batches(self) -> "BatchStore":
-        """Its batches; those of requests lie in NATS. What reads them is slow to import."""
+        """Batches of the deployment; those of requests lie in NATS. The import is slow."""
         from rebaser_server.commit_log.batch_store import open_batch_store
 
         return open_batch_store(self.streams, self.settings)
@@ -159,7 +158,7 @@ class Deployment:
 
 @asynccontextmanager
 async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
-    """Connect for the time of the body.
+    """Connect while the body runs.
 
     Raises:
         NatsUnreachable: NATS does not answer.
@@ -178,7 +177,7 @@ async def open_deployment(settings: Settings) -> AsyncIterator[Deployment]:
 
 
 async def _say_if_unwritten(streams: Streams, watch: _PermissionWatch) -> Never:
-    """Say on stderr, while the command waits, why NATS keeps nothing, and once it does again."""
+    """Report on stderr, while the command waits, why NATS keeps nothing, and when it does again."""
     said = False
     while True:
         await asyncio.sleep(_PATIENCE)
@@ -195,9 +194,9 @@ async def _say_if_unwritten(streams: Streams, watch: _PermissionWatch) -> Never:
 
 
 async def _nats_problem(streams: Streams) -> tuple[str, str] | None:
-    """Why NATS does not keep what it is sent, and what to do.
+    """Reason why NATS does not keep messages, and the remedy.
 
-    From the Rebasers, or from a trial where the user may try.
+    Both come from the Rebasers, or from a trial if the user may try.
     """
     from rebaser_server.cluster.nats_writes import may_try, unwritten
     from rebaser_server.ops.answers import all_answers
@@ -212,7 +211,7 @@ async def _nats_problem(streams: Streams) -> tuple[str, str] | None:
 
 
 async def describe(deployment: "Deployment", scope: PauseScope) -> str:
-    """What the scope covers, by name."""
+    """Description of the scope, by name."""
     if scope.workspace_id is None:
         return "everything"
     return f"{_kind(scope)} {await _name(deployment, scope)!r}"
@@ -221,14 +220,14 @@ async def describe(deployment: "Deployment", scope: PauseScope) -> str:
 async def warn_if_paused(
     deployment: "Deployment", change_set: ChangeSet, waiting: str = "the request"
 ) -> None:
-    """Say on stderr if what is `waiting` will wait for the end of a pause."""
+    """Warn on stderr if `waiting` will wait for the end of a pause."""
     text = await pause_text(deployment, change_set, waiting)
     if text is not None:
         complain(text)
 
 
 async def pause_text(deployment: "Deployment", change_set: ChangeSet, waiting: str) -> str | None:
-    """Which pause keeps back what is `waiting`, and the command that ends it; None without one."""
+    """Text on the pause that keeps `waiting` back, with the command that ends it, if any."""
     from rebaser_server.cluster.pauses import PauseStore
 
     pauses = await PauseStore(deployment.streams).all()
@@ -249,7 +248,7 @@ def _kind(scope: PauseScope) -> str:
 
 
 async def _name(deployment: "Deployment", scope: PauseScope) -> str:
-    """The words that name the scope in `rebaser pause`; of a head `shop/head`."""
+    """Words that name the scope in `rebaser pause`; for a head `shop/head`."""
     addresses = deployment.client.addresses
     if scope.workspace_id is None:
         return "--all"

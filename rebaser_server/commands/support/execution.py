@@ -1,6 +1,6 @@
 """A command's run: with the settings in force, from its errors to messages and exit codes.
 
-What a person can do about an error that ended a command.
+A hint says what a person can do about an error.
 """
 
 import argparse
@@ -158,7 +158,8 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         "REBASER_STORE__ROOT and REBASER_STORE__OPTIONS must be those of the daemons.",
     ),
 )
-"""The first that fits counts. Errors of the commands themselves have the hint in their message."""
+"""Hints; the first that fits counts. Errors of the commands themselves have the hint in their
+message."""
 
 
 def hint_for(error: BaseException) -> str | None:

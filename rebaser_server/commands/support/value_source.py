@@ -1,7 +1,7 @@
-"""Where a command reads a change set: in the log and the store, or from any Rebaser.
+"""The source of a change set's values for a command: the log and the store, or any Rebaser.
 
-The store takes packages of the extra `server`. An installation without them asks a Rebaser, and so
-does one where it is not known where the store is.
+The store takes packages of the extra `server`. Without them, or if the store's location is not
+known, a Rebaser is asked.
 """
 
 import json
@@ -55,11 +55,11 @@ class ReadValues:
     """The values of a change set as of one commit."""
 
     values: Mapping[str, ReadValue]
-    """By their ids."""
+    """Values by their ids."""
     names: Mapping[str, str]
     """Name → id."""
     function_name: Callable[[str], str]
-    """Id of a function → its name, or that id where the name is not known."""
+    """Function from a function's id to its name, or to that id if the name is not known."""
     is_due: bool
     """Whether computed values may still be those of earlier inputs."""
 
@@ -77,7 +77,7 @@ async def read_values(
     Raises:
         NotRetained, ReadRefused: that commit is older than the history that is kept.
         Unreachable: the packages that read the store are missing, and no Rebaser answers.
-        StoreNotKnown: it is not known where the store is, and no Rebaser answers.
+        StoreNotKnown: the location of the store is not known, and no Rebaser answers.
     """
 
     async def from_store(loader: "StateLoader") -> ReadValues:
@@ -96,7 +96,7 @@ async def read_values(
 async def read_difference(
     deployment: Deployment, change_set: ChangeSet, *, computed: bool
 ) -> "BranchDifference":
-    """What applying the branch would change; with `computed`, the results that differ as well.
+    """The difference that applying the branch would make; with `computed`, the results, too.
 
     Raises:
         NotABranch, ReadRefused: it is no branch, or no Rebaser has taken it up yet.
