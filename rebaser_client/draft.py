@@ -116,7 +116,7 @@ def cel_mistake(expression: str, variables: Iterable[str]) -> str | None:
     try:
         types = dict.fromkeys(variables, engine.Type.DYN)
         engine.NewEnv(variables=types).compile(expression)
-    except Exception as error:  # noqa: BLE001 - the binding has no class of its own for what it refuses
+    except Exception as error:  # noqa: BLE001 - the binding has no class for what it refuses
         found = _CEL_PLACE.search(str(error).split("\n", 1)[0])
         if found is None:
             return " ".join(str(error).split())[:200]

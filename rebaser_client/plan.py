@@ -333,7 +333,7 @@ def _function_called(
     there: Sequence[FunctionSnapshot],
     here: Mapping[str | None, int],
 ) -> Function:
-    """The function that computes values besides the draft's; else one that computes any; else any.
+    """The function that computes values outside the draft; else one that computes any; else any.
 
     A function whose text was changed is another one, and the former stays without values.
     `here`: how many values that the draft defines each function computes by now.

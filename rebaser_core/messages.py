@@ -68,7 +68,7 @@ class UpdatesBatchV1(Versioned):
     under: list[Update] | None = None
     """Values of head where the branch differs, as in `InlineBatch`."""
     results: Annotated[tuple[ResultFile, ...], ParseFromJson] | None = None
-    """Results that the batch sets besides `updates`; only with `computed`. Not for clients."""
+    """Further results of the batch, beside `updates`; only with `computed`. Not for clients."""
     table: str | None = None
     """Puts and sets of values, which follow `updates`: an Arrow IPC stream in base64, see
     `table_updates`."""
@@ -333,7 +333,7 @@ class RequestState(StrEnum):
 
     SETTLED = "settled"  # it is final: applied or dead
     WAITING = "waiting"  # stored, not handled yet
-    UNKNOWN = "unknown"  # never stored, or handled so long ago that it is forgotten
+    UNKNOWN = "unknown"  # never stored, or settled long ago and forgotten
 
 
 class OutcomeQueryV1(Versioned):

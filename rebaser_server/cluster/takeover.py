@@ -119,7 +119,7 @@ class Takeover:
         absent: dict[str, bool] = {}
 
         async def is_absent(owner: str) -> bool:
-            async with checks[owner]:  # an owner is asked once, however many tasks it had
+            async with checks[owner]:  # an owner is asked once for all its tasks
                 if owner not in absent:
                     absent[owner] = bool(
                         owner

@@ -224,9 +224,9 @@ class DvuJob:
     target: ResultTarget
     memo: WorkspaceMemo | None
     units: list[bytes] = field(default_factory=list)
-    """Of the rounds that are over."""
+    """Units of the rounds that are over."""
     outcomes: list[UnitResult | StoredResult] = field(default_factory=list)
-    """Of these units."""
+    """Results of these units."""
 
     @property
     def affected(self) -> int:
@@ -344,7 +344,7 @@ class DvuJob:
         return 1 < longest < self.services.deadline.total_seconds()
 
     async def give_up(self, message: str) -> DvuResult:
-        """What was computed, in earlier rounds, too; all else that may be affected fails."""
+        """Return the computed values of all rounds; all others that may be affected fail."""
         units, run_store = self.rounds.units, self.target.run_store
         salvaged = await salvage(units, message, run_store, self.services.slots())
         rest = failed_result(await asyncio.to_thread(self.rounds.rest), message)

@@ -305,7 +305,7 @@ class _Visitor(asyncio.Protocol):
     def is_late(self, now: float, bounds: Bounds) -> bool:
         """Whether its headers, or the reading of its answer, take longer than they may."""
         transport = self._transport
-        if transport is None:  # the handshake has a limit of its own
+        if transport is None:  # the handshake has another limit
             return False
         if not (transport.get_write_buffer_size() or transport.is_closing()):
             self._unread_since = None

@@ -325,7 +325,7 @@ async def run_dev_server(
     Their addresses are printed on stderr for people, or in one line on stdout as JSON.
 
     Raises:
-        DirectoryInUse: another `up` has `data`; two NATS servers would overwrite each other's.
+        DirectoryInUse: another `up` has `data`; two NATS servers would overwrite its files.
     """
     shutdown = Shutdown()
     with data_directory(data) as directory, on_signals(shutdown):

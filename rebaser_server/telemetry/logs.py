@@ -38,7 +38,7 @@ _KIND: Final = "_kind"
 _COUNTED: Final = "_counted"
 """Key of an event about lines that were left out; it is not shown."""
 _REMEMBERED: Final = 256
-"""Number of kinds of lines, and of lines of one kind, that are told apart."""
+"""Number of kinds of lines, and of lines of one kind, that are distinguished."""
 _LIMITED: Final = ("warning", "error", "critical")
 
 
