@@ -1,6 +1,6 @@
 """The store of batches: how the batches of requests and commits are read, written and deleted.
 
-The stores of a deployment, opened as its settings say. Makes no request.
+The stores of a deployment are opened here, as its settings say, without a request.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from rebaser_server.settings.settings import Settings, StoreSettings
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 
 _LARGE_BATCH: Final = 16 * 1024 * 1024
-"""Octets of a batch from which it is decoded alone: that takes many times as much memory."""
+"""Size of a batch, in bytes, from which it is decoded alone: that takes many times the memory."""
 
 
 class DamagedBatch(RebaserError):
@@ -59,7 +59,7 @@ class BatchStore:
     def __init__(
         self, bucket: ObjectStore, results: BatchFiles, max_bytes: int = BatchLimits().batch_bytes
     ) -> None:
-        """`max_bytes`: how large a client's batch may be."""
+        """Open the store; a client's batch may have `max_bytes`."""
         self._max_bytes = max_bytes
         self._bucket = bucket
         self._results = results
@@ -75,9 +75,9 @@ class BatchStore:
     ) -> Batch:
         """Read the request's batch at `address`; its results are not read yet.
 
-        `from_client`: the batch was not accepted yet, so that the size limit applies. A batch
-        that a commit refers to is read whatever its size: the limit may have been another
-        when the batch was accepted.
+        `from_client`: the batch was not accepted yet, so that the size limit applies. A batch that
+        a commit refers to is read at any size: the limit may have been larger when the batch was
+        accepted.
 
         Raises:
             MissingBatch: there is no batch at the address.
@@ -112,9 +112,9 @@ class BatchStore:
     async def adopt(self, address: UpdatesAddress, batch: Batch) -> UpdatesAddress:
         """Return the address by which a commit may refer to the batch at `address`.
 
-        Clients can write into the bucket, also over an object whose name they know, so no
-        commit refers to the bucket: the bytes are copied into the store, under the same name.
-        A repetition is harmless; a copy that no commit refers to is garbage.
+        Clients can write into the bucket, also over an object whose name they know, so no commit
+        refers to the bucket: the bytes are copied into the store, under their name. A repetition is
+        harmless; a copy that no commit refers to is garbage.
 
         Raises:
             OSError: the store failed; nothing was changed.
@@ -140,10 +140,10 @@ class BatchStore:
     ) -> UpdatesAddress:
         """Store the batch and return its address: a small batch inline, else a key in the store.
 
-        `room`: the largest inline batch in octets, where that is less than usual.
+        `room`: the bytes of the largest inline batch, if that is less than usual.
 
         The key is the digest of content that names the request, so that two Rebasers, one
-        of them fenced off, cannot overwrite each other's batches.
+        of them fenced off, cannot overwrite one another's batches.
         """
         batch = UpdatesBatchV1(
             id=request_id,
@@ -162,7 +162,7 @@ class BatchStore:
     async def put_corrections(
         self, request_id: RequestId, corrections: Sequence[Correction]
     ) -> tuple[Correction, ...]:
-        """Return what a commit holds of them: all, or the first few and the address of all."""
+        """Return the corrections for a commit: all, or the first few and the address of all."""
         if len(corrections) <= MAX_INLINE_CORRECTIONS:
             return tuple(corrections)
         message = CorrectionsV1(id=request_id, corrections=list(corrections))
@@ -212,8 +212,8 @@ class BatchStore:
     async def delete_with_results(self, address: UpdatesAddress) -> None:
         """Delete the batch that a purged commit referred to, and the result files it names.
 
-        A batch of a client's bytes stays in the store until garbage collection: another change
-        set may have been sent the same bytes under the same id, and only that looks at all logs.
+        A batch of a client's bytes stays in the store until garbage collection, which alone looks
+        at all logs: another change set may have been sent equal bytes under an equal id.
         """
         run = _run_at(address)
         if run is not None:
@@ -234,7 +234,7 @@ class BatchStore:
             raise OversizedBatch(str(error)) from error
 
     async def _client_object(self, name: str, max_bytes: int | None) -> bytes:
-        """Read a client's batch from the bucket; if it is gone from there, from the store."""
+        """Read a client's batch from the bucket or, if it is gone from there, from the store."""
         try:
             return await self._bucket.get(name, max_bytes=max_bytes)
         except NotFound:

@@ -1,9 +1,8 @@
-"""Find and remove batches, results and files that are old and that nothing refers to.
+"""Removal of garbage: batches, results and files that are old and that nothing refers to.
 
-A process that dies at the wrong moment leaves them: a client after it stored a batch and
-before it sent the request, a Rebaser after it purged a commit and before it deleted the batch,
-either of them in the middle of a file. Young ones stay: a batch is stored before anything can
-refer to it.
+A process that dies at the wrong moment leaves garbage: a client after it stored a batch and before
+it sent the request, a Rebaser after it purged a commit and before it deleted the batch, either of
+them in the middle of a file. Young ones stay: a batch is stored before anything can refer to it.
 """
 
 import asyncio
@@ -29,12 +28,12 @@ from rebaser_server.files import OrphanFile, OrphanFiles
 from rebaser_server.runtime.containment import contained
 
 _KEYS: Final = (re.compile(rb"[0-9a-f]{64}"), re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}"))
-"""The names of batches and results are digests and ULIDs: so a reference is found anywhere in a
-message, whatever the message's version."""
+"""Names of batches and results, which are digests and ULIDs: so a reference is found anywhere in a
+message of any version."""
 
 
 _CLOCKS_DIFFER: Final = timedelta(hours=1)
-"""The store dates files, NATS dates commits."""
+"""Time by which clocks may differ: the store dates files, NATS dates commits."""
 
 
 class ObjectMeta(NamedTuple):
@@ -42,7 +41,7 @@ class ObjectMeta(NamedTuple):
 
     name: str
     nuid: str | None
-    """None if it has no chunks of its own: it is unreadable, or names another object's chunks."""
+    """Id of its chunks; None if it has none: it is unreadable, or names another object's chunks."""
     sequence: int
     time: datetime
     deleted: bool
@@ -54,7 +53,7 @@ class Garbage:
 
     objects: list[ObjectMeta] = field(default_factory=list)
     tombstones: list[ObjectMeta] = field(default_factory=list)
-    """Metadata that the bucket keeps of deleted objects."""
+    """Metadata that the bucket keeps about deleted objects."""
     chunks: list[str] = field(default_factory=list)
     """Chunks of uploads that never finished, by the upload's id."""
     files: list[OrphanFile] = field(default_factory=list)
@@ -74,17 +73,17 @@ class GarbageCollector:
     """Finds and removes garbage. It may run anywhere, at any time, also twice at once."""
 
     def __init__(self, streams: Streams, leftovers: OrphanFiles, grace: float) -> None:
-        """`grace`: seconds for which an unreferenced thing is kept."""
+        """Look for garbage; an unreferenced thing is kept for `grace` seconds."""
         self._streams = streams
         self._leftovers = leftovers
         self._grace = grace
         self._bucket = streams.batches_bucket
         self._stream = f"OBJ_{self._bucket}"
         self._references: dict[str, int] = {}
-        """Key → the commit last seen to refer to it: each commit is read once, not each time."""
+        """Key → the commit last seen to refer to it, so that each commit is read once."""
 
     async def find(self) -> Garbage:
-        """Find what is older than the grace time and not referred to."""
+        """Find stored things that are older than the grace time and not referred to."""
         before = await self._now() - self._grace
         limit = datetime.fromtimestamp(before, UTC)
         metas = await self._metas()
@@ -110,7 +109,7 @@ class GarbageCollector:
         return min(time.time(), info.ts.timestamp())
 
     async def remove(self, garbage: Garbage) -> None:
-        """Remove all of it. What was stored again meanwhile, under the same name, stays."""
+        """Remove all garbage. Things stored again meanwhile, under their old names, stay."""
         for meta in (*garbage.objects, *garbage.tombstones):
             await self._streams.js.delete_message(self._stream, meta.sequence)
             if not meta.deleted and meta.nuid is not None:
@@ -152,9 +151,9 @@ class GarbageCollector:
     async def _referenced(self, times: dict[str, datetime]) -> set[str]:
         """Return those of the keys that a request, a dead letter or a commit refers to.
 
-        `times`: when each was stored, which is before anything could refer to it. Requests
-        are read first: a request that is handled meanwhile has its commit by then. Once more after
-        the dead letters: a letter that is replayed meanwhile is a request by then.
+        `times`: when each was stored, which is before anything could refer to it. Requests are read
+        first: a request that is settled meanwhile has its commit by then. They are read once more
+        after the dead letters: a letter that is replayed meanwhile is a request by then.
         """
         if not times:
             return set()

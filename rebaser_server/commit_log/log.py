@@ -1,12 +1,7 @@
 """The commit log of one change set: read, append under compare-and-swap, purge (protocol 4.1).
 
-The commit log of one change set: append under compare-and-swap, purge (protocol 4.1).
-
-Commits as messages of their stream: what headers they have, and how they are read.
-
-The commit log of one change set, read (protocol 4.1).
-
-When several commits are appended as one atomic batch (W7, ADR-50).
+Commits are messages of their stream, with headers that can be read without decoding them.
+`GroupCommit` says when several commits are appended as one atomic batch (W7, ADR-50).
 """
 
 import asyncio
@@ -42,14 +37,14 @@ UNFINISHED: Final = "X-DVU-DUE"
 head: the reconciler reads this header alone."""
 
 _TRACE_HEADERS: Final = frozenset(("traceparent", "tracestate"))
-"""Headers of such a commit where traces are on: the trace that the due update belongs to."""
+"""Headers of such a commit if traces are on: the trace that the due update belongs to."""
 
 UNSAVED: Final = "X-UNSAVED"
 """Header of a commit that releases a change set although requests were settled since its last
 checkpoint: the run made room for another. Its table is written by a later run."""
 
 NumberedEntry = tuple[int, CommitV1]
-"""A commit with its sequence before it."""
+"""A commit, with its sequence before it."""
 
 ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
 """Additional headers of commits, by the commits' ids."""
@@ -60,17 +55,17 @@ class LogEnd(NamedTuple):
 
     sequence: int = 0
     entry: CommitV1 | None = None
-    """None if the log has no commits."""
+    """The last commit; None if the log has none."""
     trace: Mapping[str, str] = {}
-    """Those of its headers that name the trace of the due update."""
+    """Headers of it that name the trace of the due update."""
     unsaved: bool = False
-    """See `UNSAVED`."""
+    """Whether the commit has the header `UNSAVED`."""
 
 
 def log_end(message: StoredMessage, known: NumberedEntry | None) -> LogEnd:
-    """Return what the last message of a log says; it is not decoded if it is the commit `known`.
+    """Return what the last message of a log says; decode it unless it is the commit `known`.
 
-    Ids are new (`CommitV1`), so one of that sequence and id is that commit.
+    Ids are new (`CommitV1`), so a message with that sequence and id is that commit.
     """
     if (
         known is not None
@@ -139,7 +134,7 @@ class CommitLogReader:
     async def end(self, known: NumberedEntry | None = None) -> LogEnd:
         """Return the last commit with what its headers say, as the leader has it (S-4).
 
-        `known`: a commit that the log may end with. If it does, nothing is decoded.
+        If the log ends with the commit `known`, nothing is decoded.
         """
         message = await self._js.get_message(self._stream, last_by_subject=self._subject)
         return LogEnd() if message is None else log_end(message, known)
@@ -153,7 +148,7 @@ class CommitLogReader:
     async def answered_end(
         self, asked: PendingReply[dict[str, Any]], known: NumberedEntry | None = None
     ) -> LogEnd:
-        """Return what `end` would have, had it been called with `ask_end`."""
+        """Return the answer to `ask_end`, as `end` would have returned it then."""
         try:
             reply = await asked.result(self._js.timeout)
         except MessageNotFound:
@@ -175,7 +170,7 @@ class CommitLogReader:
     async def require_readable(self) -> None:
         """Raise `HistoryInconsistent` if the log has commits, and its last one cannot be read.
 
-        If the last one's checksum is wrong, NATS answers as if there were none, and stores
+        If the last commit's checksum is wrong, NATS answers as if there were none, and stores
         another first commit.
         """
         subjects = await self._js.stream_subjects(self._stream, self._subject)
@@ -226,14 +221,14 @@ class CommitLogReader:
 
 
 MAX_COMMITS: Final = 64
-"""Commits that are appended together, at most."""
+"""Maximum number of commits that are appended together."""
 
 _ON_REPLICAS: Final = 2
-"""Commits from which on a batch is faster than one after the other, where a quorum confirms."""
+"""Number of commits from which a batch is faster than one after the other, if a quorum confirms."""
 
 ON_ONE_SERVER: Final = 32
-"""The same on one server, which keeps a file for each batch while it comes in. If as many can be
-sent ahead of their receipts, that is faster."""
+"""Number of commits from which a batch pays on one server, which keeps a file for each batch while
+it comes in; pipelining up to this number is faster."""
 
 NEVER: Final = MAX_COMMITS + 1
 
@@ -241,7 +236,7 @@ _ASK_AGAIN_AFTER: Final = 10.0  # seconds after a batch was refused, which may b
 
 
 class GroupCommit:
-    """What the stream of commits takes. All logs of a process share one."""
+    """The way in which the stream takes several commits. All logs of a process share one."""
 
     def __init__(self, js: JetStream, stream: str) -> None:
         self._js = js
@@ -253,7 +248,7 @@ class GroupCommit:
 
     @property
     def min_size(self) -> int:
-        """From how many commits on a batch is worth it; `NEVER` is more than are ever appended."""
+        """Number of commits from which a batch is worth it; `NEVER` is more than there are."""
         return self._min_size
 
     @property
@@ -262,7 +257,7 @@ class GroupCommit:
         return self._known_until == math.inf
 
     async def refresh(self) -> None:
-        """Learn it from the stream's configuration, unless it is known."""
+        """Learn the way from the stream's configuration, unless it is known."""
         if asyncio.get_running_loop().time() < self._known_until:
             return
         try:
@@ -310,11 +305,11 @@ class CommitLog(CommitLogReader):
 
     @property
     def max_batch_bytes(self) -> int:
-        """Octets that an inline batch may take in a commit: half of the commit."""
+        """Bytes that an inline batch may take in a commit: half of the commit."""
         return self._js.message_limits.max_payload_for(self._subject) // 2
 
     def append_limit(self, waiting: int) -> int:
-        """How many commits one `append` may usefully write while `waiting` requests wait."""
+        """Number of commits that one `append` may usefully write while `waiting` requests wait."""
         return MAX_COMMITS if self._is_worth_a_batch(waiting) else self.pipeline_depth
 
     def _is_worth_a_batch(self, count: int) -> bool:
@@ -322,11 +317,11 @@ class CommitLog(CommitLogReader):
 
     @property
     def pipeline_depth(self) -> int:
-        """How many commits may usefully be sent ahead of their receipts at this moment.
+        """Number of commits that may usefully be sent ahead of their receipts at this moment.
 
-        It grows while no other run writes to the stream, and is 1 after another one wrote. It
-        stays 1 where the stream has replicas: there the server refuses a commit while the
-        replicas agree on the one before it.
+        It grows while no other run writes to the stream, and is 1 after another one wrote. It stays
+        1 if the stream has replicas: then the server refuses a commit while the replicas agree on
+        the one before it.
         """
         if self._group_commit.replicated or not self._may_pipeline:
             return 1
@@ -364,7 +359,7 @@ class CommitLog(CommitLogReader):
     async def _append_batch(
         self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
     ) -> list[int]:
-        """Append all of them or none; return nothing if they may not be in.
+        """Append all commits or none; return nothing if they may not be in.
 
         The server compares only what the first one expects. It stores the others right behind.
         """
@@ -386,7 +381,7 @@ class CommitLog(CommitLogReader):
     async def _append_pipelined(
         self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
     ) -> list[int]:
-        """Send each without waiting for the receipt of the one before; nothing: not all are in.
+        """Send commits without waiting for receipts; return nothing if not all are stored.
 
         Each but the first is stored only if the stream's last message is the one before
         it, known by its id, and has the expected sequence. So the log gets the first few of
@@ -419,7 +414,7 @@ class CommitLog(CommitLogReader):
     async def _append_sequentially(
         self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
     ) -> list[int]:
-        """Append those that the log lacks, each after the one before it has its sequence."""
+        """Append the commits that the log lacks, each once the one before it has its sequence."""
         last, sequences = entries[0].previous, list[int]()
         is_reported = False
         while missing := entries[len(sequences) :]:

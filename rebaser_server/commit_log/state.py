@@ -1,14 +1,9 @@
 """The state of a change set as of one commit of its log, and what an application adds to it.
 
-The application's part of a change set's state, and the batches that change it.
-
-The ids of the requests that a change set settled lately, by which duplicates are recognised.
-
-The state of a change set as of one commit of its log, with the books of its checkpoints.
-
-How much of a change set's past is kept: the log goes back to the checkpoint chosen here.
-
-What the commit log asks of an application: contents to replay commits on, and checkpoints.
+A `Content` is the application's part, which a `StateMachine` makes and keeps checkpoints of; a
+`Batch` changes it. A `State` adds the control record, the books of its checkpoints, and the ids of
+the requests settled lately, by which duplicates are recognised. `Retention` says how much of the
+past is kept: the log goes back to the checkpoint that it chooses.
 """
 
 import base64
@@ -30,7 +25,7 @@ from rebaser_server.files import SharedFiles
 from rebaser_server.settings.settings import HistorySettings
 
 SMALL_BATCH: Final = 200
-"""Updates up to which a batch is applied on the event loop: more would hold up others."""
+"""Number of updates up to which a batch is applied on the event loop: more would hold up others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +34,7 @@ class ResultFiles:
 
     files: SharedFiles
     run: str
-    """The key of the directory that they lie in."""
+    """Key of the directory in which the files lie."""
     names: Sequence[str]
 
 
@@ -51,11 +46,11 @@ class Batch:
     computed: DvuResultInfo | None = None
     """The claim under which a background job computed it."""
     head_side: Sequence[AnyUpdate] | None = None
-    """Of a batch by which head's changes reach a branch: what head has under them."""
+    """Values of head under the updates, for a batch by which head's changes reach a branch."""
     results: ResultFiles | None = None
     """Results that are too many for `updates`."""
     payload: bytes | None = field(default=None, repr=False)
-    """The bytes that were read, of a client's batch."""
+    """Bytes that were read, for a client's batch."""
     from_client: bool = False
     """Whether it is as a client sent it; in the log it is as it was performed."""
 
@@ -65,7 +60,7 @@ class AppliedBatch(Protocol):
 
     @property
     def updates(self) -> Sequence[AnyUpdate]:
-        """What was done, after corrections. Applied again to the same state it needs none."""
+        """Updates as performed, after corrections. Applied to an equal state they need none."""
 
     @property
     def corrections(self) -> Sequence[Correction]: ...
@@ -76,7 +71,7 @@ class AppliedBatch(Protocol):
 
     @property
     def failed(self) -> int:
-        """How many of a background job's results are failures."""
+        """Number of a background job's results that are failures."""
 
 
 class Content(Protocol):
@@ -86,19 +81,19 @@ class Content(Protocol):
     """
 
     async def apply(self, sequence: int, batch: Batch, covers: int | None = None) -> AppliedBatch:
-        """Apply a batch: live, and again when the commit log is replayed, with the same outcome.
+        """Apply a batch: live, and again when the commit log is replayed, with an equal outcome.
 
         Args:
             sequence: the stream sequence of the request; 0 for a background job's results.
             batch: as the client sent it; in a replay, as it was performed.
-            covers: of a background job's results: the requests up to this sequence are in them.
+            covers: for a background job's results, the sequence up to which requests are in them.
 
         Raises:
             MissingBatch: files that it names are gone; nothing was changed.
         """
 
     def complete(self, covers: int) -> None:
-        """The background job has done what requests up to this sequence left to it."""
+        """Note that the background job has done the work that requests up to this sequence left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,27 +105,27 @@ class Checkpoint:
     """The protocol's part, as `State.metadata` gave it, and what the application added."""
     content: Content
     damage: str = ""
-    """Why a later checkpoint cannot be read; empty if there is none."""
+    """Reason why a later checkpoint cannot be read; empty if there is none."""
 
 
 MIN_REMEMBERED: Final = 1_000
-"""Requests that are remembered however long ago they were."""
+"""Number of requests that are remembered at any age."""
 
 REMEMBERED_FOR: Final = round(2 * RETRY_FOR * 1000)
-"""Milliseconds for which a request is remembered however many follow it: twice the time in which
-its client sends it again. They count from the moment at which NATS stored that request to the one
-at which it stored a later one: no repetition is stored later, whenever it is handled."""
+"""Milliseconds for which any number of requests is remembered: twice the time in which a client
+sends its request again. They count from the moment at which NATS stored that request to the one at
+which it stored a later one: no repetition is stored later, whenever it is handled."""
 
 _ID_BYTES: Final = 16
 _NUMBER_BYTES: Final = 8
 _UNKNOWN: Final = bytes(DIGEST_BYTES)
-"""In place of a digest that is not known."""
+"""Placeholder for a digest that is not known."""
 _OUTCOMES: Final = tuple(RequestOutcome)
 _ROW_BYTES: Final = _ID_BYTES + 1 + 2 * _NUMBER_BYTES
 
 
 class RecentRequest(NamedTuple):
-    """What the state keeps of a settled request; the request's commit has the rest."""
+    """Memory of a settled request; the request's commit has the rest."""
 
     commit: int
     outcome: RequestOutcome
@@ -139,7 +134,7 @@ class RecentRequest(NamedTuple):
 
 
 class RecentRequests(Mapping[RequestId, RecentRequest]):
-    """The memory of request ids: columns, oldest first, of about 175 bytes for each id.
+    """Recently settled request ids, oldest first; about 175 bytes each.
 
     An id is forgotten once it is neither among the last `MIN_REMEMBERED` nor stored within
     `REMEMBERED_FOR` before the last one.
@@ -152,7 +147,7 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
         self._commits = array("q")
         self._stored = array("q")
         self._first = 0
-        """Rows before it are forgotten."""
+        """Number of rows at the beginning that are forgotten."""
         self._rows: dict[bytes, int] = {}
 
     def __len__(self) -> int:
@@ -164,7 +159,7 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
 
     @property
     def last_stored(self) -> int:
-        """When NATS stored the last one, in milliseconds since 1970; 0 if that is not known."""
+        """Time at which NATS stored the last one, in milliseconds since 1970; 0 if unknown."""
         return self._stored[-1] if self._stored else 0
 
     def __contains__(self, request_id: object) -> bool:
@@ -187,12 +182,12 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
         stored: int,
         digest: str = "",
     ) -> None:
-        """Add the last settled request, and forget what is too old.
+        """Add the last settled request, and forget requests that are too old.
 
         Args:
             request_id: the request's.
             commit: the commit that settled it.
-            outcome: of the request.
+            outcome: the request's.
             stored: when NATS stored the request, in milliseconds since 1970.
             digest: see `RecentRequest`.
         """
@@ -280,7 +275,7 @@ class CheckpointRef(NamedTuple):
 
     commit: int
     time: float
-    """When it was written: seconds since 1970."""
+    """Time at which it was written, in seconds since 1970."""
     entries: int
     """Number of commits between the checkpoint before it and this one."""
 
@@ -292,14 +287,14 @@ class CheckpointRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much of the past is kept. The checkpoint before the last is always kept."""
+    """Limits of the past that is kept. The checkpoint before the last is always kept."""
 
     seconds: float
-    """How long the past is kept, unless it exceeds one of these two:"""
+    """Seconds for which the past is kept, unless it exceeds a limit below."""
     entries: int
-    """number of commits,"""
+    """Maximum number of commits."""
     batches: int
-    """number of commits whose batch is too large to be inline."""
+    """Maximum number of commits whose batch is too large to be inline."""
 
     @classmethod
     def of(cls, history: HistorySettings) -> Self:
@@ -309,9 +304,9 @@ class Retention:
     def purge_point(self, kept: Sequence[CheckpointRef], batches: Sequence[int], now: float) -> int:
         """Return the commit at which the past may begin; 0 for the very first.
 
-        `kept` is oldest first; `batches` are the commits whose batch is not inline. The
-        checkpoint before the last is the latest there can be: a store that loses its last
-        write, for want of an fsync, must still meet a log that goes back far enough.
+        `kept` is oldest first; `batches` are the commits whose batch is not inline. The checkpoint
+        before the last is the latest choice: a store that loses its last write, for want of an
+        fsync, must still meet a log that goes back far enough.
         """
         latest = len(kept) - 2
         old = [index for index in range(latest + 1) if kept[index].time <= now - self.seconds]
@@ -330,7 +325,7 @@ _EXTERNAL_BATCHES: Final = TypeAdapter(list[tuple[int, UpdatesAddress]])
 
 
 _MEASURED_EVERY: Final = 8
-"""Requests with small batches after which a state's size is measured again."""
+"""Number of requests with small batches after which a state's size is measured again."""
 
 
 class Unsaved(NamedTuple):
@@ -338,15 +333,15 @@ class Unsaved(NamedTuple):
 
     commits: int
     requests: int
-    """Those of them that settle a request."""
+    """Number of these commits that settle a request."""
 
 
 class CheckpointAttempt(NamedTuple):
-    """A checkpoint that `State.begin_checkpoint` took, and that is not written yet."""
+    """A checkpoint that `State.begin_checkpoint` took and that is not written yet."""
 
     snapshot: "Snapshot"
     checkpoints: list[CheckpointRef]
-    """The kept ones, once it is written."""
+    """Checkpoints to keep once it is written."""
     covered: Unsaved
 
 
@@ -362,16 +357,18 @@ class State:
     commit: int = 0
     """Sequence of the last commit that the state includes."""
     commit_id: RequestId | None = None
-    """Its id; None if the checkpoint that the state was loaded from does not name it."""
+    """Id of that commit; None if the checkpoint that the state was loaded from does not name it."""
     recent: RecentRequests = field(default_factory=RecentRequests)
     external_batches: list[tuple[int, UpdatesAddress]] = field(default_factory=list)
-    """Commits whose batch is not inline, and its address: deleted after the commit is purged."""
+    """Commits with a batch that is not inline, and its address: deleted after the commit is
+    purged."""
     checkpoint_commit: int = 0
     """Commit of the last checkpoint; 0 for none."""
     checkpoints: list[CheckpointRef] = field(default_factory=list)
     """Checkpoints that the past can be restored from, oldest first, the last one included."""
     damage: str = ""
-    """Why a later checkpoint could not be read; empty if there is none. The log made up for it."""
+    """Reason why a later checkpoint could not be read; empty if there is none. The log made up for
+    it."""
     _commits: int = field(default=0, init=False)
     _requests: int = field(default=0, init=False)
     _size: int = field(default=0, init=False)
@@ -379,7 +376,7 @@ class State:
 
     @property
     def unsaved(self) -> Unsaved:
-        """What came after the last checkpoint that is known to be written."""
+        """Commits after the last checkpoint that is known to be written."""
         return Unsaved(self._commits, self._requests)
 
     def advance(self, commit: CommitV1, sequence: int) -> None:
@@ -416,16 +413,16 @@ class State:
         }
 
     def size(self, machine: "StateMachine") -> int:
-        """Bytes of memory, more or less: measured again once enough was committed. May block."""
+        """Estimated bytes of memory, measured again once enough was committed. May block."""
         if self._unmeasured >= _MEASURED_EVERY:
             self._size, self._unmeasured = machine.footprint(self), 0
         return self._size
 
     def begin_checkpoint(self, machine: "StateMachine", now: float) -> CheckpointAttempt:
-        """Take what changed since the last checkpoint. Blocks; nothing is committed meanwhile.
+        """Take the changes since the last checkpoint. Blocks; nothing is committed meanwhile.
 
-        Each attempt ends with `finish_checkpoint` or `abandon_checkpoint`; else the state is
-        worthless. `now`: seconds since 1970.
+        Each attempt must end with `finish_checkpoint` or `abandon_checkpoint`; otherwise the state
+        is worthless. `now`: seconds since 1970.
         """
         checkpoints = [*self.checkpoints, CheckpointRef(self.commit, now, self._commits)]
         metadata = {**self.metadata(), _CHECKPOINTS_KEY: checkpoints}
@@ -439,11 +436,11 @@ class State:
         self._requests -= attempt.covered.requests
 
     def abandon_checkpoint(self, machine: "StateMachine", attempt: CheckpointAttempt) -> None:
-        """Leave what the checkpoint would have held to the next one: it is not written."""
+        """Leave the changes of the attempt, which is not written, to the next checkpoint."""
         machine.put_back(self, attempt.snapshot)
 
     def forget_checkpoints(self) -> None:
-        """Have the next checkpoint hold everything: the table is none that changes could go to."""
+        """Make the next checkpoint whole: no table exists to which changes could be added."""
         self.checkpoint_commit, self.checkpoints = 0, []
 
     def cut_past(self, retention: Retention, now: float) -> int:
@@ -471,30 +468,30 @@ class State:
 
 
 LoadState = Callable[[ChangeSetId, int], Awaitable[State]]
-"""Loads another change set of the workspace as of a commit. Raises `NotRetained`."""
+"""Function that loads another change set of the workspace as of a commit. Raises `NotRetained`."""
 
 
 class Snapshot(Protocol):
-    """What a checkpoint writes: taken from a state at one moment, written later."""
+    """Content of a checkpoint: taken from a state at one moment, written later."""
 
     @property
     def commit(self) -> int: ...
 
     def __len__(self) -> int:
-        """Rows that it writes."""
+        """Number of rows that it writes."""
 
 
 class StateMachine(Protocol):
-    """Makes contents, and keeps checkpoints of them in the shared store.
+    """Maker of contents, and keeper of their checkpoints in the shared store.
 
     The calls about checkpoints block; the core makes them in threads.
     """
 
     def empty(self) -> Content:
-        """Of a change set without commits."""
+        """Return the content of a change set without commits."""
 
     async def initial(self, first: CommitV1 | None, load: LoadState) -> Content:
-        """The content before the first commit; of a branch what it was forked from.
+        """Return the content before the first commit; for a branch, that of its base.
 
         Args:
             first: the oldest commit that the log has; None for none.
@@ -510,7 +507,7 @@ class StateMachine(Protocol):
         """The last checkpoint, or the last at or before commit `at`; None if there is none.
 
         Raises:
-            StoreDamaged: it is not what was written.
+            StoreDamaged: the checkpoint is not as it was written.
             OSError: the store cannot be read now.
         """
 
@@ -523,22 +520,22 @@ class StateMachine(Protocol):
         return False
 
     def footprint(self, state: State) -> int:
-        """Bytes of memory that the state takes, more or less."""
+        """Estimate the bytes of memory that the state takes."""
         del state
         return 0
 
     def take(self, state: State, metadata: dict[str, Any], *, whole: bool) -> Snapshot:
-        """What changed since the last call, or everything."""
+        """Take the changes since the last call, or everything."""
 
     def save(self, change_set: ChangeSet, snapshot: Snapshot) -> None:
-        """Write a snapshot whole or not at all, once however often it is called.
+        """Write a snapshot whole or not at all, once even if it is called again.
 
         Raises:
             OSError: the store failed. It may hold the snapshot or not.
         """
 
     def put_back(self, state: State, snapshot: Snapshot) -> None:
-        """Have the next snapshot hold what this one, which was not written, holds."""
+        """Add the changes of this snapshot, which was not written, to the next one."""
 
     def on_purge(self, change_set: ChangeSet, commit: int) -> None:
-        """The log was purged: checkpoints before that of `commit` are not needed any more."""
+        """Note the log's purge: checkpoints before that of `commit` are not needed any more."""

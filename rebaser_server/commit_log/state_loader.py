@@ -1,8 +1,7 @@
 """Loads states of change sets, and keeps those that runs or readers used last.
 
-All that a change set's state can be loaded from: checkpoint, commit log, and batches.
-
-The states that a process holds: of its runs, of what they released, and of what was read.
+`StateLoader` restores a state from checkpoint, commit log and batches. `StateCache` holds the
+states of a process: those of its runs, those that they released, and those that were read.
 """
 
 import asyncio
@@ -29,11 +28,11 @@ from rebaser_server.runtime.tasks import compute_in_turn, drop_error
 T = TypeVar("T")
 
 Lasts = Literal["an instant", "a moment", "long"]
-"""How long a look at a state lasts: a millisecond or so, which needs no thread; no longer than
+"""Duration of a look at a state: a millisecond or so, which needs no thread; no longer than
 requests may be held up; or longer."""
 
 MIN_SIZE: Final = 16 * 1024
-"""Bytes that a state is counted with at the least, also an empty one."""
+"""Minimum number of bytes that a state, also an empty one, counts for."""
 
 
 class OwnedState(Protocol):
@@ -46,11 +45,11 @@ class OwnedState(Protocol):
     def lock(self) -> asyncio.Lock: ...
 
     def includes(self, end: LogEnd) -> bool:
-        """Whether all that the state holds is in the log, and the commit `end` is in the state."""
+        """Whether the log has all that the state holds, and the state includes the commit `end`."""
 
 
 class _Displaced(Exception):
-    """A run has begun with the state, or ended, while a reader waited for it."""
+    """A run began with the state, or ended, while a reader waited for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,32 +57,32 @@ class _KeptState:
     """A state that no run has. A reader brings it up to date under its lock, and looks at it."""
 
     state: State | None = None
-    """None until it is loaded, and while it may be half up to date."""
+    """State; None until it is loaded, and while it may be half up to date."""
     size: int = MIN_SIZE
     released_by: CommitV1 | None = None
-    """The commit by which a run left it as it is; None if a reader made it what it is."""
+    """Commit by which a run released it unchanged since; None if a reader has updated it."""
     released_at: float = 0.0
-    """By the monotonic clock."""
+    """Time of the release by the monotonic clock."""
     is_due: bool = False
-    """Whether a run should write a checkpoint of it, and none was asked for."""
+    """Whether a run should write a checkpoint of it, and was not asked to yet."""
     is_taken: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class StateCache:
-    """The states that a process holds of change sets, at most one of each that is of use.
+    """The states that a process holds of change sets, at most one useful state of each.
 
-    Those of its runs, and of the others as many as fit into `max_bytes`, the last used ones: a
-    larger one is loaded for each reader and dropped after it. What a run released is for the next
-    run of this process, if the log still ends with the commit that released it (W2c); until then
-    readers may look at it, as they do at the state of a run, and change nothing.
+    The cache holds the states of its runs and, of others, the last used that fit into `max_bytes`:
+    a larger one is loaded for each reader and dropped after it. A state that a run released is for
+    the next run of this process, if the log still ends with the commit that released it (W2c);
+    until then readers may look at it, as they do at the state of a run, and change nothing.
     """
 
     def __init__(self, max_bytes: int = 0) -> None:
         self._max_bytes = max_bytes
         self._owned: dict[ChangeSet, OwnedState] = {}
         self._kept: OrderedDict[ChangeSet, _KeptState] = OrderedDict()
-        """The one used last is the last."""
+        """Kept states, the one used last at the end."""
         self._total = 0
 
     def __len__(self) -> int:
@@ -94,14 +93,14 @@ class StateCache:
 
     @property
     def total(self) -> int:
-        """Bytes that those take, more or less, which no run has."""
+        """Estimated bytes of the states that no run has."""
         return self._total
 
     @contextmanager
     def owned(self, change_set: ChangeSet, run: OwnedState) -> Iterator[None]:
         """Let readers have the run's state while the body lasts.
 
-        Of two runs of this process, the later one has displaced the other.
+        If this process has two runs of it, the later one has displaced the other.
         """
         self._owned[change_set] = run
         try:
@@ -113,7 +112,7 @@ class StateCache:
     def keep(self, change_set: ChangeSet, state: State, size: int, released_by: CommitV1) -> None:
         """Keep a state that a run released by that commit; the caller does not touch it any more.
 
-        `size`: bytes of memory, as `State.size`.
+        `size`: bytes of memory, as of `State.size`.
         """
         self._drop(change_set)
         self._kept[change_set] = kept = _KeptState(
@@ -124,7 +123,7 @@ class StateCache:
     async def take(self, change_set: ChangeSet, end: LogEnd) -> State | None:
         """Remove the state that a run released, once no reader looks at it any more.
 
-        Return it if the log ends where it does.
+        The state is returned if it is as of the log's last commit.
         """
         kept = self._kept.get(change_set)
         if kept is None or kept.released_by is None:
@@ -134,7 +133,7 @@ class StateCache:
         kept.is_taken = True
         async with kept.lock:
             state = kept.state
-        # To a state that a reader brought up to date belong checkpoints that it does not know.
+        # A state that a reader brought up to date does not know its later checkpoints.
         if state is None or state.commit_id != released_by or not _ends_with(state, end):
             return None
         return state
@@ -149,7 +148,7 @@ class StateCache:
     def unsaved(self, age: float) -> Iterator[ChangeSet]:
         """Yield the change sets released at least `age` seconds ago that have no checkpoint of it.
 
-        The one used first comes first.
+        The least lately used comes first.
         """
         until = time.monotonic() - age
         for change_set, kept in self._kept.items():
@@ -157,7 +156,7 @@ class StateCache:
                 yield change_set
 
     def on_task(self, change_set: ChangeSet) -> None:
-        """Note that a run was asked for that writes its checkpoint."""
+        """Note that a run was requested that writes its checkpoint."""
         if change_set in self._kept:
             self._kept[change_set].is_due = False
 
@@ -166,9 +165,9 @@ class StateCache:
     ) -> T:
         """Return what `look`, which changes nothing, returns of the state as of the last commit.
 
-        Nothing changes the state meanwhile: requests and other readers wait, also if the caller
-        is cancelled, until `look` has ended. For one that lasts long no request waits, unless it
-        begins a run: a state is loaded beside that of a run.
+        The state does not change meanwhile: requests and other readers wait, also if the caller is
+        cancelled, until `look` has ended. Requests do not wait for a long look, unless they begin a
+        run: it gets another state than the run has.
 
         Raises:
             HistoryInconsistent: log and store contradict each other, or belong to different
@@ -194,7 +193,7 @@ class StateCache:
         look: Callable[[State], T],
         lasts: Lasts,
     ) -> T:
-        await run.lock.acquire()  # not as a body of it: a reader's error spoils nothing
+        await run.lock.acquire()  # without a body, in which a reader's error would spoil it
         with ExitStack() as stack:
             stack.callback(run.lock.release)
             if self._owned.get(change_set) is not run or not run.includes(end):
@@ -229,7 +228,7 @@ class StateCache:
             if is_known and lasts == "an instant":
                 return look(state)
             stack.pop_all()
-        # For what a run left the next one waits, so its readers do not wait for others.
+        # The next run waits for the state that a run left, so its readers do not wait for others.
         compute = asyncio.to_thread
         if kept.released_by is None:
             compute = partial(compute_in_turn, str(change_set.workspace_id))
@@ -242,7 +241,7 @@ class StateCache:
         return await _unlocked_after(kept.lock, measure_and_look())
 
     async def _update(self, kept: _KeptState, loader: "StateLoader", end: LogEnd | None) -> State:
-        """Bring the state up to date: what costs what was committed since the last reader."""
+        """Bring the state up to date, at the cost of the commits since the last reader."""
         state, kept.state = kept.state, None  # cancelled or failed, it is worthless
         kept.released_by, kept.is_due = None, False
         try:
@@ -255,7 +254,7 @@ class StateCache:
         return kept.state
 
     def _resize(self, change_set: ChangeSet, kept: _KeptState, size: int) -> None:
-        """Count it with that size, drop what is too much then, and what has no commits."""
+        """Count it with that size; drop states beyond the limit, and one without commits."""
         if self._kept.get(change_set) is not kept:
             return  # others displaced it meanwhile
         self._total += MIN_SIZE + size - kept.size
@@ -288,25 +287,25 @@ def _ends_with(state: State, end: LogEnd) -> bool:
 
 
 _LOAD_ATTEMPTS: Final = 3
-"""At a change set whose log was purged while it was read."""
+"""Number of attempts to load a change set whose log is purged meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateLoader:
-    """All that a change set's state can be restored from."""
+    """All sources of a change set's state."""
 
     change_set: ChangeSet
     log: CommitLog
     batches: BatchStore
     machine: StateMachine
     cache: StateCache = field(default_factory=StateCache)
-    """The states that this process holds; by default it keeps none."""
+    """States that this process holds; by default it keeps none."""
 
     async def load(self, at: int | None = None) -> State:
         """Return the state as of the last commit, or of the last one up to sequence `at`.
 
-        Touches nothing and needs no ownership. The past goes back as far as the log does,
-        and costs what the present does.
+        Nothing is touched and no ownership is needed. The past goes back as far as the log does,
+        and costs as much as the present.
 
         Raises:
             NotRetained: the log does not go back to `at`, or has not come so far; or the
@@ -330,7 +329,7 @@ class StateLoader:
                 _, entry = await self.log.last()
                 if entry is not None and entry.control.deleted:
                     raise NotRetained(f"{self.change_set} was deleted") from error
-                # To a slow reader, a checkpoint and purge by the owner look the same.
+                # A slow reader cannot tell this from a checkpoint and purge by the owner.
                 before, (begins, last) = (begins, last), await self._extent()
                 if attempt == _LOAD_ATTEMPTS - 1 or before == (begins, last):
                     raise
@@ -357,14 +356,14 @@ class StateLoader:
         return await self.cache.read(self, look, lasts)
 
     async def _extent(self) -> tuple[int, int]:
-        """The earliest commit whose state can be had, and the last."""
+        """Return the earliest commit whose state can be loaded, and the last one."""
         last, _ = await self.log.last()
         if not last:
             await self.log.require_readable()
         return await self.earliest_commit(), last
 
     async def earliest_commit(self) -> int:
-        """The earliest commit whose state can be had: 0, or a checkpoint's."""
+        """Return the earliest commit whose state can be loaded: 0, or a checkpoint's."""
         first = await self.log.oldest()
         return 0 if first is None else first.previous
 
@@ -440,8 +439,8 @@ class StateLoader:
     ) -> None:
         """Require that a request at or below the last settled one was settled itself (S-5).
 
-        Its id is remembered, or it was stored no later than the last one that is. Otherwise
-        its stream was made anew, and sequences were given twice.
+        A settled request's id is remembered, or the request was stored no later than the last one
+        that is. Otherwise its stream was made anew, and sequences were given twice.
 
         Args:
             state: the change set's.
@@ -481,7 +480,7 @@ class StateLoader:
             state.advance(commit, sequence)
 
     async def follow(self, state: State, end: LogEnd) -> State | None:
-        """Replay what was committed since onto `state`; None if it is of no use any more.
+        """Replay the commits since onto `state`; return None if it is of no use any more.
 
         `end` was the log's last commit a moment ago.
         """

@@ -1,6 +1,7 @@
-"""What an update affects: its roots and all that depends on them, level by level.
+"""The values that an update affects: its roots and all that depends on them, level by level.
 
-Where that is much, a part of it at a time: what is due, and what has to be known before.
+If they are many, they are found a part at a time: the values that are due, and the values that have
+to be known before.
 """
 
 import sys
@@ -16,7 +17,7 @@ from rebaser_server.values.columns import OK, PENDING, indptr_of, sorted_unique
 from rebaser_server.values.graph import GraphSnapshot, ReadableGraph
 
 _SCALAR_UP_TO: Final = 64
-"""Up to so many values at a step their dependents are found faster one by one."""
+"""Number of values of a step up to which their dependents are found faster one by one."""
 _INDEX: Final = np.int32
 
 
@@ -24,18 +25,18 @@ _INDEX: Final = np.int32
 class Closure:
     """The dependent values that are affected, in topological order, level by level.
 
-    All arrays have one item for each of them, in one order. The order within a level, too, is
-    the same in every process.
+    All arrays have one item for each of them, in one order. The order within a level, too, is equal
+    in every process.
     """
 
     indices: NDArray[np.int32]
-    """In the graph's columns."""
+    """Indices in the graph's columns."""
     levels: NDArray[np.int32]
-    """One takes only what is of lower levels."""
+    """Level of each value, which takes only values of lower levels."""
     must_compute: NDArray[np.bool_]
     """Whether it is computed even if none of its inputs changes."""
     positions: NDArray[np.int32]
-    """By index: the position here plus 1, or 0 if not affected. Borrowed, see `release`."""
+    """Position here plus 1, by index in the graph; 0 if not affected. Borrowed, see `release`."""
 
     def release(self, graph: ReadableGraph) -> None:
         """Return the borrowed array, for the next closure to use."""
@@ -52,7 +53,7 @@ def closure(graph: ReadableGraph) -> Closure:
 
 
 def small_closure(graph: ReadableGraph, most: int) -> Closure | None:
-    """`closure`, unless more than about `most` edges lead to them; then None, for less."""
+    """Return the `closure`, or None if more than about `most` edges lead to it, at less cost."""
     graph.adjacency.prune()  # from here on, shapes and refs agree
     walk = _Walk(graph, most)
     roots = graph.root_indices()
@@ -69,26 +70,27 @@ def small_closure(graph: ReadableGraph, most: int) -> Closure | None:
 
 @dataclass(frozen=True, slots=True)
 class RoundSizes:
-    """How much the rounds of a large update look at. Beyond that all that is left is one round."""
+    """Limits of the rounds of a large update, beyond which the rest is one round."""
 
     ahead: int = 256
-    """Edges from what is due that the first round looks ahead, about."""
+    """Approximate number of edges that the first round looks ahead."""
     growth: int = 4
-    """Times as many edges that each further round looks ahead, so that the rounds stay few."""
+    """Factor by which each further round looks further ahead, so that the rounds stay few."""
     behind: int = 4_096
-    """Values that are not due, and on which others of a round depend: so many, or four times the
-    others, at most."""
+    """Maximum number of values that are not due, and on which others of a round depend; or four
+    times the others, if that is more."""
     steps: int = 256
-    """Steps from value to input that these are looked for, at most."""
+    """Maximum number of steps from value to input that are searched for them."""
     values: float = 0.125
-    """Of a round, as a part of all values, at most."""
+    """Maximum size of a round, as a part of all values."""
 
 
 class LargeClosure:
-    """The closure of a snapshot, in rounds that end where nothing comes out changed.
+    """The closure of a snapshot, in rounds that end where values come out unchanged.
 
-    A round has all that is due by then. What its values take was computed in an earlier round, is
-    in this one, or does not change. So each value is in one round at most, and is right after it.
+    A round has all values that are due by then. The inputs of its values were computed in an
+    earlier round, are in this one, or do not change. So each value is in one round at most, and is
+    right after it.
     """
 
     def __init__(self, graph: GraphSnapshot, sizes: RoundSizes = RoundSizes()) -> None:
@@ -98,10 +100,10 @@ class LargeClosure:
         self._is_done = np.zeros(len(graph.columns), np.bool_)
         self._ahead = sizes.ahead
         self.is_last = False
-        """Whether nothing can be due after the round in hand."""
+        """Whether all due values are in the round in hand."""
 
     def next(self) -> Closure | None:
-        """The next round, to be computed before this is called again; None: nothing is due."""
+        """Return the next round, to be computed before the next call; None: no value is due."""
         if not len(self._due):
             return None
         found = self._reach(self._ahead) or self._reach(sys.maxsize)
@@ -112,7 +114,7 @@ class LargeClosure:
         return found
 
     def record(self, results: pa.Table) -> None:
-        """Take in the round's values that are not what they were: their id, status and text."""
+        """Note the round's values that changed: their id, status and text."""
         graph, indices = self._graph, self._graph.indices_of(results.column("id"))
         statuses = results.column("status").to_numpy()
         is_changed = (statuses == OK) | (graph.columns.status.buffer[indices] == OK)
@@ -121,7 +123,7 @@ class LargeClosure:
         self._due = sorted_unique(dependents[~self._is_done[dependents]]).astype(_INDEX)
 
     def ids_of_rest(self) -> pa.Array:
-        """The ids of what the round in hand may affect, and that is in no round yet."""
+        """Return ids of values that the round in hand may affect and that are in no round yet."""
         found = self._reach(sys.maxsize) if len(self._due) else None
         if found is None:
             return self._graph.ids_of(_NONE)
@@ -129,7 +131,7 @@ class LargeClosure:
         return self._graph.ids_of(found.indices[~self._is_done[found.indices]])
 
     def _reach(self, ahead: int) -> Closure | None:
-        """What is due, and what that affects; only a part of it beyond so many edges."""
+        """Find the due values and those that they affect; only a part beyond `ahead` edges."""
         walk, frontier = _Walk(self._graph, ahead), self._due
         walk.add(frontier)
         while len(frontier):
@@ -146,7 +148,7 @@ class LargeClosure:
 
 
 def certain_dependents(graph: ReadableGraph) -> NDArray[np.int32]:
-    """The dependent values that an update of the roots computes in any case, in any order."""
+    """Return the dependent values that an update of the roots surely computes, in any order."""
     roots = graph.root_indices()
     dependents, _ = graph.adjacency.dependents_of(roots)
     met: NDArray[np.int32] = sorted_unique(np.concatenate([roots, dependents.astype(_INDEX)]))
@@ -155,21 +157,21 @@ def certain_dependents(graph: ReadableGraph) -> NDArray[np.int32]:
 
 
 class _Walk:
-    """Values are numbered as they are met; edges are kept from one step to the end."""
+    """A walk over values, which are numbered as they are met; edges are kept until the end."""
 
     def __init__(self, graph: ReadableGraph, most: int) -> None:
         self._graph = graph
         self.room = most
-        """Edges that may still be met; below 0, the walk has ended early."""
+        """Number of edges that may still be met; below 0, the walk has ended early."""
         self._met: list[NDArray[np.int32]] = []
         self._dependents: list[NDArray[np.int32]] = []
         self._widths: list[NDArray[Any]] = []
         self.count = 0
-        """Values met."""
+        """Number of values met."""
         self._numbers = graph.borrow_scratch()
-        """By index: its number and 1, or 0 for what was not met."""
+        """Number of each value plus 1, by index in the graph; 0 if it was not met."""
         self._ahead = 0
-        """Values met until `add_inputs`."""
+        """Number of values met before `add_inputs`."""
 
     def add(self, indices: NDArray[np.int32]) -> None:
         count = len(indices)
@@ -178,7 +180,7 @@ class _Walk:
         self._met.append(indices)
 
     def expand(self, frontier: NDArray[np.int32], *, steps: int = sys.maxsize) -> NDArray[np.int32]:
-        """Meet what takes these, and return what is new of it; goes on while that is few."""
+        """Meet the dependents of these, and return the new ones; go on while they are few."""
         if self._graph.adjacency.least_dependents(frontier) > self.room:
             self.room = -1
             return _NONE
@@ -231,9 +233,9 @@ class _Walk:
         return np.array(step, _INDEX) if self.room >= 0 else _NONE
 
     def add_inputs(self, is_done: NDArray[np.bool_], lowest: int, sizes: RoundSizes) -> bool:
-        """Meet what is taken, directly or not, and may depend on a value of the rank `lowest`.
+        """Meet the inputs, direct or not, that may depend on a value of the rank `lowest`.
 
-        Returns False if that is too much.
+        Returns False if there are too many.
         """
         columns, frontier = self._graph.columns, np.concatenate(self._met)
         self._ahead = len(frontier)
@@ -250,7 +252,7 @@ class _Walk:
         return not len(frontier)
 
     def cut_closure(self, direct: int) -> Closure:
-        """The values met, of those that `add_inputs` met only what depends on the others."""
+        """Return the values met; of those met by `add_inputs`, only dependents of the others."""
         met = np.concatenate(self._met)
         refs, widths = self._graph.adjacency.inputs_of(met)
         inputs = self._numbers[refs] - np.int32(1)
@@ -265,7 +267,7 @@ class _Walk:
         return self._in_order(direct, met, bounds, dependents, is_reached)
 
     def give_up(self) -> None:
-        """Return what was borrowed."""
+        """Return the borrowed array."""
         self._numbers[np.concatenate(self._met)] = 0
         self._graph.return_scratch(self._numbers)
 

@@ -1,9 +1,9 @@
 """Holds calls of functions to their limits, in the process that they run in.
 
-A call that goes on for too long is interrupted between two steps of Python, by an exception
-that only it sees. One that is stuck in a library cannot be, and one that catches every exception
-goes on: then the process ends, and `evaluation` finds the value whose fault it was. The
-kernel ends it, by a timer of which functions know nothing.
+A call that goes on for too long is interrupted between two steps of Python, by an exception that
+only it sees. A call that is stuck in a library cannot be interrupted, and one that catches every
+exception goes on: then the process ends, and `evaluation` finds the value whose fault it was. The
+kernel ends the process, by a timer of which functions know nothing.
 """
 
 import ctypes
@@ -23,13 +23,13 @@ from typing import Any, Final
 from rebaser_server.compute.work_unit import CallLimits
 
 _CHECKS_PER_CALL: Final = 4
-"""Checks of the running call within its time limit."""
+"""Number of checks of the running call within its time limit."""
 KILL_FACTOR: Final = 2
-"""Multiples of the time limit, plus a second, after which a process with a stuck call ends."""
+"""Multiple of the time limit after which, plus a second, a process with a stuck call ends."""
 IDLE: Final = -1
 
 _LAST_WORDS: Final = 1.0
-"""Seconds between what says where a call is stuck and what kills its process by all means."""
+"""Seconds between the report where a call is stuck and the end of its process by any means."""
 _get_handler: Final = sys.modules["_signal"].getsignal
 
 _STATM_FILE: Final = Path("/proc/self/statm")
@@ -37,35 +37,38 @@ _PAGE_SIZE: Final = resource.getpagesize()
 
 
 class TimeLimitExceeded(BaseException):
-    """Not an `Exception`: functions catch these."""
+    """The call took too long. This is not an `Exception`: functions catch those."""
 
 
 class CallWatchdog:
-    """What is being computed now, and what happens if that takes too much.
+    """Limits of the calls in hand, and what happens to a call that exceeds them.
 
-    Time is limited on the main thread only, memory on Linux only; elsewhere calls are not.
+    Time is limited on the main thread only, memory on Linux only.
     """
 
     def __init__(self, limits: CallLimits, position: memoryview | None = None) -> None:
-        """`position`: 64 bits, if another process watches them, which ends this one."""
+        """Watch nothing yet.
+
+        `position`: 64 bits, if another process watches them, which ends this one.
+        """
         self._limits = limits
         self._alone = position is None
         self.position = position or memoryview(bytearray(8)).cast("q")
-        """Of the value whose function runs in `position[0]`, else `IDLE`."""
+        """Position, in `position[0]`, of the value whose function runs, else `IDLE`."""
         self.position[0] = IDLE
         self._seen = IDLE
         self._since = 0.0
         self._without_limit: tuple[int, int] | None = None
         """Memory limits of the process outside `limiting_memory`; None: it is outside."""
         self._retried = IDLE
-        """The last value that ran out of memory."""
+        """Last value that ran out of memory."""
         self._death_timer = _DeathTimer() if self._alone else None
         self._handler = self._tick
         self._is_watching = False
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Within, calls are limited."""
+        """Limit the calls of the body."""
         seconds = self._limits.seconds
         if not seconds or threading.current_thread() is not threading.main_thread():
             yield
@@ -101,14 +104,14 @@ class CallWatchdog:
         return False
 
     def restart(self) -> None:
-        """Take the value that is computed next for another one, even if it is the same."""
+        """Count the next computed value as another one, even if it is the last one again."""
         self._seen = IDLE
         if self._is_watching:
             self._rearm()
 
     @contextmanager
     def limiting_memory(self) -> Iterator[None]:
-        """Within, the process cannot grow by more than the limit."""
+        """Keep the process from growing by more than the limit in the body."""
         if not self._limits.memory or not _STATM_FILE.exists():
             yield
             return
@@ -132,8 +135,8 @@ class CallWatchdog:
     def may_retry(self, position: int) -> bool:
         """Whether a call that ran out of memory gets another attempt, with all that it may have.
 
-        What other calls and threads left may have taken a part of the limit. There is one such
-        attempt for each value; what the call itself left behind is freed before.
+        Remains of other calls and threads may have taken a part of the limit. Each value has one
+        such attempt; remains of the call itself are freed before.
         """
         if self._without_limit is None or self._retried == position:
             return False
@@ -146,12 +149,12 @@ class CallWatchdog:
 
     @property
     def memory(self) -> int:
-        """Bytes that the process may grow by during a call; 0: any number."""
+        """Bytes by which the process may grow during a call; 0: any number."""
         return self._limits.memory
 
     @property
     def value_bytes(self) -> int:
-        """Bytes of a result as JSON; 0: any number."""
+        """Maximum bytes of a result as JSON; 0: any number."""
         return self._limits.value_bytes
 
     @contextmanager
@@ -165,7 +168,7 @@ class CallWatchdog:
             resource.setrlimit(resource.RLIMIT_AS, before)
 
     def violation_message(self, error: BaseException) -> str | None:
-        """The message for users of a call that ended like this; None if it exceeded no limit."""
+        """Return the message for users of a call's end; None if the call exceeded no limit."""
         if issubclass(type(error), TimeLimitExceeded):
             return f"it did not return within {self._limits.seconds:g} s"
         if issubclass(type(error), MemoryError) and self._limits.memory:
@@ -176,7 +179,7 @@ class CallWatchdog:
         now, position = time.monotonic(), self.position[0]
         if position == IDLE or position != self._seen:
             self._seen, self._since = position, now
-            self._rearm()  # only here: what goes on with one value ends, whatever it catches
+            self._rearm()  # only here: a call that goes on ends, even if it catches everything
         elif now - self._since >= self._limits.seconds:
             self._since = now  # a function may catch even this: again in a while
             raise TimeLimitExceeded
@@ -208,7 +211,7 @@ class _DeathTimer:
             _LIBC.timer_delete(self._timer)
 
     def arm(self, seconds: float) -> None:
-        """Kill this process after so many seconds; 0: not at all."""
+        """Kill this process after `seconds`; 0: not at all."""
         if self._timer is None:
             if not seconds or not _HAS_TIMER:
                 return

@@ -1,4 +1,4 @@
-"""What computing values costs, as measured, and which levels to compute in parallel."""
+"""Measured costs of computing values, and the choice of levels to compute in parallel."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,63 +11,64 @@ from rebaser_server.compute.results import CallCosts, StoredResult, UnitResult
 from rebaser_server.compute.work_unit import FAILED_RUNTIME, WorkUnit
 
 UNKNOWN_SECONDS: Final = 2e-6
-"""Seconds for a value of a function that was never measured: that of a cheap one."""
+"""Seconds for a value of a function that was never measured: those of a cheap one."""
 UNMEASURED_SECONDS: Final = 2e-3
-"""Seconds for it where units are cut: as if it were dear, lest one slot computes them all."""
+"""Seconds for such a value where units are cut: those of a dear one, lest one slot computes them
+all."""
 ROW_SECONDS: Final = 2e-6
-"""Seconds that a value takes beside its function."""
+"""Seconds that a value takes in addition to its function."""
 STAGE_SECONDS: Final = 0.1
-"""Seconds that a run of its own takes, however little there is to do in it, before one was seen."""
+"""Assumed overhead of one Spark run, in seconds, until the first is measured."""
 MIN_SPEEDUP: Final = 1.25
-"""Times that a plan has to be shorter by estimate, since estimates are inexact."""
+"""Factor by which a plan has to be shorter by estimate, since estimates are inexact."""
 _WEIGHT: Final = 0.3
-"""Of the newest measurement against all before it."""
+"""Weight of the newest measurement against all earlier ones."""
 _OVERHEAD: Final = ("", "")
-"""The key of what a run takes beside its functions."""
+"""Key of the overhead of a run."""
 _BESIDE: Final = ("", "beside")
-"""Likewise, of runs in child processes."""
+"""Key of the overhead of a run in child processes."""
 _NEGLIGIBLE: Final = 20
-"""Times what a run takes besides: what works for longer says nothing of that, since what it took
-is not known so well."""
+"""Multiple of the overhead beyond which a run's work hides it: such a run does not change the
+measured overhead."""
 
 
 _CHEAP: Final = (None, "builtin", FAILED_RUNTIME)
 """Runtimes whose functions are never dear: a missing one, ours, and one that fails at once."""
 _MAX_FUNCTIONS: Final = 10_000
-"""Functions whose costs a process knows; it forgets those that it measured least lately."""
+"""Maximum number of functions with known costs; the least lately measured are forgotten."""
 
 
 @dataclass(slots=True)
 class CostModel:
-    """Seconds for a value, by runtime and code; what was measured lately counts most.
+    """Seconds for a value, by runtime and code; the latest measurements count most.
 
-    A process has one, for all its change sets: their updates learn what functions cost, Spark's
-    executor what a run costs besides.
+    A process has one, for all its change sets: their updates learn the costs of functions, Spark's
+    executor the overhead of a run.
     """
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
     _overhead: tuple[str, str] = _OVERHEAD
 
     def beside(self) -> "CostModel":
-        """The same for runs of another executor: they cost other than these, functions do not."""
+        """Return the model for another executor: its overhead differs, functions do not."""
         return CostModel(self.seconds, _BESIDE)
 
     @property
     def stage_seconds(self) -> float:
-        """Seconds that a run takes besides."""
+        """Overhead of a run, in seconds."""
         return self.seconds.get(self._overhead, STAGE_SECONDS)
 
     def snapshot(self) -> "CostModel":
-        """What is known now; may be called in a thread while others learn."""
+        """Return the present knowledge; may be called in a thread while others learn."""
         return CostModel(self.seconds.copy(), self._overhead)
 
     def known(self, functions: Iterable[tuple[str | None, str]]) -> dict[tuple[str, str], float]:
-        """What is known of these functions, and of runs: enough to estimate the same again."""
+        """Return the costs of these functions and of runs, enough to repeat an estimate."""
         wanted = {self._overhead, *functions}
         return {function: cost for function, cost in self.seconds.items() if function in wanted}
 
     def learn(self, costs: CallCosts) -> None:
-        """Learn what calls took."""
+        """Learn the costs of calls."""
         for function, (calls, spent) in costs.items():
             if calls:
                 self._record(function, spent / calls, spent / calls)
@@ -77,7 +78,7 @@ class CostModel:
     def learn_overhead(
         self, seconds: float, results: Iterable[UnitResult | StoredResult], slots: int
     ) -> None:
-        """Learn from a run that took so long what it did beside its functions."""
+        """Learn the overhead of a run of `seconds`: its time outside its functions."""
         longest = total = 0.0
         for result in results:
             spent = (
@@ -93,7 +94,7 @@ class CostModel:
         self.seconds[function] = before + _WEIGHT * (measured - before)  # the last to be forgotten
 
     def knows(self, unit: WorkUnit) -> bool:
-        """Whether all functions of a unit were measured that may be dear."""
+        """Whether all functions of a unit that may be dear were measured."""
         return all(self.knows_function(*function) for function in unit.functions)
 
     def knows_function(self, runtime: str | None, code: str) -> bool:
@@ -103,9 +104,9 @@ class CostModel:
     def of_function(
         self, runtime: str | None, code: str, *, unmeasured: float = UNKNOWN_SECONDS
     ) -> float:
-        """The seconds that a value of this function takes if it is computed.
+        """Return the seconds that a value of this function takes if it is computed.
 
-        `unmeasured`: those of one that may be dear and was never measured.
+        `unmeasured`: seconds for a function that may be dear and was never measured.
         """
         call = UNKNOWN_SECONDS if runtime in _CHEAP else unmeasured
         return ROW_SECONDS + (self.seconds.get((runtime, code), call) if runtime else call)
@@ -113,7 +114,7 @@ class CostModel:
     def estimate(
         self, unit: WorkUnit, *, unmeasured: float = UNKNOWN_SECONDS
     ) -> NDArray[np.float64]:
-        """The seconds that each value of a unit takes if it is computed; see `of_function`."""
+        """Return the seconds that each value of a unit takes when computed; see `of_function`."""
         by_function = [
             self.of_function(*function, unmeasured=unmeasured) for function in unit.functions
         ]
@@ -123,10 +124,10 @@ class CostModel:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Levels that are computed in one run: side by side if it is one, else one after the other."""
+    """Levels of one run: a single one in parallel, several one after the other."""
 
     start: int
-    """Values, in the order of their levels."""
+    """Position of its first value, in the order of their levels."""
     stop: int
     is_split: bool
 
@@ -134,16 +135,16 @@ class Stage:
 def plan_stages(
     costs: NDArray[np.float64], ends: list[int], slots: int, *, stage: float = STAGE_SECONDS
 ) -> tuple[list[Stage], float]:
-    """How to go through levels in the shortest time, and how many seconds that is by all guesses.
+    """Return the fastest way to go through levels, and its estimated seconds.
 
-    Each level is split over the slots, which costs a run of its own, or computed in one slot
-    together with its neighbours that are not split either.
+    Each level is either split over the slots, which costs one run, or computed in one slot together
+    with its neighbours that are not split either.
 
     Args:
         costs: seconds of each value, level by level.
-        ends: where each level ends.
-        slots: values computed at a time.
-        stage: seconds that a run takes besides.
+        ends: end of each level.
+        slots: number of values computed at a time.
+        stage: overhead of a run, in seconds.
     """
     starts = [0, *ends[:-1]]
     sums = np.add.reduceat(costs, starts)

@@ -1,4 +1,4 @@
-"""Why a dependent values update could not be computed.
+"""Errors of dependent values updates that could not be computed.
 
 DvuError
 ├── FunctionMissing       a function is not installed here, or its runtime is unknown
@@ -11,10 +11,10 @@ EvaluatorAway
 └── RunFailed             what computed has ended; nothing is lost by repeating the run
 
 Only a `DvuError` may in the end fail values: an update that another error ends is tried again
-however often it fails. A function that raises is none of these: its value fails, the run succeeds.
+without end. A function that raises is none of these: its value fails, the run succeeds.
 A run that found no room on a disk raises `DiskFull`, which says nothing of the values either.
 
-The messages of values that fail: short, and made without trust in what they tell of.
+Messages of failed values are short, and are made without trust in the error.
 """
 
 import builtins
@@ -38,7 +38,7 @@ from rebaser_server.runtime.failures import (
 )
 
 _NO_ROOM: Final = (os.strerror(ENOSPC), os.strerror(EDQUOT))
-"""How libraries and Java end the message of such an error."""
+"""Endings of the messages by which libraries and Java report a full disk."""
 
 
 _OF_THE_MACHINE: Final = frozenset(
@@ -46,15 +46,15 @@ _OF_THE_MACHINE: Final = frozenset(
     for kind in (*vars(builtins).values(), StoreFailed, StoreDamaged, DiskFull)
     if isinstance(kind, type) and issubclass(kind, OSError | ImportError | MemoryError)
 )
-"""Names of errors that say nothing of what was computed."""
+"""Names of errors of the machine, which say nothing about the values."""
 
 
 class DvuError(JobFailed):
-    """Any failure of this package."""
+    """Base of all failures of this package that may in the end fail values."""
 
 
 class FunctionMissing(DvuError):
-    """No such function: shown as the message of each value that needs it."""
+    """The function is missing; the message is that of each value that needs it."""
 
 
 class EvaluationFailed(DvuError):
@@ -64,11 +64,11 @@ class EvaluationFailed(DvuError):
 
 
 class SessionFailed(EvaluatorAway):
-    """There is no Spark to run on."""
+    """Spark has no session to run on."""
 
 
 class JavaMissing(SessionFailed):
-    """There is no Java, or none that is new enough."""
+    """Java is missing, or not new enough."""
 
 
 class RunFailed(EvaluatorAway):
@@ -78,15 +78,15 @@ class RunFailed(EvaluatorAway):
 
 
 def breakdown(kind: type[RunFailed | SessionFailed], reason: str) -> EvaluatorAway | DiskFull:
-    """The error of what broke down; `reason` has the words of the process that did."""
+    """Return the error of a breakdown; `reason` has the words of the process that broke down."""
     is_full = any(text in reason for text in _NO_ROOM)
     return DiskFull(reason) if is_full else kind(reason)
 
 
 def evaluator_error(name: str, reason: str) -> EvaluationFailed | EvaluatorAway | DiskFull:
-    """The error for one that the evaluator raised, in another process, by its class's name.
+    """Return the error that the evaluator in another process raised, by its class's name.
 
-    What the machine lacks, memory, files, modules, is not for the values to answer for.
+    Values are not to blame if the machine lacks memory, files or modules.
     """
     if name.rpartition(".")[2] in _OF_THE_MACHINE:
         return breakdown(RunFailed, reason)
@@ -94,13 +94,13 @@ def evaluator_error(name: str, reason: str) -> EvaluationFailed | EvaluatorAway 
 
 
 class Stalled(DvuError):
-    """The run was stopped. What it had computed is in its run store."""
+    """The run was stopped. Its results so far are in its run store."""
 
 
 MAX_MESSAGE: Final = 1000
-"""Characters of a failed value's message, with the lines that it came from."""
+"""Maximum number of characters of a failed value's message, with its traceback."""
 MAX_LINES: Final = 8
-"""Of which half are the first, and half the last."""
+"""Maximum number of lines of a traceback: long ones keep their first and last four."""
 _MAX_PLACE: Final = 400
 _MAX_DEPTH: Final = 2000
 _OURS: Final = f"{Path(rebaser_server.__file__).parent}/"
@@ -117,7 +117,7 @@ class ResultTooLarge(NotJson):
     """A result that has more bytes than a value may have."""
 
     def __init__(self, size: int, most: int) -> None:
-        """`size`: its bytes as JSON, at least."""
+        """Make the error for a result of `size` bytes as JSON, at least."""
         unit = _MIB if size // _MIB > most // _MIB > 0 else 1
         word = "MiB" if unit == _MIB else "bytes"
         has, may = _format_size(size, unit), _format_size(most, unit)
@@ -125,11 +125,11 @@ class ResultTooLarge(NotJson):
 
 
 def describe(error: BaseException) -> str:
-    """The message for users of an exception, whatever its own code does."""
-    kind = type(error)  # and not what it says its class is
+    """Return the message for users of an exception, whose own code may do anything."""
+    kind = type(error)  # the attribute of the error may lie
     name: str = _name_of(kind)
     try:
-        # Of the type that it is said to be: a subclass of str may have methods of its own.
+        # A plain str, since a subclass may have its own methods.
         text = str.__getitem__(str(error), slice(MAX_MESSAGE))
     except BaseException:  # an exception's own code is a function's, too
         return name
@@ -141,9 +141,9 @@ def describe(error: BaseException) -> str:
 
 
 def describe_call(error: BaseException) -> str:
-    """As `describe`, with the lines of the function that it came from, the outermost first.
+    """Describe an error, with its function's traceback, the outermost line first.
 
-    Files are named without their folders: on all machines the same.
+    Files are named without their folders, so that all machines give one text.
     """
     text = describe(error)
     try:
@@ -159,7 +159,7 @@ def describe_call(error: BaseException) -> str:
 
 
 def _lines_of_function(error: BaseException) -> Iterator[str]:
-    """None of a function that is Rebaser's own."""
+    """Yield the lines of the function; none for a function of Rebaser's."""
     frames = islice(walk_tb(error.__traceback__), _MAX_DEPTH)
     called = [each for each in frames if not _is_caller(each[0])]
     if called and not _is_ours(called[0][0]):
@@ -180,7 +180,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def truncate(text: str) -> str:
-    """A message as it is stored."""
+    """Cut a message to the length that is stored."""
     text = text[: MAX_MESSAGE + 1].encode(errors="replace").decode()
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"
 

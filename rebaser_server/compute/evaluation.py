@@ -1,11 +1,9 @@
 """The evaluation of one unit in the process that it is called in: pure, step by step.
 
-Evaluates a unit in a child process that may crash or hang, and fails the value that makes it.
-
-The child notes in shared memory which value it computes. If it ends, or goes on with one value
-for longer than it may, that value fails and another child begins anew, without it.
-
-Evaluates a unit: here, or in forked processes if the unit asks for that.
+A unit is evaluated here or, if it asks for that, in forked child processes that may crash or hang:
+the value at fault then fails. A child notes in shared memory which value it computes. If it ends,
+or goes on with one value for longer than it may, that value fails and another child begins anew,
+without it.
 """
 
 import mmap
@@ -55,10 +53,10 @@ from rebaser_server.compute.work_unit import (
 
 
 def evaluate_unit(unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = True) -> UnitResult:
-    """What becomes of a unit in this process.
+    """Evaluate a unit in this process; return its result.
 
-    `vectorised`: whether functions may be called for many values at once, which changes
-    nothing but how long it takes.
+    `vectorised`: whether functions may be called for many values at once, which changes only the
+    time.
     """
     evaluation = Evaluation(unit, watchdog, vectorised=vectorised)
     evaluation.advance(len(unit))
@@ -66,7 +64,7 @@ def evaluate_unit(unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = 
 
 
 class Evaluation:
-    """A unit's values, computed from the first on as far as is asked for."""
+    """Evaluation of a unit, from the first value on, as far as is asked for."""
 
     def __init__(
         self,
@@ -76,7 +74,10 @@ class Evaluation:
         vectorised: bool = True,
         is_strict: bool = False,
     ) -> None:
-        """`is_strict`: see `ProcessGuard`; then values are computed one by one, in their order."""
+        """Begin; with `is_strict`, values are computed one by one, in their order.
+
+        See `ProcessGuard`.
+        """
         self._unit = unit
         self._watchdog = watchdog
         self._guard = guard = None
@@ -99,16 +100,17 @@ class Evaluation:
         self._scalar = ScalarEvaluator(state, functions)
         self._vector = VectorEvaluator(state, vector_functions, self._scalar)
         self.done = 0
-        """Values computed, or found not to be due."""
+        """Number of values computed, or found not to be due."""
         self._step = 0, 0
-        """Values of the call of `advance` that goes on, and calls of functions before it."""
+        """Number of values of the call of `advance` that goes on, and of calls of functions before
+        it."""
         self._recomputed = 0
         self.is_over = False
-        """Whether this process can compute no more of the unit; another one can."""
+        """Whether this process can compute no more of the unit, although another one can."""
 
     @property
     def ahead(self) -> int:
-        """Values computed beyond `done`, at least, while `advance` goes on on another thread."""
+        """Minimum number of values beyond `done`, while `advance` runs in another thread."""
         count, before = self._step
         return max(0, min(self._called() - before, count) - 1)
 
@@ -120,7 +122,7 @@ class Evaluation:
         stop = min(self.done + count, len(self._unit))
         self._step = stop - self.done, self._called()
         if self._guard is not None and not self.done:
-            self._guard.watch_threads()  # not later: there may be some of functions
+            self._guard.watch_threads()  # later there may be threads of functions
         try:
             with self._watchdog.watching():
                 self.done = self._compute(self.done, stop)
@@ -132,10 +134,10 @@ class Evaluation:
         self._step = 0, 0
 
     def _compute(self, start: int, stop: int) -> int:
-        """Position before which all values are computed.
+        """Compute values; return the position before which all are computed.
 
         Raises:
-            Spoilt: it does not stand what those from `start` on have come to.
+            Spoilt: the results from `start` on do not count.
         """
         if self._guard is not None and self._guard.is_strict:
             return self._scalar.evaluate_in_order(start, stop)
@@ -147,7 +149,7 @@ class Evaluation:
         return stop
 
     def end(self) -> None:
-        """See what the functions have left in this process."""
+        """Check the traces that the functions have left in this process."""
         if self._guard is not None:
             self._guard.end(self._watchdog.memory)
 
@@ -155,7 +157,7 @@ class Evaluation:
         return self._vector.recomputed + self._scalar.writer.blocked + sum(self._scalar.calls)
 
     def result(self) -> UnitResult:
-        """What became of the values so far."""
+        """Return the result of the values so far."""
         recall = self._scalar.recall
         result = UnitResult(self._recomputed, self._table(), self._costs())
         return (
@@ -207,7 +209,7 @@ def _raise_missing(message: str, /, **_arguments: Any) -> Any:
 
 
 _POLL_SECONDS: Final = 0.1
-"""Seconds."""
+"""Seconds between two looks at a child."""
 _GRACE: Final = 1.0
 """Seconds for which a child may go on that has closed its pipe."""
 _DONE: Final = b"\0"
@@ -217,10 +219,10 @@ _COUNT_END: Final = 1 + _COUNT_BYTES
 
 
 class ForkedEvaluation:
-    """Like `Evaluation`, but each time that it advances in a child of its own."""
+    """An `Evaluation` in child processes: one for each call of `advance`."""
 
     def __init__(self, unit: WorkUnit, begun: Evaluation | None = None) -> None:
-        """`begun`: an evaluation of the unit to go on behind, whose process cannot."""
+        """Begin, or go on behind the evaluation `begun`, whose process cannot go on."""
         self._split = IncrementalSplit(unit)
         self._results: list[UnitResult] = []
         if begun is not None and begun.done:
@@ -229,9 +231,9 @@ class ForkedEvaluation:
             self._results[0] = replace(self._results[0], table=table)
             self._split.record(begun.done, table)
         self.ahead = 0
-        """Values computed beyond `done`, at least, by the call of `advance` that goes on."""
+        """Number of values computed beyond `done`, at least, by the running call of `advance`."""
         self.on_progress: Callable[[], None] = lambda: None
-        """Called now and then while `advance` goes on."""
+        """Callback that is called from time to time while `advance` runs."""
 
     def _observe(self, most: int, ahead: int) -> None:
         self.ahead = min(max(ahead, self.ahead), most - 1)
@@ -242,16 +244,16 @@ class ForkedEvaluation:
         return self._split.done
 
     is_over: Final = False
-    """See `Evaluation.is_over`: only a child of this process is replaced."""
+    """Whether it can compute no more: never so, since only a child of this process is replaced."""
 
     def end(self) -> None:
-        """See `Evaluation.end`: the functions left nothing in this process."""
+        """Do nothing: the functions left nothing in this process."""
 
     def advance(self, count: int) -> None:
-        """Compute the next `count` values. Fewer, but at least one, if the child is unfit for more.
+        """Compute the next `count` values; fewer, but at least one, if the child is unfit for more.
 
         Raises:
-            RuntimeError: no single value is at fault, or too many are.
+            RuntimeError: either no single value is at fault, or too many are.
         """
         start = self.done
         piece = self._split.next(count)
@@ -269,9 +271,9 @@ class ForkedEvaluation:
 def _evaluate_without_culprits(
     unit: WorkUnit, looked: Callable[[int], None]
 ) -> tuple[int, UnitResult]:
-    """Number of values that are computed, and their results.
+    """Return the number of values that are computed, and their results.
 
-    `looked`: called now and then with the number of values computed, at least.
+    `looked` is called from time to time with the number of values computed, at least.
     """
     culprits: dict[int, str] = {}
     while True:
@@ -289,9 +291,10 @@ def _evaluate_without_culprits(
 def _evaluate_in_child(
     unit: WorkUnit, looked: Callable[[int], None]
 ) -> tuple[int, UnitResult | str]:
-    """Number of values that were computed, and their results.
+    """Return the number of values that were computed, and their results.
 
-    If the child ended early: the position of the value that it was computing, and how it ended.
+    If the child ended early, return the position of the value that it was computing, and how it
+    ended.
     """
     with mmap.mmap(-1, mmap.PAGESIZE) as shared:
         position = memoryview(shared)[:8].cast("q")
@@ -299,7 +302,7 @@ def _evaluate_in_child(
             watchdog = CallWatchdog(unit.limits, position)
             ours, theirs = os.pipe()
             with warnings.catch_warnings():
-                # Of threads: this process has some, but no lock of theirs is used in the child.
+                # This process has threads, but the child uses no lock of theirs.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 child = os.fork()
             if child == 0:
@@ -321,7 +324,7 @@ def _evaluate_in_child(
 
 
 def _run_child(unit: WorkUnit, watchdog: CallWatchdog, pipe: int) -> None:
-    """In the child: write the result and end, without Python's own clean-up."""
+    """Write the result and end, in the child, without Python's own clean-up."""
     own = os.getpid()
     try:
         try:
@@ -332,7 +335,7 @@ def _run_child(unit: WorkUnit, watchdog: CallWatchdog, pipe: int) -> None:
             answer = _DONE + evaluation.done.to_bytes(_COUNT_BYTES) + result
         except BaseException as error:  # for the parent to raise
             answer = _BROKEN + describe(error).encode(errors="replace")
-        while answer and os.getpid() == own:  # not what a function has forked and let return
+        while answer and os.getpid() == own:  # a child that a function forked may return here, too
             answer = answer[os.write(pipe, answer) :]
     finally:
         os._exit(0)
@@ -341,9 +344,10 @@ def _run_child(unit: WorkUnit, watchdog: CallWatchdog, pipe: int) -> None:
 def _read_result(
     pipe: int, child: int, position: memoryview, seconds: float, looked: Callable[[int], None]
 ) -> tuple[bytes, bool]:
-    """All that the child says, and whether it had to be ended: one value took `seconds` twice.
+    """Return the child's output, and whether it had to be ended: a value took `seconds` twice.
 
-    What the child's functions forked may hold the pipe open: it is read until the child ended.
+    Processes that the child's functions forked may hold the pipe open: it is read until the child
+    ended.
     """
     parts: list[bytes] = []
     seen, since, hangs, met = IDLE, time.monotonic(), False, 0
@@ -369,7 +373,7 @@ def _read_result(
 
 
 def _wait_for(child: int) -> None:
-    """Let a child end that has closed its pipe: then it is known which value it was at."""
+    """Let a child end that has closed its pipe: then the value that it was computing is known."""
     until = time.monotonic() + _GRACE
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         if time.monotonic() > until:
@@ -385,12 +389,11 @@ def _describe_exit(status: int) -> str:
 
 
 def evaluate(unit: bytes | memoryview) -> pa.Buffer:
-    """The `UnitResult` of an encoded `WorkUnit`, encoded.
+    """Evaluate an encoded `WorkUnit`; return the encoded `UnitResult`.
 
-    A function that raises fails its value and blocks what depends on it, and nothing else;
-    likewise one that exceeds the unit's limits. A value is computed if it must be, or if an
-    input comes out changed, which is to say: with another value, or with one where there was
-    none, or the other way round.
+    A function that raises, or exceeds the unit's limits, fails its value and blocks the value's
+    dependents, and nothing else. A value is computed if it must be, or if an input comes out
+    changed: with another value, or with a value where it had none, or without one.
     """
     decoded, count = WorkUnit.decode(unit), count_values(unit)
     evaluation = start_evaluation(decoded)
@@ -406,7 +409,7 @@ def evaluate(unit: bytes | memoryview) -> pa.Buffer:
 
 
 def start_evaluation(unit: WorkUnit) -> Evaluation | ForkedEvaluation:
-    """The evaluation of this unit, of which nothing is computed yet."""
+    """Begin the evaluation of this unit."""
     if unit.limits.is_forked:
         return ForkedEvaluation(unit)
     return Evaluation(unit, CallWatchdog(unit.limits))

@@ -1,17 +1,12 @@
 """Evaluators of a unit: value by value, or many values of one signature at once.
 
 All of it works on the state of one evaluation, which no other module may touch: hence its length.
+`ScalarEvaluator` computes values one by one, each by a call of its function; generated code calls a
+function again and again with the cells of its arguments. `VectorEvaluator` computes many values of
+one signature at once, if their function has a form for that.
 
-The state of a unit's evaluation, and the writer of results into it.
-
-Generated code that calls a function again and again with the cells of its arguments.
-
-An installed function is called in a new, empty context each time. It is not a copy of another: a
-copy shares decimal's settings with what it was copied from, once they were looked at there.
-
-Computes values one by one, each by a call of its function.
-
-Computes many values of one signature at once, where their function has a form for that.
+An installed function is called in a new, empty context each time. A copy of a context would not do:
+it shares decimal's settings with its origin, once they were looked at there.
 """
 
 import os
@@ -76,35 +71,36 @@ from rebaser_server.compute.work_unit import (
 from rebaser_server.values.canonical_json import dumps
 
 _LARGE_TEXT: Final = 1 << 16
-"""Bytes of a result from which its text is not made within the memory that a call may take."""
+"""Size of a result, in bytes, from which its text is not made within the memory that a call may
+take."""
 
 _KINDS: Final[dict[type, int]] = {type(None): NULL, bool: BOOL, int: INT, float: FLOAT}
 
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """What a call came to that raised."""
+    """Placeholder for the result of a call that raised."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluationState:
-    """What all parts of the evaluation of one unit work on. Positions: values, then constants."""
+    """Shared state of the evaluation of one unit. Positions: values, then constants."""
 
     unit: WorkUnit
     watchdog: CallWatchdog
     buffers: ValueBuffers
     refs: Positions
-    """The position of each ref."""
+    """Position of each ref."""
     starts: Positions
-    """Where the refs of each value begin, and at last where they end."""
+    """Start of each value's refs, and the end of the last one's."""
     changed: bytearray
     """Whether each value came out changed."""
     is_changed: NDArray[np.bool_]
-    """The same memory."""
+    """Whether each value came out changed, as an array in the memory of `changed`."""
     guard: ProcessGuard | None
-    """None: there are no functions but Rebaser's own."""
+    """Guard of the process; None: all functions are Rebaser's own."""
 
     @classmethod
     def of(cls, unit: WorkUnit, watchdog: CallWatchdog, guard: ProcessGuard | None) -> Self:
@@ -145,12 +141,12 @@ class _ResultWriter:
         self._watchdog = state.watchdog
         self.blocked = 0
         self.positions: list[int] = []
-        """Of those that come out without a value, and what they are."""
+        """Positions of failed and blocked values; `statuses` and `texts` run parallel."""
         self.statuses: list[int] = []
         self.texts: list[str] = []
 
     def save(self, start: int, end: int) -> SavedValues:
-        """Copy of what computing the values from `start` to `end` changes."""
+        """Copy the state that computing the values from `start` to `end` changes."""
         buffers = self._buffers
         return SavedValues(
             start,
@@ -183,7 +179,7 @@ class _ResultWriter:
         return CallFailure(self._watchdog.violation_message(error) or describe_call(error))
 
     def write_all(self, positions: Positions, returned: list[Any]) -> None:
-        """What calls have returned for values at ascending positions, or failures."""
+        """Write the results, or failures, of calls for values at ascending positions."""
         same = _uniform_bits(returned)
         if same is None:
             for position, value in zip(positions.tolist(), returned, strict=True):
@@ -208,7 +204,7 @@ class _ResultWriter:
         self.write_failure(position, value)
 
     def write(self, position: int, value: Any) -> None:
-        """A value that is JSON, and read-only. One that is too large fails."""
+        """Write a value that is JSON, and read-only. One that is too large fails."""
         buffers = self._buffers
         buffers.objects[position] = value
         buffers.materialised_bytes[position] = True
@@ -226,7 +222,7 @@ class _ResultWriter:
             if kind == FLOAT:
                 buffers.float_items[position] = value
             else:
-                bits[position] = value or 0  # of null, too
+                bits[position] = value or 0  # null has bits 0, too
             is_new = is_new or bits[position] != before
         if is_new:
             buffers.kind_bytes[position] = kind
@@ -242,7 +238,7 @@ class _ResultWriter:
         return True
 
     def _text_of(self, value: Any) -> str:
-        """Raises `ResultTooLarge`, before the text is made if the value shows it."""
+        """Return the text of a value; raise `ResultTooLarge` early if its size shows."""
         least = size_of(value)
         self._require_room(least)
         if least < _LARGE_TEXT:
@@ -263,7 +259,7 @@ class _ResultWriter:
         self._write_no_value(position, FAILED, failure.message)
 
     def write_blocked(self, position: int, ref: int) -> None:
-        """`ref`: of the first input that has no value."""
+        """Write a blocked value, whose first input without a value is `ref`."""
         self.blocked += 1
         own = len(self._unit)
         column = self._unit.ids if ref < own else self._unit.constant_ids
@@ -283,7 +279,7 @@ class _ResultWriter:
 
 
 def _uniform_bits(values: list[Any]) -> tuple[int, Bits] | None:
-    """The kind and the bits of values that are all sound, of one kind, and not TEXT."""
+    """Return the kind and the bits of values that are all sound, of one kind, and not TEXT."""
     types = set(map(type, values))
     kind = _KINDS.get(types.pop()) if len(types) == 1 else None
     if kind == NULL:
@@ -298,10 +294,10 @@ def _uniform_bits(values: list[Any]) -> tuple[int, Bits] | None:
 
 
 Call = Callable[[Callable[..., Any], list[Any]], Any]
-"""Calls a function with what its refs refer to, argument after argument."""
+"""Function that calls another one with the objects of its refs, argument after argument."""
 CallLoop = Callable[[Callable[..., Any], memoryview, Callable[[Any], None], Iterable[Any]], None]
-"""Calls a function for each row of a position and its arguments: notes the position in the first
-item of the memory, and hands on what comes out."""
+"""Function that calls another one for each row of a position and its arguments: it notes the
+position in the first item of the memory, and hands on the result."""
 
 _UNCHANGEABLE: Final = frozenset({NoneType, bool, int, float, str})
 
@@ -309,7 +305,7 @@ _UNCHANGEABLE: Final = frozenset({NoneType, bool, int, float, str})
 def _compile_call(
     function: Callable[..., Any], specs: list[ArgumentSpec], *, is_installed: bool
 ) -> Call:
-    """A call that writes the arguments' names down costs half of one that hands a dict over."""
+    """Compile a call with named arguments, which costs half of one with a dict."""
     if not _can_be_generated(function, specs):
         if is_installed:
             return lambda function, given: Context().run(
@@ -329,7 +325,7 @@ def _compile_call(
 def _compile_loop(
     function: Callable[..., Any], specs: list[ArgumentSpec], *, is_installed: bool
 ) -> CallLoop:
-    """Many calls without anything between them that could be done before or after."""
+    """Compile a loop of calls with nothing between them that could be done before or after."""
     names = tuple(name for name, _ in specs)
     call = _call_installed if is_installed else _call_own
     if _can_be_generated(function, specs):
@@ -382,7 +378,7 @@ def _generate_loop(names: tuple[str, ...], *, is_installed: bool) -> CallLoop:
     arguments = ", ".join(f"{name}=given{n}" for n, name in enumerate(names))
     collect = f"collect(function({arguments}))"
     if is_installed:
-        # What it returned may be changed by the next call, as long as it is not read.
+        # The next call may change a returned object that is not read yet.
         collect = (
             f"result = Context().run(function, {arguments})\n"
             "        collect(result if type(result) in UNCHANGEABLE else read_only(result))"
@@ -398,7 +394,7 @@ def _generate_loop(names: tuple[str, ...], *, is_installed: bool) -> CallLoop:
 
 
 def _define(source: str, name: str) -> Any:
-    """The function of this name that the source defines."""
+    """Return the function with this name that the source defines."""
     namespace = {"Context": Context, "UNCHANGEABLE": _UNCHANGEABLE, "read_only": read_only}
     exec(source, namespace)  # noqa: S102 - ours, but for names that installed code declares
     return namespace[name]
@@ -418,22 +414,23 @@ def _keyword_arguments(specs: list[ArgumentSpec], given: list[Any]) -> dict[str,
 
 
 CHUNK: Final = 1024
-"""Values whose inputs are made Python objects at once."""
+"""Number of values whose inputs are made Python objects at once."""
 _TIMED_EVERY: Final = 16
-"""Of so many calls of a function that are made one after the other one is timed."""
+"""Number of calls in a row of a function, of which one is timed."""
 _STRICT_ROWS: Final = 64
-"""Values that are computed at once, if a call of an installed function does not end that."""
+"""Number of values that are computed at once, if a call of an installed function does not end
+that."""
 _len: Final = len
-"""Python's own `len`, for use between a call and the look at what it changed."""
+"""Function `len` of Python, for use between a call and the look for changes."""
 _GROUP_SECONDS: Final = 0.0005
-"""Seconds of calls after which it costs little to see what they changed in the process."""
+"""Seconds of calls after which it costs little to look for changes of the process."""
 _CONTAINERS: Final = frozenset({ReadOnlyDict, ReadOnlyList})
 _Row = tuple[int, int, int, int, bool]
-"""A position, its signature, where its refs begin and end, and whether it must be computed."""
+"""A position, its signature, the bounds of its refs, and whether it must be computed."""
 
 
 class _ArgumentsChanged(Exception):
-    """A function changed its arguments, although they refuse that in Python."""
+    """A function changed its arguments, although Python's read-only types refuse that."""
 
 
 _CHANGED_ARGUMENTS: Final = CallFailure("TypeError: inputs are read-only: change a copy() of them")
@@ -450,7 +447,7 @@ class _Saved:
 
 
 class ScalarEvaluator:
-    """Calls a function for one value after the other; its writer has what they come to."""
+    """Calls a function for one value after the other; its writer gets the results."""
 
     def __init__(self, state: EvaluationState, functions: Sequence[Callable[..., Any]]) -> None:
         self._unit = state.unit
@@ -480,16 +477,16 @@ class ScalarEvaluator:
         self.writer = _ResultWriter(state)
         self.recall = Recall(state.unit, state.buffers) if state.unit.remembered else None
         self.returned: list[Any] = []
-        """What was returned to the calls that are made together now."""
+        """Results of the calls that are made together now."""
         self.calls = [0] * len(functions)
-        """By function; and of those that were timed how many they were and the seconds in all."""
+        """Number of calls by function; number and seconds of those that were timed."""
         self.timed_calls = [0] * len(functions)
         self.timed_seconds = [0.0] * len(functions)
 
     def take_known(
         self, recall: Recall, positions: Positions, refs: Positions, call: int
     ) -> NDArray[np.bool_]:
-        """Write the results that are known of these values; return which are to be computed."""
+        """Write the known results of these values; return the values that are to be computed."""
         left = np.ones(len(positions), np.bool_)
         self._materialise(refs)
         complete = np.flatnonzero(~any_in_row(self._buffers.kinds[refs] == NONE))
@@ -507,7 +504,10 @@ class ScalarEvaluator:
             self._evaluate_chunk(positions[chunk], refs[chunk])
 
     def _evaluate_chunk(self, positions: Positions, refs: Positions) -> None:
-        """What surrounds the calls is done for all at once: it would take longer than they."""
+        """Compute a chunk of values.
+
+        Arguments are prepared for the whole chunk: per call it would cost more than the call.
+        """
         self._materialise(refs)
         nothing = self._buffers.kinds[refs] == NONE
         if nothing.any():
@@ -520,10 +520,10 @@ class ScalarEvaluator:
             self.writer.write_all(positions, self._call_each(positions, refs))
 
     def _call_each(self, positions: Positions, refs: Positions) -> list[Any]:
-        """Result of each call, or its failure.
+        """Return the result of each call, or its failure.
 
         Raises:
-            Spoilt: nothing of these values is computed.
+            Spoilt: none of these values is computed.
         """
         number, specs = self._unit.signatures[self._unit.signature_indices[positions[0]]]
         function, is_installed = self._functions[number], self._is_installed[number]
@@ -553,10 +553,10 @@ class ScalarEvaluator:
         positions: Positions,
         refs: Positions,
     ) -> None:
-        """Calls that follow one another, until they take longer than to see what they changed.
+        """Call in groups, each as long as a look for changes of the process takes.
 
-        What changed anything is made again, one by one: so each begins in a process where none
-        of the others was.
+        A group that changed anything is repeated, call by call: so each begins in a process without
+        traces of the others.
         """
         returned, start = self.returned, 0
         number, _ = self._unit.signatures[self._unit.signature_indices[positions[0]]]
@@ -584,7 +584,7 @@ class ScalarEvaluator:
                 self._group_sizes[number] = max(1, size // 2)
 
     def _hand_over(self, refs: list[int]) -> None:
-        """Remember what is in the lists and objects that an installed function is given."""
+        """Remember the content of lists and objects that an installed function is given."""
         for ref in refs:
             if type(cell := self._buffers.objects[ref]) in _CONTAINERS:
                 self._handed.add(ref)
@@ -592,7 +592,7 @@ class ScalarEvaluator:
                     self._content[ref] = content_of(cell)
 
     def _restore_arguments(self) -> bool:
-        """Whether those handed over are as they were; if not, they are made anew."""
+        """Whether the lists and objects handed over are unchanged; if not, they are made anew."""
         changed = [ref for ref in self._handed if not has_content(self._content[ref])]
         self._handed.clear()
         if changed:
@@ -602,12 +602,12 @@ class ScalarEvaluator:
         return not changed
 
     def _is_sound(self, guard: ProcessGuard, position: int, *, is_alone: bool) -> bool:
-        """Whether what calls came to stands, of which one was for the value at `position`.
+        """Whether the results of calls count, one of which was for the value at `position`.
 
-        `is_alone`: it was the only one, and nothing came after it.
+        `is_alone`: it was the only call, and nothing came after it.
 
         Raises:
-            Spoilt: it does not, and this process cannot compute them again.
+            Spoilt: they do not, and this process cannot compute them again.
             _ArgumentsChanged: the only call has changed its arguments.
         """
         is_clean = guard.is_clean()
@@ -617,7 +617,7 @@ class ScalarEvaluator:
         changed = guard.put_back()
         self._watchdog.restart()
         if guard.is_cut_off:
-            self._position[0] = position  # whose fault it is, if it is a value by itself
+            self._position[0] = position  # the value to blame, if it is a single one
             os._exit(CUT_OFF)
         if changed and is_alone:
             number, _ = self._unit.signatures[self._unit.signature_indices[position]]
@@ -637,7 +637,7 @@ class ScalarEvaluator:
         positions: Positions,
         refs: Positions,
     ) -> None:
-        """Add what calls return, or their failures, for values at ascending positions."""
+        """Add the results of calls, or their failures, for values at ascending positions."""
         columns = [positions.tolist(), *_argument_columns(specs, refs, self._buffers.objects)]
         returned, watched, count = self.returned, self._position, len(positions)
         before = len(returned)
@@ -647,7 +647,7 @@ class ScalarEvaluator:
                 loop(function, watched, returned.append, rows)
                 watched[0] = IDLE
             except BaseException as error:  # its value's alone
-                # What is late may have returned by now.
+                # A late call may have returned by now.
                 position, failure = watched[0], self._to_failure(error)
                 is_memory = issubclass(type(error), MemoryError)
                 watched[0] = IDLE
@@ -657,17 +657,17 @@ class ScalarEvaluator:
             returned[before + bisect_left(columns[0], position) :] = [] if is_retried else [failure]
 
     def _to_failure(self, error: BaseException) -> CallFailure:
-        """Failure for an error, made in a context of its own: that calls the error's code."""
+        """Make the failure for an error in another context, since that calls the error's code."""
         return Context().run(self.writer.to_failure, error)
 
     def evaluate_in_order(self, start: int, end: int) -> int:
-        """Compute those values from `start` to `end` that are due, which is seen on the way.
+        """Compute the values in `[start, end)` that must be computed or have a changed input.
 
         Returns:
-            Before which all is computed: `end`, or less if the process was spoilt.
+            Position before which all is computed: `end`, or less if the process was spoilt.
 
         Raises:
-            Spoilt: likewise, and it does not stand what some of the values came to.
+            Spoilt: the process was spoilt, and some results do not count.
         """
         for first in range(start, end, CHUNK):
             last = min(first + CHUNK, end)
@@ -686,7 +686,7 @@ class ScalarEvaluator:
             self._buffers.materialise(unboxed)
 
     def _compute_due(self, where: slice, refs: list[int]) -> int:
-        """The position before which all is computed."""
+        """Compute the due values; return the position before which all is computed."""
         start: int = where.start
         ends = (self._starts[where.start : where.stop + 1] - self._starts[where.start]).tolist()
         rows = list(
@@ -735,9 +735,9 @@ class ScalarEvaluator:
     def _compute_rows(
         self, rows: list[_Row], refs: list[int], until: float
     ) -> tuple[int, int, int]:
-        """Number of rows done and of calls of installed functions, and the last call's position.
+        """Compute rows; return how many, calls of installed functions, and the last position.
 
-        `until`: after a call of such a function that ends later, the other rows are left.
+        Once a call of such a function ends later than `until`, the other rows are left.
         """
         objects, compute, is_installed = self._buffers.objects, self._compute, self._is_installed
         is_changed, count, calls, last = self._changed.__getitem__, len(rows), 0, -1
@@ -767,7 +767,7 @@ class ScalarEvaluator:
         return count, calls, last
 
     def _save(self, start: int, end: int) -> _Saved:
-        """Copy of what computing the values from `start` to `end` changes."""
+        """Copy the state that computing the values from `start` to `end` changes."""
         counts = self.calls[:], self.timed_calls[:], self.timed_seconds[:]
         return _Saved(self.writer.save(start, end), *counts)
 
@@ -801,7 +801,7 @@ class ScalarEvaluator:
             self.writer.write(position, value)
             return
         if is_memory and self._watchdog.may_retry(position):
-            self.calls[number] -= 1  # of a value that is counted once
+            self.calls[number] -= 1  # a value is counted once
             self._compute(position, call, given)
         else:
             self.writer.write_failure(position, failure)
@@ -820,7 +820,7 @@ class ScalarEvaluator:
 def _argument_columns(
     specs: list[ArgumentSpec], refs: Positions, objects: list[Any]
 ) -> list[list[Any]]:
-    """Argument by argument what each call is given, a list of its own for each that takes one."""
+    """Return the calls' cells, argument by argument; each list argument gets a new list."""
     given = list(map(objects.__getitem__, refs.ravel().tolist()))
     width, columns, start = refs.shape[1], [], 0
     for _, count in specs:
@@ -834,15 +834,15 @@ def _argument_columns(
 
 
 _PositionSet: TypeAlias = "slice | Positions"
-"""Places: a slice of those that follow one another, which costs much less."""
+"""Positions: a slice if they follow one another, which costs much less."""
 
 
 _FEW: Final = 32
-"""Values of one signature up to which, on average, they are computed faster one by one."""
+"""Average number of values of one signature up to which they are computed faster one by one."""
 
 
 class VectorEvaluator:
-    """Calls a function for many values at once; for others it has the scalar evaluator do it."""
+    """Calls a function for many values at once; for others it asks the scalar evaluator."""
 
     def __init__(
         self,
@@ -861,11 +861,11 @@ class VectorEvaluator:
         self._must_compute_all = bool(state.unit.must_compute.all())
         self.recomputed = 0
         self.calls = [0] * len(vector_functions)
-        """By function; and the seconds that they took in all."""
+        """Number of calls by function; and the seconds that they took in all."""
         self.seconds = [0.0] * len(vector_functions)
 
     def evaluate(self, start: int, end: int) -> None:
-        """Compute the values from `start` to `end` that are due; none is an input of another."""
+        """Compute the due values in `[start, end)`, none of which is an input of another."""
         calls = self._unit.signature_indices[start:end]
         if (calls == calls[0]).all():
             self._evaluate_same_signature(int(calls[0]), slice(start, end))
@@ -906,7 +906,7 @@ class VectorEvaluator:
             self._scalar.evaluate_same_signature(_to_positions(where), refs)
 
     def _refs_of(self, where: _PositionSet) -> Positions:
-        """A row for each."""
+        """Return a row of refs for each position."""
         starts = self._starts
         if isinstance(where, slice):
             some = self._refs[starts[where.start] : starts[where.stop]]
@@ -917,7 +917,7 @@ class VectorEvaluator:
     def _call_vectorised(
         self, vector_function: VectorFunction, call: int, where: _PositionSet, refs: Positions
     ) -> Positions | None:
-        """Compute those of these that the form can; return the others, by position, if any."""
+        """Compute as many as the vector form can; return the others, by position, if any."""
         function, specs = self._unit.signatures[call]
         count = len(refs)
         started = time.perf_counter()
@@ -959,7 +959,7 @@ class VectorEvaluator:
                 self._watchdog.restart()
 
     def _put_process_back(self, function: int, where: _PositionSet) -> None:
-        """Raises `Spoilt`."""
+        """Restore the process; raise `Spoilt` if that fails."""
         if self._guard is not None and not self._guard.is_clean():
             changed = self._guard.put_back()
             first = where.start if isinstance(where, slice) else int(where[0])
@@ -984,7 +984,7 @@ class VectorEvaluator:
     ) -> Positions | None:
         buffers = self._buffers
         self._drop_invalid_texts(result)
-        # What has an input without a value is blocked, whatever the form makes of that.
+        # A value with an input without value is blocked, also if the form gives it a result.
         done = result.kinds != NONE
         if complete is not None:
             done &= complete
@@ -1008,7 +1008,7 @@ class VectorEvaluator:
         return None if done.all() else np.flatnonzero(~done)
 
     def _drop_invalid_texts(self, result: VectorResult) -> None:
-        """What is beyond the limits of a value is no result."""
+        """Drop texts beyond the limits of a value, which are no results."""
         if result.chosen is None:
             return
         texts = np.flatnonzero(result.kinds == TEXT)

@@ -1,4 +1,4 @@
-"""What a value may be: JSON, read-only while functions see it."""
+"""JSON values: checked, and read-only while functions see them."""
 
 from collections.abc import Callable, Collection, Iterable
 from math import isfinite
@@ -8,7 +8,7 @@ from rebaser_core.codecs import INT_MAX, INT_MIN, MAX_DEPTH
 
 
 class NotJson(ValueError):
-    """Something that cannot be stored; the message says what, and where in it."""
+    """The data cannot be stored; the message says what, and where in it."""
 
 
 def _refuse(*_args: object, **_kwargs: object) -> Never:
@@ -16,12 +16,12 @@ def _refuse(*_args: object, **_kwargs: object) -> Never:
 
 
 class ReadOnlyList(list[Any]):
-    """Like the list it was made from, but only its copies can be changed."""
+    """A list that refuses changes; copies of it can be changed."""
 
     __slots__ = ("depth", "size")
     depth: int
     size: int
-    """Bytes that its JSON text has at least."""
+    """Minimum bytes of its JSON text."""
     append = extend = insert = pop = remove = clear = sort = reverse = _refuse
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
@@ -30,12 +30,12 @@ class ReadOnlyList(list[Any]):
 
 
 class ReadOnlyDict(dict[str, Any]):
-    """Like the dict it was made from, but only its copies can be changed."""
+    """A dict that refuses changes; copies of it can be changed."""
 
     __slots__ = ("depth", "size")
     depth: int
     size: int
-    """Bytes that its JSON text has at least."""
+    """Minimum bytes of its JSON text."""
     pop = popitem = clear = update = setdefault = _refuse
     __setitem__ = __delitem__ = __ior__ = _refuse
 
@@ -44,10 +44,10 @@ class ReadOnlyDict(dict[str, Any]):
 
 
 def read_only(data: Any) -> Any:
-    """`data` for functions to see. What is read-only already is shared, not copied.
+    """Return `data` for functions to see. Data that is read-only already is shared, not copied.
 
-    Only the types that JSON has are accepted, no tuples and no subclasses: what was stored
-    must be the same when it is loaded.
+    Only the types that JSON has are accepted, no tuples and no subclasses: stored data must be
+    equal when it is loaded.
 
     Raises:
         NotJson: also for integers beyond 64 bits, infinities, lone surrogates, and lists and
@@ -57,11 +57,11 @@ def read_only(data: Any) -> Any:
 
 
 Content = list[tuple[Any, Any]]
-"""Lists and objects, each with a copy of what it had in it."""
+"""Lists and objects, each with a copy of its content."""
 
 
 def content_of(data: Any) -> Content:
-    """Content of read-only data, at every level, for `has_content`."""
+    """Return the content of read-only data, at every level, for `has_content`."""
     content: Content = []
     _add_content(data, content)
     return content
@@ -83,7 +83,7 @@ def _add_content(data: Any, content: Content) -> None:
 
 
 def has_content(content: Content) -> bool:
-    """Whether all is in it that was: C code may change what refuses to be changed in Python."""
+    """Whether the content is unchanged: C code may change what refuses to be changed in Python."""
     try:
         return all(data == copy for data, copy in content)
     except Exception:  # noqa: BLE001 - what was put there compares as it likes
@@ -131,7 +131,7 @@ def _read_item(where: str | int, item: Any, room: int) -> Any:
 
 
 def _measure(items: Collection[Any]) -> tuple[int, int]:
-    """The depth of a container, and the bytes that it has at least without its keys."""
+    """Return the depth of a container, and its minimum bytes without its keys."""
     depth, size = 0, 2 * len(items)  # a comma and a digit each
     for item in items:
         kind = type(item)
@@ -144,7 +144,7 @@ def _measure(items: Collection[Any]) -> tuple[int, int]:
 
 
 def size_of(data: Any) -> int:
-    """Bytes that the JSON text of read-only data has at least, for the price of a look."""
+    """Return the minimum bytes of the JSON text of read-only data, for the price of a look."""
     kind = type(data)
     if kind is ReadOnlyList or kind is ReadOnlyDict:
         size: int = data.size

@@ -2,8 +2,8 @@
 
 A question is the arguments of `task_protocol.execute`, pickled; an answer is what that returns. A
 frame is its length in eight bytes, then as many bytes. The first frame on stdout is empty, and says
-that all that tasks need is loaded. Each other one is an answer, with a byte in front: 0 before what
-was done, 1 before what went wrong, 2 before what was done by a process that should do nothing else.
+that everything for tasks is loaded. Each later frame is an answer, with a byte in front: 0 before a
+result, 1 before an error, 2 before the result of a process that should do nothing else.
 """
 
 import os
@@ -28,7 +28,7 @@ _DONE_AND_UNFIT: Final = b"\2"
 
 def main() -> None:
     answers, questions = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
-    os.dup2(2, 1)  # what functions print is no answer
+    os.dup2(2, 1)  # the output of functions is no answer
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)  # nor what they read a question
     process_guard.claim()
@@ -41,7 +41,7 @@ def main() -> None:
         answers.flush()
         answer = _answer(queue.get())
         if process_guard.is_cut_off():
-            os._exit(process_guard.CUT_OFF)  # it would be waited for
+            os._exit(process_guard.CUT_OFF)  # the parent would wait for the answer
 
 
 def _read_questions(questions: BinaryIO, queue: SimpleQueue[bytes]) -> None:

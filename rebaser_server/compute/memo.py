@@ -1,14 +1,14 @@
-"""Results that functions had, by value: kept in memory, and those of dear calls in the store.
+"""Former results of functions, by value: kept in memory, and those of dear calls in the store.
 
-Who plans an update hands the results that its values had to the evaluator, which knows by their
-keys whether one is what a call would return (`recall`). So nothing here can make a value wrong,
-and what is lost costs a call. A workspace's results are never looked up for another one.
+The planner of an update hands the results that its values had to the evaluator, which knows by
+their keys whether one is what a call would return (`recall`). So nothing here can make a value
+wrong, and a lost result costs a call. A workspace's results are never looked up for another one.
 
 In the store each update adds a file to its workspace's directory: the digest of what follows, and
-an Arrow stream. Files are merged where they are many, and the oldest are deleted beyond the limit
-in bytes; results that are used are written again, so the least lately used go first.
+an Arrow stream. Many files are merged, and the oldest are deleted beyond the limit in bytes; used
+results are written again, so the least lately used go first.
 
-Functions that came to two results from the same inputs are noted in the store for people to see.
+Functions that came to two results from equal inputs are noted in the store for people to see.
 """
 
 import json
@@ -39,22 +39,22 @@ log: Final = structlog.get_logger()
 _MIN_CALL_SECONDS: Final = 20e-6
 """Seconds of a call from which its result is remembered: a look-up takes some microseconds."""
 _MIN_FILE_SECONDS: Final = 0.05
-"""Seconds that an update's calls take from which its results are looked for, and put, in files."""
+"""Seconds of an update's calls from which its results are looked for, and put, in files."""
 _RESULTS_PER_VALUE: Final = 4
-"""Results of one value that are kept, the latest."""
+"""Number of results of one value that are kept, the latest."""
 MAX_FILES: Final = 64
-"""Small files of a workspace beyond which they are merged."""
+"""Number of small files of a workspace beyond which they are merged."""
 _MERGED_BYTES: Final = 1 << 20
-"""Bytes of a file from which it is left alone."""
+"""Size of a file, in bytes, from which it is left alone."""
 _MEMORY_PART: Final = 16
-"""The part of the limit in bytes that each process takes in memory: a sixteenth."""
+"""Reciprocal of the part of the limit in bytes that each process takes in memory."""
 _TIDIED_EVERY: Final = 16
-"""Files that a process puts until it looks whether files are too many or too large."""
+"""Number of files that a process puts until it looks whether files are too many or too large."""
 _REWRITTEN_AFTER: Final = 3_600.0
-"""Seconds after which a result that is used is written again."""
+"""Seconds after which a used result is written again."""
 _DIGEST_BYTES: Final = 32
 _ENTRY_BYTES: Final = 300
-"""Bytes of memory of a result beside its text, more or less."""
+"""Estimated bytes of memory of a result in addition to its text."""
 _REMEMBERED_RUNTIMES: Final = ("python", "cel")
 _NOTE_SECONDS: Final = 30 * 86_400.0
 """Seconds for which a function that is not pure is noted."""
@@ -68,7 +68,7 @@ class _Results:
 
     by_key: dict[bytes, str]
     written: float
-    """When the latest was computed or put into a file, in seconds since 1970."""
+    """Time at which the latest was computed or put into a file, in seconds since 1970."""
     size: int = 0
     is_used: bool = False
     """Whether they were looked for since then."""
@@ -89,7 +89,7 @@ class Memo:
         self._room = max_bytes // _MEMORY_PART
         self._lock = Lock()
         self._results: OrderedDict[tuple[str, str], _Results] = OrderedDict()
-        """By workspace and value; the least lately used first."""
+        """Results by workspace and value; the least lately used first."""
         self._size = self._puts = 0
         self._read: dict[str, set[str]] = {}
         """Files of each workspace that were read or written here."""
@@ -99,7 +99,7 @@ class Memo:
         return WorkspaceMemo(self, workspace) if self.max_bytes else None
 
     def known(self, workspace: str, ids: pa.LargeStringArray) -> pa.LargeListArray:
-        """Results that each of these values had, as `KNOWN_RESULTS`."""
+        """Return the former results of each of these values, as `KNOWN_RESULTS`."""
         known: list[list[tuple[bytes, str]] | None] = []
         with self._lock:
             for value_id in ids.to_pylist():
@@ -129,14 +129,14 @@ class Memo:
                 self._size -= self._results.popitem(last=False)[1].size
 
     def forget(self, workspace: str, value_ids: Iterable[str]) -> None:
-        """Have these values computed, what they were before; the new results count from then on."""
+        """Forget the results of these values, so that they are computed; new ones count again."""
         with self._lock:
             for value_id in value_ids:
                 results = self._results.pop((workspace, value_id), None)
                 self._size -= 0 if results is None else results.size
 
     def read(self, workspace: str) -> None:
-        """Take in what other processes, or this one before it was started, left in the store."""
+        """Read results in the store, of other processes or from before this one was started."""
         infos = self._files.list_infos(memo_directory(workspace))
         infos.sort(key=lambda info: info.base_name, reverse=True)
         sizes = accumulate(info.size for info in infos)
@@ -149,7 +149,7 @@ class Memo:
                     self.add(workspace, self._get(workspace, name), written)
 
     def put(self, workspace: str, results: pa.Table) -> None:
-        """Put results into a file, with those that are used and were put long ago."""
+        """Put results into a file, with used ones that were put long ago."""
         name, now = str(RequestId()), time.time()
         rows = self._used_and_old(workspace, now)
         carried = pa.table(
@@ -210,7 +210,7 @@ class Memo:
             size -= each
 
     def _merge(self, workspace: str, names: list[str]) -> None:
-        """Have the last file hold what all of them did, once each."""
+        """Merge the results of all files, once each, into the last one."""
         latest: dict[str, dict[bytes, str]] = {}
         for name in names:
             rows = self._get(workspace, name)
@@ -238,7 +238,7 @@ class WorkspaceMemo:
     workspace: str
 
     def seconds(self, runtime: str | None, code: str, costs: CostModel) -> float:
-        """Seconds of a value of a function; 0 if its results are not worth remembering."""
+        """Return a function's seconds for a value; 0 if results are not worth remembering."""
         if runtime not in _REMEMBERED_RUNTIMES:
             return 0.0
         seconds = costs.of_function(runtime, code, unmeasured=UNMEASURED_SECONDS)
@@ -249,17 +249,17 @@ class WorkspaceMemo:
         return seconds >= _MIN_FILE_SECONDS
 
     def prepare(self, seconds: float) -> None:
-        """Have what is in the store at hand, if an update's calls would take that long. Blocks."""
+        """Read results from the store, if an update's calls would take that long. Blocks."""
         if self.reads_store(seconds):
             with contained("remembered result", workspace=self.workspace):
                 self.memo.read(self.workspace)
 
     def known(self, ids: pa.LargeStringArray) -> pa.LargeListArray:
-        """Results that each of these values had, as `KNOWN_RESULTS`."""
+        """Return the former results of each of these values, as `KNOWN_RESULTS`."""
         return self.memo.known(self.workspace, ids)
 
     def record(self, results: pa.Table, seconds: float) -> None:
-        """Remember results, columns as `REMEMBERED` has them, whose calls took so long."""
+        """Remember results, in columns as of `REMEMBERED`, whose calls took `seconds`."""
         if results.num_rows:
             self.memo.add(self.workspace, results, time.time())
             if seconds >= _MIN_FILE_SECONDS:
@@ -267,7 +267,7 @@ class WorkspaceMemo:
                     self.memo.put(self.workspace, results)
 
     def forget(self, value_ids: Iterable[str]) -> None:
-        """Have these values computed anew."""
+        """Forget the results of these values, so that they are computed anew."""
         self.memo.forget(self.workspace, value_ids)
 
 

@@ -1,9 +1,9 @@
-"""Restoration of what a process has only once, after functions that it called have changed it.
+"""Restoration of process-wide state after functions that the process called have changed it.
 
-Each call of an installed function has a context of its own (`contextvars`), which holds decimal's
-and NumPy's settings. What has no place there is compared after a call, or after a group of calls
-that take less time than comparing pays for, and put back. Where that is impossible the process is
-*spoilt*: it computes no further value and another one goes on.
+Each call of an installed function has its own context (`contextvars`), which holds decimal's
+and NumPy's settings. Other state is compared after a call, or after a group of calls that take less
+time than comparing pays for, and restored. If that is impossible the process is *spoilt*: it
+computes no further value and another one goes on.
 """
 
 import _thread
@@ -32,11 +32,12 @@ from typing import Any, Final
 import numpy as np
 
 _MAX_LEFT_OPEN: Final = 256
-"""Descriptors that functions may leave open in a process, unless its own limit is lower still."""
+"""Maximum number of descriptors that functions may leave open in a process, or less if its own
+limit is lower."""
 _FEW: Final = 1024
-"""Descriptors that are closed without a look whether they are open."""
+"""Number of descriptors that are closed without a look whether they are open."""
 _END_SECONDS: Final = 2.0
-"""Seconds in which processes that were killed are gone."""
+"""Seconds in which killed processes are gone."""
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PATCHABLE: Final = (
@@ -44,7 +45,7 @@ _PATCHABLE: Final = (
     *("collections", "copy", "datetime", "decimal", "fractions", "functools", "itertools", "json"),
     *("math", "numpy", "operator", "os", "random", "re", "statistics", "string", "time"),
 )
-"""Modules that are kept as they are, name by name; of others, what is in them is not looked at."""
+"""Modules that are kept as they are, name by name; the content of others is not looked at."""
 _LIMITS: Final = [
     getattr(resource, name)
     for name in dir(resource)
@@ -69,16 +70,16 @@ _OF_TZSET: Final = {"tzname", "timezone", "altzone", "daylight"}
 _ABSENT: Final = object()
 _STANDARD: Final = (0, 1, 2)
 CUT_OFF: Final = 3
-"""The exit code of a process that a function has left without what it answers by."""
+"""Exit code of a process that a function has left without the means to answer."""
 
 
 class Spoilt(Exception):
-    """The process cannot compute what comes next as if nothing had happened in it."""
+    """The process cannot compute the next value as if nothing had happened in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """Something that a process has once. What is read can be compared, and written again."""
+    """State that a process has once. It can be compared, and written again."""
 
     words: str
     read: Callable[[], Any]
@@ -86,22 +87,22 @@ class _Shared:
 
 
 _reported: set[tuple[str, str]] = set()
-"""Functions and what each was said to have changed."""
+"""Functions and the changes of each that were reported."""
 
 
 class ProcessGuard:
     """State that functions share in this process, as it was when the guard was made.
 
-    Made before the functions are loaded that it guards, since that runs code of theirs.
+    Make the guard before the functions that it guards are loaded, since loading runs their code.
     """
 
     def __init__(self, keep_ticking: Callable[[], bool], *, is_strict: bool) -> None:
-        """Take what is shared as it is now.
+        """Note the shared state as it is now.
 
         Args:
-            keep_ticking: has the watchdog go on, and says whether it did anyway.
+            keep_ticking: makes the watchdog go on, and returns whether it did anyway.
             is_strict: whether a thread that a call leaves behind makes the process unfit for
-                the next call. Else it is so only when something is found changed meanwhile.
+                the next call. Otherwise it does so only if something is found changed meanwhile.
         """
         self._keep_ticking = keep_ticking
         self.is_strict = is_strict
@@ -116,13 +117,13 @@ class ProcessGuard:
     def _exit_if_forked(self) -> None:
         """End this process if it is a child that a function forked and returned in.
 
-        What it would write would reach the process that waits for its parent's answer.
+        Its output would reach the process that waits for its parent's answer.
         """
         if _getpid() != self._process:
             os._exit(0)
 
     def watch_threads(self) -> None:
-        """Take the threads of now for those that are not the functions'."""
+        """Count the present threads as not the functions'."""
         self._threads = _thread._count()  # noqa: SLF001 - see above
 
     @property
@@ -131,7 +132,7 @@ class ProcessGuard:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether what this process would answer reaches nothing."""
+        """Whether the answers of this process reach nothing."""
         return is_cut_off()
 
     @property
@@ -141,7 +142,7 @@ class ProcessGuard:
     def end(self, memory: int) -> None:
         """Decide, after the last call, whether the process is fit for other units.
 
-        `memory`: bytes by which it may have grown; 0: by any number.
+        `memory`: bytes by which it may have grown; 0: any number.
         """
         global unfit  # noqa: PLW0603 - of the process
         if _claim is None:
@@ -157,7 +158,7 @@ class ProcessGuard:
             unfit = "functions hold more memory than one call may take"
 
     def is_clean(self) -> bool:
-        """Whether all is as it was, which costs some 30 microseconds to see."""
+        """Whether all shared state is as it was; a look costs some 30 microseconds."""
         try:
             return self._is_as_before()
         except Exception:  # what a function put there compares as it likes
@@ -180,9 +181,9 @@ class ProcessGuard:
         return _claim is None or not (_has_children() or _claim.has_descriptors_changed())
 
     def put_back(self) -> list[str]:
-        """Restore what has changed, and name it; where that fails, the process is `spoilt`."""
+        """Restore changed state, and name it; if that fails, the process is `spoilt`."""
         if self._builtins != _BUILTINS:
-            # Without any builtin, as long as they may be anything.
+            # No builtin is used as long as functions may have replaced it.
             _BUILTINS.update(self._builtins)
             changed = ["builtins"]
             for name in set(_BUILTINS) - set(self._builtins):
@@ -205,7 +206,9 @@ class ProcessGuard:
         return changed
 
     def report(self, function: str, seen: str, changed: list[str]) -> None:
-        """Say on standard error whose function changed what, once in a process for each.
+        """Report on standard error which function changed what, once in a process for each.
+
+        `seen`: when the change was seen.
 
         `seen`: when that was.
         """
@@ -257,7 +260,7 @@ def _patchable() -> list[ModuleType]:
 
 
 def _shared_things() -> list[_Shared]:
-    """Things that are compared after calls, the ones that change most often first."""
+    """Shared things to compare after calls, the ones that change most often first."""
     mask = _umask(0o077)
     return [
         _Shared("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
@@ -338,7 +341,7 @@ def _locale() -> str:
 
 
 def _umask(likely: int) -> int:
-    """Mask of file modes. Reading it sets it for a moment, best to what it is already."""
+    """Mask of file modes. Reading it sets it for a moment, best to its likely value."""
     mask = os.umask(likely)
     if mask != likely:
         os.umask(mask)
@@ -360,7 +363,7 @@ def _filters() -> Any:
 
 def _set_filters(kept: Any) -> None:
     warnings.filters[:], warnings.showwarning = kept  # type: ignore[index]
-    with warnings.catch_warnings():  # whose end has the interpreter look at the filters anew
+    with warnings.catch_warnings():  # its end makes the interpreter read the filters anew
         pass
 
 
@@ -432,7 +435,7 @@ def _set_tracing(kept: Any) -> None:
 
 def _policy() -> Any:
     policy = getattr(sys.modules.get("asyncio.events"), "_event_loop_policy", None)
-    # What is made where it is first asked for is no change.
+    # An object that is made when first asked for is no change.
     return None if type(policy).__module__ == "asyncio.unix_events" else policy
 
 
@@ -479,7 +482,7 @@ def _set_socket_timeout(seconds: float | None) -> None:
 
 
 class _Claim:
-    """A process whose only work is to call functions: what they leave in it is theirs."""
+    """A process whose only work is to call functions, and which owns the rest that they leave."""
 
     def __init__(self) -> None:
         self._null = os.open(os.devnull, os.O_RDWR)
@@ -490,11 +493,11 @@ class _Claim:
         self._memory = _resident_bytes()
         self._kept: set[int] = set()
         self._channels: list[tuple[int, Any]] = []
-        """Pipes and sockets to whom this process answers."""
+        """Pipes and sockets by which this process answers."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Take what is open now for what is not the functions'."""
+        """Count descriptors that are open now as not the functions'."""
         self._kept = set(_descriptors())
         self._channels = [
             (fd, identity)
@@ -508,7 +511,7 @@ class _Claim:
         return _resident_bytes() - self._memory
 
     def is_cut_off(self) -> bool:
-        """Whether a function closed or replaced what this process answers by."""
+        """Whether a function closed or replaced the channel by which this process answers."""
         return any(_identity(fd) != identity for fd, identity in self._channels)
 
     def let_go(self) -> None:
@@ -532,8 +535,8 @@ class _Claim:
                     os.dup2(copy, fd)
         if not self.has_descriptors_changed():
             return ""
-        # What is left of this process needs some: to say what it has done.
-        self._close(range(len(_STANDARD), _FEW))  # so that there are some to look for others
+        # The rest of this process needs some to send its results.
+        self._close(range(len(_STANDARD), _FEW))  # frees some, with which to look for others
         with suppress(OSError):
             self._close(_descriptors())
         return "functions left too many files open"
@@ -559,10 +562,10 @@ _prctl: Any = None
 
 
 def claim() -> None:
-    """Say that this process only calls functions, or does so for another unit from now on.
+    """Declare that this process only calls functions, or does so for another unit from now on.
 
     From then on processes that functions start, files that they leave open and threads that they
-    leave behind are theirs, and end with their call or with this process.
+    leave behind belong to the functions, and end with their call or with this process.
     """
     global _claim, _prctl  # noqa: PLW0603 - of the process
     if sys.platform != "linux":
@@ -585,7 +588,7 @@ def claim_again() -> None:
 
 
 def end_orphans() -> None:
-    """End what functions had started, once the child that called them has ended."""
+    """End the processes that functions had started, once the child that called them has ended."""
     if _claim is not None:
         _end_children()
 
@@ -600,11 +603,11 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """A child ends with its parent and does not hold what others wait at."""
+    """Make the child end with its parent and not hold what others wait for."""
     parent, is_main_thread = _forking
     if is_main_thread:  # the kernel goes by the thread, and others may end long before the process
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # it ended before it was asked for
+        if os.getppid() != parent:  # the parent ended before the signal was asked for
             os._exit(0)
     if _claim is not None:
         _claim.let_go()
@@ -619,7 +622,7 @@ def _has_children() -> bool:
 
 
 def _end_children() -> bool:
-    """Kill what this process has started, and what that has; whether all of it is gone."""
+    """Kill the processes that this one has started, and theirs; return whether all are gone."""
     until = time.monotonic() + _END_SECONDS
     while _has_children():
         for pid in _children():

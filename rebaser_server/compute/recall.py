@@ -1,8 +1,8 @@
 """Results that are known, looked up in place of a call; and the keys of those that are computed.
 
-A key is a digest of a function's code, of the arguments' names, and of all that they are given.
-A function is pure, so a result under the same key is what the call would return. Of a process's
-look-ups that find a result each `_CHECK_EVERY`th is answered by a call all the same: so a function
+A key is a digest of a function's code, of the arguments' names, and of all their values. A function
+is pure, so a result under an equal key is what the call would return. Among a process's look-ups
+that find a result, each `_CHECK_EVERY`th is answered by a call nevertheless, so that a function
 that is not pure is found.
 
 Evaluators import this on machines without the libraries that `memo` needs.
@@ -27,13 +27,13 @@ from rebaser_server.values.canonical_json import loads
 
 _CHECK_EVERY: Final = 1_000
 _FOUND: Final = count(1)
-"""Counts the look-ups of this process that find a result."""
+"""Counter of the look-ups of this process that find a result."""
 _LARGEST: Final = 1 << 20
-"""Bytes of a result that is remembered, at most."""
+"""Maximum bytes of a result that is remembered."""
 
 
 class _Unknown:
-    """Stands for a result that is not known."""
+    """Placeholder for a result that is not known."""
 
 
 UNKNOWN: Final = _Unknown()
@@ -47,18 +47,18 @@ class Recall:
         self._buffers = buffers
         self._prefixes = [_prefix(unit, *signature) for signature in unit.signatures]
         self._fingerprints: dict[int, bytes] = {}
-        """Of cells that were given to calls."""
+        """Fingerprints of cells that were given to calls."""
         self._keys: dict[int, bytes] = {}
-        """Of values that are computed."""
+        """Keys of values that are computed."""
         self._formers: dict[int, str] = {}
-        """What is known of values that are computed all the same."""
+        """Known results of values that are computed nevertheless."""
 
     def is_for(self, call: int) -> bool:
         """Whether the results of a signature's function are remembered."""
         return self._prefixes[call] is not None
 
     def look_up(self, position: int, call: int, refs: Sequence[int]) -> Any:
-        """The result of a value whose inputs all have values; or UNKNOWN, then compute it."""
+        """Return the result of a value whose inputs have values; or UNKNOWN: then compute it."""
         prefix = self._prefixes[call]
         if prefix is None:
             return UNKNOWN
@@ -95,7 +95,7 @@ class Recall:
             self._formers.pop(position, None)
 
     def remembered(self, end: int) -> pa.Table:
-        """What values before `end` were computed to, as `REMEMBERED` says."""
+        """Return the results of values before `end` that were computed, as of `REMEMBERED`."""
         kinds = self._buffers.kinds
         positions = np.array(
             sorted(p for p in self._keys if p < end and kinds[p] != NONE), np.int64
@@ -119,7 +119,7 @@ class Recall:
 
 
 def _prefix(unit: WorkUnit, function: int, specs: Sequence[tuple[str, int | None]]) -> bytes | None:
-    """What the keys of a signature's calls begin with; None: they are not remembered."""
+    """Return the beginning of the keys of a signature's calls; None: they are not remembered."""
     runtime, code = unit.functions[function]
     digest = code_digest(runtime, code) if runtime and function in unit.remembered else None
     return None if digest is None else blake3(digest + cbor2.dumps(list(specs))).digest()

@@ -1,13 +1,14 @@
 """Finds the values that end their evaluator, or never return, and fails them alone.
 
-For a run that broke down: a crash tells the run that failed, not the value. The run is repeated
-with each unit evaluated in forked processes, which finds the value where it is computed. Where
-that breaks down, too, each unit is run by itself; one that fails is bisected by prefixes, which
-are units themselves, since a value's inputs come before it. An evaluator may also end for reasons
-of its own, as when its machine is lost: a value is blamed only if each time that it is computed
-by itself ends the evaluator, and what comes before it does not.
+This serves a run that broke down: a crash tells the run that failed, not the value. The run is
+repeated with each unit evaluated in forked processes, which finds the value where it is computed.
+If that breaks down, too, each unit is run by itself; one that fails is bisected by prefixes, which
+are units themselves, since a value's inputs come before it. An evaluator may also end for other
+reasons, as when its machine is lost: a value is blamed only if each time that it is computed by
+itself ends the evaluator, and the values before it do not.
 
-Results of an update that is given up: from the run store, and failures for the rest.
+`salvage` returns the results of an update that is given up: from the run store, and failures for
+the rest.
 """
 
 import asyncio
@@ -64,16 +65,16 @@ async def run_isolated(
     on_progress: OnProgress | None = None,
     on_step: Callable[[], None] = lambda: None,
 ) -> list[UnitResult | StoredResult]:
-    """The result of each unit, with the values failed that cannot be computed.
+    """Return the result of each unit, with the values failed that cannot be computed.
 
-    Costs one run in most cases; else about log₂ of a unit's values in runs for each of those
-    values. Cancelled, it ends the run in hand.
+    It costs one run in most cases; else about log₂ of a unit's values in runs for each of those
+    values. A cancellation ends the run in hand.
 
     Args:
         executor: one that may break down and is sound for the next run.
         units: as `Executor.run` takes them.
         limit: seconds in which a run of one unit gets on, if it is sound, and for a call of a
-            function if it has no limit of its own.
+            function without another limit.
         owner: as `Executor.run` takes it.
         store: as `Executor.run` takes it.
         on_progress: as `Executor.run` takes it.
@@ -81,8 +82,8 @@ async def run_isolated(
 
     Raises:
         EvaluationFailed: too many values are at fault, or the evaluator is and not a value.
-        RunFailed: it breaks down, and no value is at fault.
-        SessionFailed: there is nothing to run on.
+        RunFailed: the evaluator breaks down, and no value is at fault.
+        SessionFailed: Spark has no session to run on.
     """
     try:
         guarded = [with_limits(unit, _forked(read_limits(unit), limit)) for unit in units]
@@ -111,7 +112,7 @@ class _Bisection:
     on_step: Callable[[], None]
     total: int = 0
     before: int = 0
-    """Values of the units that were run."""
+    """Number of values of the units that were run."""
 
     async def isolate(self, unit: WorkUnit, store: RunStore | None) -> UnitResult | StoredResult:
         culprits: dict[int, str] = {}
@@ -136,7 +137,7 @@ class _Bisection:
                 return result
 
     async def _first_culprit(self, unit: WorkUnit) -> int:
-        """The first value without which the unit's prefix runs and with which it does not."""
+        """Return the first value with which the unit's prefix fails, and without which it runs."""
         sound, broken = 0, len(unit)
         while broken - sound > 1:
             middle = (sound + broken) // 2
@@ -154,7 +155,7 @@ class _Bisection:
         split = IncrementalSplit(unit)
         for _ in range(_TRIALS):
             try:
-                before = await self._run(prefix(unit, index))  # nothing, maybe: that must do, too
+                before = await self._run(prefix(unit, index))  # maybe no value: that must run, too
             except _BROKEN:
                 return False
             if index and not split.done and isinstance(before, UnitResult):
@@ -188,7 +189,7 @@ class _Bisection:
 async def salvage(
     units: Sequence[bytes | memoryview], message: str, store: RunStore, slots: int
 ) -> list[UnitResult | StoredResult]:
-    """What became of each unit; values that were not computed fail with the message.
+    """Return the result of each unit; values that were not computed fail with the message.
 
     Args:
         units: as the attempts had them.
@@ -200,13 +201,13 @@ async def salvage(
     keeper = _StoredOnlyExecutor(message)
     if not guesses:
         return await keeper.run(units, store=store)
-    # Split by the same levels as before: parts of units have files of their own.
+    # Split by the earlier levels, since parts of units have their own files.
     executor = LevelParallelExecutor(keeper, lambda: slots, CostModel(guesses))
     return await executor.run(units, store=store)
 
 
 def failed_result(ids: pa.Array, message: str, first: int = 0) -> UnitResult:
-    """As if each of these values had failed, the first of which is at position `first`."""
+    """Return a result in which each of these values failed, the first at position `first`."""
     count = len(ids)
     columns = [
         ids,

@@ -1,24 +1,26 @@
-"""What became of a unit, as columns: only the values that are not what they were.
+"""The result of a unit, as columns: only the values that changed.
 
-Encoded it is an Arrow IPC stream of one record batch, see `SCHEMA`, which any reader of Arrow
-can read as it is; the schema's metadata has what belongs to no single value, under `METADATA`
-as JSON: `recomputed`, and `costs` as rows of runtime, code, calls, seconds. A second such stream
-follows if results are to be remembered, see `REMEMBERED`.
+Encoded it is an Arrow IPC stream of one record batch, see `SCHEMA`, which any reader of Arrow can
+read as it is; the schema's metadata has the data that belongs to no single value, under `METADATA`
+as JSON: `recomputed`, and `costs` as rows of runtime, code, calls, seconds. A second stream follows
+if results are to be remembered, see `REMEMBERED`.
 
-The files that runs leave for the driver, for a crashed run's successor, and for the log.
-
-It is a directory that all attempts at one update share. In it lie, for each unit, by
+A `RunStore` has the files that runs leave for the driver, for a crashed run's successor, and for
+the log. It is a directory that all attempts at one update share. Files lie there for each unit, by
 the digest of its bytes, without the limits that it is computed under:
 
-- `<digest>-<start>-<stop>-<unique>`: what became of its values from `start` up to `stop`, an
-  encoded `UnitResult`. Written once: two attempts never share a name, so what a commit refers to
-  stays as it was.
-- `<digest>.blob`: the unit, where it is too large to travel with the job.
-- `progress/<run>-<digest>`: how many of its values are done. This alone need not outlast a power
-  cut: only the run in hand reads it.
+- `<digest>-<start>-<stop>-<unique>`: the result of its values from `start` up to `stop`, an encoded
+`UnitResult`. Written once: two attempts never share a name, so a file that a commit refers to never
+changes.
 
-And `costs`, what the first attempt took functions to cost, in all; in `sweeps-<digest>`, as it was
-when that attempt split the units of a round, of which the first has this digest, into levels.
+- `<digest>.blob`: the unit, if it is too large to travel with the job.
+
+- `progress/<run>-<digest>`: the number of its values that are done. This alone need not outlast a
+power cut: only the run in hand reads it.
+
+The file `costs` has the first attempt's estimates of functions' costs, in all; `sweeps-<digest>`
+has those with which that attempt split the units of a round, of which the first has this digest,
+into levels.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,8 +42,8 @@ SCHEMA: Final = pa.schema(
     [
         pa.field("id", STRING_TYPE, nullable=False),
         pa.field("status", pa.uint8(), nullable=False),  # an index into `STATUSES`, not PENDING
-        pa.field("text", STRING_TYPE, nullable=False),  # as `WorkUnit.texts` has it
-        pa.field("place", pa.int32(), nullable=False),  # in the unit's columns, ascending
+        pa.field("text", STRING_TYPE, nullable=False),  # a text as in `WorkUnit.texts`
+        pa.field("place", pa.int32(), nullable=False),  # position in the unit's columns, ascending
     ]
 )
 METADATA: Final = b"rebaser"
@@ -53,28 +55,27 @@ REMEMBERED: Final = pa.schema(
         pa.field("former", STRING_TYPE),  # the text that was known under this key, if another
     ]
 )
-"""Results that were computed, changed or not, of functions that a unit says to remember."""
+"""Schema of results, changed or not, of functions that a unit says to remember."""
 
 ValueResult = tuple[str, str, Any]
 """Value id and `"ok"`, value | `"failed"`, message | `"blocked"`, id of the first input that is
 failed or blocked."""
 
 CallCosts = dict[tuple[str, str], tuple[int, float]]
-"""What calling functions took: runtime and code → how many values, how many seconds in all."""
+"""Costs of calls: runtime and code → number of values, seconds in all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitResult:
-    """What became of a unit."""
+    """Result of a unit."""
 
     recomputed: int
-    """Functions called, or found missing or blocked."""
+    """Number of values whose functions were called, or found missing or blocked."""
     table: pa.Table
-    """Only values that are not what they were, in the unit's order. Columns as `SCHEMA` has them,
-    in chunks."""
+    """Changed values alone, in the unit's order. Columns as of `SCHEMA`, in chunks."""
     costs: CallCosts = field(default_factory=dict)
     remembered: pa.Table = field(default_factory=REMEMBERED.empty_table)
-    """Columns as `REMEMBERED` has them, in chunks."""
+    """Columns as of `REMEMBERED`, in chunks."""
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -94,7 +95,7 @@ class UnitResult:
 
     @property
     def value_results(self) -> list[ValueResult]:
-        """Value by value, for those that are few."""
+        """Return the results value by value, for small results."""
         columns = zip(
             self.ids.to_pylist(), self.statuses.tolist(), self.texts.to_pylist(), strict=True
         )
@@ -105,7 +106,7 @@ class UnitResult:
 
 
 def _write_result(result: UnitResult, sink: Any) -> None:
-    """Write it, encoded, to what Arrow can write to."""
+    """Write the result, encoded, to a sink of Arrow."""
     metadata = {
         "recomputed": result.recomputed,
         "costs": [[*function, *cost] for function, cost in result.costs.items()],
@@ -126,7 +127,7 @@ def encode_result(result: UnitResult) -> pa.Buffer:
 
 
 def decode_result(data: bytes | memoryview | pa.Buffer) -> UnitResult:
-    """The result; its tables share the memory of `data`."""
+    """Return the result; its tables share the memory of `data`."""
     source = pa.BufferReader(data)
     table = pa.ipc.open_stream(source).read_all()
     metadata = loads(table.schema.metadata[METADATA])
@@ -138,7 +139,7 @@ def decode_result(data: bytes | memoryview | pa.Buffer) -> UnitResult:
 
 
 def join_results(results: Sequence[UnitResult], table: pa.Table) -> UnitResult:
-    """The result of a unit, of whose parts these are the results, with a table made of theirs."""
+    """Return the result of a unit from those of its parts, with a table made from theirs."""
     return UnitResult(
         sum(result.recomputed for result in results),
         table,
@@ -153,7 +154,7 @@ class HasCosts(Protocol):
 
 
 def total_costs(results: Iterable[HasCosts]) -> CallCosts:
-    """What functions took in all of these together."""
+    """Return the costs of functions in all results together."""
     total: CallCosts = {}
     for result in results:
         for function, (calls, seconds) in result.costs.items():
@@ -168,7 +169,7 @@ _PROGRESS: Final = "progress"
 
 @dataclass(frozen=True)
 class PartFile:
-    """A file with what became of some values of a unit."""
+    """A file with the results of some values of a unit."""
 
     name: str
 
@@ -187,11 +188,11 @@ class PartFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredResult:
-    """What became of a unit, where that lies in files."""
+    """Result of a unit that lies in files."""
 
     recomputed: int
     files: list[tuple[str, int]]
-    """Their names and how many values each tells of, in the unit's order."""
+    """Names of the files and the number of values in each, in the unit's order."""
     costs: CallCosts = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -200,24 +201,24 @@ class StoredResult:
 
 @dataclass(frozen=True, slots=True)
 class RunStore:
-    """All methods block."""
+    """Files of one update's runs. All methods block."""
 
     files: SharedFiles
     key: str
-    """64 hexadecimal digits."""
+    """Key of 64 hexadecimal digits."""
 
     def put_part(self, digest: str, start: int, stop: int, result: UnitResult) -> str:
-        """The name under which `result` lies there now."""
+        """Store `result`; return its name there."""
         name = f"{digest}-{start}-{stop}-{uuid4().hex}"
         self.files.put(self._path(name), partial(_write_result, result))
         return name
 
     def get_part(self, name: str) -> UnitResult:
-        """Raises `FileNotFoundError`."""
+        """Return a part; raise `FileNotFoundError` if it is missing."""
         return decode_result(self.files.get(self._path(name)))
 
     def results_of(self, outcome: UnitResult | StoredResult) -> list[UnitResult]:
-        """What became of a unit, part by part. Raises `FileNotFoundError`."""
+        """Return the results of a unit, part by part. Raises `FileNotFoundError`."""
         if isinstance(outcome, UnitResult):
             return [outcome]
         return [self.get_part(name) for name, _ in outcome.files]
@@ -229,12 +230,12 @@ class RunStore:
         return memoryview(self.files.get(self._path(f"{digest}.blob"))).cast("B")
 
     def put_costs(self, seconds: Mapping[tuple[str, str], float], name: str = _COSTS) -> None:
-        """Have later attempts guess as this one: they cut the update into the same units."""
+        """Store the estimates, so that later attempts cut the update into these units, too."""
         rows = [[*function, cost] for function, cost in seconds.items()]
         self.files.put(self._path(name), dumps(rows).encode())
 
     def costs(self, name: str = _COSTS) -> dict[tuple[str, str], float]:
-        """Seconds that calls take, as the first attempt guessed; nothing if it left no word."""
+        """Return the first attempt's estimates of calls, in seconds; empty if it stored none."""
         try:
             rows = loads(bytes(self.files.get(self._path(name))))
         except FileNotFoundError:
@@ -249,7 +250,7 @@ class RunStore:
         self.files.put(path, str(done).encode(), durable=False)
 
     def progress(self, run: str) -> dict[str, int]:
-        """Values done of each of the run's units that take long enough to tell."""
+        """Return the number of values done of each of the run's units that report it."""
         done = {}
         for name in self.files.list_names(self._path(_PROGRESS)):
             if name.startswith(f"{run}-"):
@@ -273,7 +274,7 @@ class RunStore:
 
 
 def contiguous_parts(names: Sequence[str], digest: str) -> list[PartFile]:
-    """The files among `names` that hold this unit's results from its first value on, in order."""
+    """Return the files among `names` with this unit's results from its first value on, in order."""
     by_start: dict[int, PartFile] = {}
     for name in names:
         if name.startswith(f"{digest}-"):

@@ -1,6 +1,6 @@
 """The tasks of workers: encode one, execute it step by step, decode the answer.
 
-Reports the progress of an evaluation from a thread, also between two slow values.
+The progress of an evaluation is reported from a thread, also between two slow values.
 """
 
 import os
@@ -33,11 +33,11 @@ from rebaser_server.compute.work_unit import (
 )
 
 _REPORT_SECONDS: Final = 1.0
-"""Seconds."""
+"""Seconds between two reports."""
 
 
 class _ProgressReporter:
-    """A thread for each process, since one for each unit would cost more than small units do."""
+    """A thread of each process that reports: one for each unit would cost more than small units."""
 
     def __init__(self) -> None:
         self._process = 0
@@ -46,9 +46,9 @@ class _ProgressReporter:
 
     @contextmanager
     def reporting(self, tell: Callable[[], None]) -> Iterator[None]:
-        """Call `tell` each second, on another thread, and not once the body has ended.
+        """Call `tell` each second, on another thread, until the body has ended.
 
-        What it raises is dropped: progress is a hint.
+        Its errors are dropped: progress is a hint.
         """
         if self._process != os.getpid():  # threads are not forked, locks are as they were
             self._process, self._lock = os.getpid(), Lock()
@@ -72,17 +72,17 @@ _REPORTER: Final = _ProgressReporter()
 
 
 FIRST_STEP: Final = 16
-"""Values of the first step; each further one has up to `_GROWTH` times as many."""
+"""Number of values of the first step; each further one has up to `_GROWTH` times as many."""
 _GROWTH: Final = 16
 _STEP_SECONDS: Final = _REPORT_SECONDS
 """Seconds of a step, after each of which progress is reported."""
 TIME_SLICE: Final = 2.0
-"""Seconds of work after which a worker keeps what it has and gives way, so that small runs need
-not wait for a large one to end, and a crash costs no more than that."""
+"""Seconds of work after which a worker keeps its results and gives way, so that small runs wait
+only briefly for a large one, and a crash costs no more than that."""
 _MIN_START_RATIO: Final = 10
-"""Times what it took to begin; a turn is not shorter."""
+"""Multiple of the time that beginning took; a turn is not shorter."""
 INLINE_BYTES: Final = 64 * 1024
-"""Octets of an result that travels back with the job; a larger one lies in the run store."""
+"""Maximum bytes of a result that travels back with the job; a larger one lies in the run store."""
 
 
 def encode_task(
@@ -100,7 +100,7 @@ def encode_task(
         unit: None if it lies in the run store.
         names: of the files in the run store with results of it.
         time_slice: seconds; see `TIME_SLICE`.
-        limits: of this attempt; what lies in the run store may have another's. None: the unit's.
+        limits: of this attempt; a unit in the run store may have another's. None: the unit's.
     """
     inline = None if unit is None else bytes(unit)
     limit_fields = None if limits is None else astuple(limits)
@@ -112,15 +112,15 @@ class GaveWay:
     """A worker left the rest of its unit to others."""
 
     is_unfit: bool
-    """Whether it had to, because of what a function did: the rest is evaluated in forked
-    processes, each of which computes as much as it is fit for."""
+    """Whether it had to, because of what a function did: the rest is evaluated in forked processes,
+    each of which computes as much as it is fit for."""
 
 
 def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
-    """Execute an encoded task; the answer is for `decode_answer`.
+    """Execute an encoded task; return the answer for `decode_answer`.
 
-    After one that raises, and if `process_guard.unfit` then has a reason, the process should
-    execute no other: it is as functions have left it.
+    If a task raises, or `process_guard.unfit` then has a reason, the process should execute no
+    other: functions have spoilt it.
     """
     began, own = time.monotonic(), os.getpid()
     digest, unit, names, time_slice, limits = cbor2.loads(task)
@@ -141,14 +141,14 @@ def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
 def _exit_unless(process: int) -> None:
     """End this process if it is another one: a child that a function forked and returned in.
 
-    What it would write would reach the process that waits for its parent's answer.
+    Its output would reach the process that waits for its parent's answer.
     """
     if os.getpid() != process:
         os._exit(0)
 
 
 def decode_answer(data: bytes) -> UnitResult | StoredResult | GaveWay:
-    """Result of the unit, or that its worker gave way: what it did is in the run store then."""
+    """Return the result of the unit, or that its worker gave way, with results in the run store."""
     result, stored = cbor2.loads(data)
     if result is not None:
         return decode_result(result)
@@ -160,7 +160,7 @@ def decode_answer(data: bytes) -> UnitResult | StoredResult | GaveWay:
 
 
 def read_stored_result(store: RunStore, found: Sequence[PartFile]) -> StoredResult:
-    """What files that tell of a whole unit come to."""
+    """Return the result of a whole unit from its files."""
     results = [store.get_part(saved.name) for saved in found]
     return _total([saved.name for saved in found], results)
 
@@ -181,7 +181,7 @@ def _encode_stored(stored: StoredResult) -> bytes:
 
 
 class _TaskExecution:
-    """One unit on its way, of which something may have been found already."""
+    """A unit in execution, of which parts may have been found already."""
 
     def __init__(
         self, store: RunStore, run: str, digest: str, rest: WorkUnit, found: Sequence[PartFile]
@@ -208,7 +208,7 @@ class _TaskExecution:
         return self._start + self._evaluation.done
 
     def run(self, began: float, time_slice: float) -> bytes:
-        """Go on behind what was found, until all is done or the time slice is over."""
+        """Go on behind the found parts, until all is done or the time slice is over."""
         if isinstance(self._evaluation, Evaluation):
             with _REPORTER.reporting(self._report_ahead):
                 self._advance(began, time_slice)
@@ -247,14 +247,14 @@ class _TaskExecution:
             self._report(now)
 
     def _report(self, now: float) -> None:
-        """How far it is, now and then, and of what took long when it is done."""
+        """Report the progress from time to time, and the end of a unit that took long."""
         is_last = self._done == self._size
         if now - self._reported_at >= _STEP_SECONDS or (is_last and self._has_reported):
             self._store.put_progress(self._run, self._digest, self._done)
             self._reported_at, self._has_reported = now, True
 
     def _report_ahead(self) -> None:
-        """How far it is in the midst of a step."""
+        """Report the progress in the midst of a step."""
         now, ahead = time.monotonic(), self._evaluation.ahead
         if ahead and now - self._reported_at >= _STEP_SECONDS:
             self._store.put_progress(self._run, self._digest, self._done + ahead)

@@ -1,4 +1,4 @@
-"""What a unit's values are while they are computed: in columns, and as Python objects if asked.
+"""A unit's values while they are computed: in columns, and as Python objects if asked.
 
 A cell is a position in all columns: the unit's values come first, its constants after them.
 """
@@ -21,26 +21,27 @@ Kinds = NDArray[np.uint8]
 Bits = NDArray[np.int64]
 
 NONE: Final = 0
-"""There is no value: failed, blocked, not computed yet, or beyond the limits of a value."""
+"""Kind of a cell without value: failed, blocked, not computed yet, or beyond the limits of a
+value."""
 NULL: Final = 1
 BOOL: Final = 2
 INT: Final = 3
 FLOAT: Final = 4
 TEXT: Final = 5
-"""Anything else; what it is stands in its text alone."""
+"""Kind of any other cell, whose value stands in its text alone."""
 
 _BY_FIRST: Final = np.full(256, TEXT, np.uint8)
-"""The kind by a text's first byte; a float looks like an integer so far."""
+"""Kind by a text's first byte; a float looks like an integer so far."""
 _BY_FIRST[[ord(c) for c in "-0123456789"]] = INT
 _BY_FIRST[[ord(c) for c in "tf"]] = BOOL
 _BY_FIRST[ord("n")] = NULL
 
 _SHALLOW: Final = 2 * (MAX_DEPTH + 1)
-"""A text of fewer bytes cannot be nested too deep."""
+"""Number of bytes below which a text cannot be nested too deep."""
 
 
 class Nothing:
-    """Stands in `objects` where there is no value."""
+    """Placeholder in `objects` for a missing value."""
 
 
 NOTHING: Final = Nothing()
@@ -53,22 +54,22 @@ class ValueBuffers:
         self.texts = pa.concat_arrays([unit.texts, unit.constant_texts])
         count = len(self.texts)
         self.kind_bytes = bytearray(count)
-        """The memory of `kinds`, faster for one at a time; likewise the two below of `bits`."""
+        """Memory of `kinds`, faster for one at a time; likewise the two below, of `bits`."""
         memory = bytearray(8 * count)
         self.int_items = memoryview(memory).cast("q")
         self.float_items = memoryview(memory).cast("d")
         self.kinds = np.frombuffer(self.kind_bytes, np.uint8)
         self.bits = np.frombuffer(memory, np.int64)
-        """Of an integer, a boolean as 0 or 1, or the 64 bits of a float; else 0."""
+        """Value of an integer, a boolean as 0 or 1, or the 64 bits of a float; else 0."""
         self.floats = self.bits.view(np.float64)
         self.objects: list[Any] = []
-        """Of cells that are boxed; NOTHING where there is no value. Empty if none was ever."""
+        """Objects of boxed cells; NOTHING where there is no value. Empty if none was ever boxed."""
         self.materialised_bytes = bytearray(count)
         self.is_materialised = np.frombuffer(self.materialised_bytes, np.bool_)
         self.computed_texts: dict[int, str] = {}
-        """Of cells computed one by one, instead of what is in `texts`."""
+        """Texts of cells computed one by one, which replace those in `texts`."""
         self._sources: Positions | None = None
-        """The cell whose text is that of each; None: its own is."""
+        """Cell whose text is that of each; None: its own is."""
         known = np.concatenate([unit.statuses == OK, unit.constant_known])
         self._load(np.flatnonzero(known))
 
@@ -81,7 +82,7 @@ class ValueBuffers:
         self.bits[positions] = bits
 
     def materialise(self, positions: Positions) -> None:
-        """Have the `objects` of these cells made; those beyond the limits become NONE.
+        """Make the `objects` of these cells; those beyond the limits become NONE.
 
         A cell may come twice.
         """
@@ -110,7 +111,7 @@ class ValueBuffers:
         self.is_materialised[positions] = True
 
     def set_objects(self, positions: Positions, objects: list[Any]) -> None:
-        """Have these be the objects of cells at ascending positions."""
+        """Set the objects of cells at ascending positions."""
         self.is_materialised[positions] = True
         first, last = int(positions[0]), int(positions[-1])
         if last - first + 1 == len(positions):
@@ -133,12 +134,12 @@ class ValueBuffers:
             return NOTHING
 
     def drop_too_deep(self, positions: Positions) -> None:
-        """Make those of these TEXT cells NONE that are beyond the limits of a value."""
+        """Turn those of these TEXT cells into NONE that are beyond the limits of a value."""
         lengths = pc.binary_length(self.texts_at(positions)).to_numpy(zero_copy_only=False)
         self.materialise(positions[lengths >= _SHALLOW])
 
     def longer_than(self, positions: Positions, most: int) -> NDArray[np.bool_]:
-        """Which of these TEXT cells have texts of more than `most` bytes; 0: none has."""
+        """Return which of these TEXT cells have texts of more than `most` bytes; 0: none has."""
         if not most:
             return np.zeros(len(positions), np.bool_)
         lengths: NDArray[np.int64]
@@ -146,13 +147,13 @@ class ValueBuffers:
         return lengths > most
 
     def alias_texts(self, positions: Positions, chosen: Positions) -> None:
-        """Let cells have the texts of others; `kinds` and `bits` are the caller's."""
+        """Give cells the texts of others; `kinds` and `bits` are left to the caller."""
         if self._sources is None:
             self._sources = np.arange(len(self.kinds))
         self._sources[positions] = self._sources[chosen]
 
     def texts_at(self, positions: Positions) -> pa.LargeStringArray:
-        """The texts of TEXT cells."""
+        """Return the texts of TEXT cells."""
         sources = positions if self._sources is None else self._sources[positions]
         texts = self.texts.take(sources)
         if not self.computed_texts:
@@ -167,7 +168,7 @@ class ValueBuffers:
         )
 
     def fingerprint(self, position: int) -> bytes:
-        """Bytes that only cells of the same value have. Of a cell that has one."""
+        """Return bytes that only cells with an equal value have. The cell must have one."""
         kind = self.kind_bytes[position : position + 1]
         if kind[0] != TEXT:
             return bytes(kind) + self.int_items[position].to_bytes(8, "little", signed=True)
@@ -177,7 +178,7 @@ class ValueBuffers:
         return bytes(kind) + blake3(data).digest()
 
     def canonical_texts_at(self, positions: Positions) -> pa.LargeStringArray:
-        """The canonical texts of cells that have values."""
+        """Return the canonical texts of cells that have values."""
         if not len(positions):
             return pa.array([], STRING_TYPE)
         kinds = self.kinds[positions]
@@ -208,7 +209,7 @@ def _distinct_kinds(kinds: Kinds) -> list[int]:
 
 
 def _parse_scalars(texts: pa.LargeStringArray) -> tuple[Kinds, Bits]:
-    """The kinds and bits of canonical texts, none of them empty."""
+    """Return the kinds and bits of canonical texts, none of them empty."""
     offsets, text = string_buffers(texts)
     first = np.frombuffer(text, np.uint8)[np.frombuffer(offsets, np.int64)[:-1]]
     kinds = _BY_FIRST[first]
@@ -236,7 +237,7 @@ def _parse_numbers(
 
 
 def _have_fraction(numbers: pa.LargeStringArray) -> NDArray[np.bool_]:
-    """Which of these texts are of floats."""
+    """Return which of these texts are of floats."""
     text = np.frombuffer(string_buffers(numbers)[1], np.uint8)
     points = np.count_nonzero(text == ord("."))
     if points == len(numbers):  # a number has one at the most

@@ -3,25 +3,17 @@
 A unit is columns, and is made from columns that were taken from a graph's. No Python object is made
 for any value on the way.
 
-Encoded, little-endian: the format's version in one byte, three of padding, the length of the
-header in four, the number of values in eight; the limits in 32; the header in CBOR; then the
-columns as they lie in memory. Each part begins at a multiple of 8. The header is an array:
-functions, signatures, the number of constants, the length of each section. An array column is
-one section, a string column two: Arrow's offsets of 64 bits, and the text. Behind that are the
-known results, as an Arrow stream; nothing if there are none.
+Encoded, little-endian: the format's version in one byte, three of padding, the length of the header
+in four, the number of values in eight; the limits in 32; the header in CBOR; then the columns as
+they lie in memory. Each part begins at a multiple of 8. The header is an array: functions,
+signatures, the number of constants, the length of each section. An array column is one section, a
+string column two: Arrow's offsets of 64 bits, and the text. Behind that are the known results, as
+an Arrow stream; nothing if there are none.
 
-Columns as bytes and back, without looking at any one value.
-
-Cuts values in topological order into segments without an edge inside.
-
-Units in another order, and units of some of a unit's values.
-
-Units derived from a unit to find, or to step over, the values that end their evaluator.
-
-Cuts a unit into units that are evaluated one after the other, and come to the same.
-
-A unit is in topological order, so a run of its values needs only what lies before it. What
-an earlier piece found stands in a later one as constants.
+A unit is in topological order, so a run of its values needs only values before it. It can be
+sorted, cut into segments without an edge inside, and cut into units that are evaluated one after
+the other, with equal results: results of an earlier piece are constants of a later one. Other units
+are derived from it to find, or to step over, the values that end their evaluator.
 """
 
 import struct
@@ -39,14 +31,15 @@ from numpy.typing import NDArray
 _ALIGNMENT: Final = 8
 _OFFSET_TYPE: Final = np.dtype("<i8")
 STRING_TYPE: Final = pa.large_string()
-"""Of every column of strings: offsets of 64 bits, since values may be 2 GiB of text together."""
+"""Type of every column of strings: offsets of 64 bits, since values may be 2 GiB of text
+together."""
 
 Strings: TypeAlias = "pa.Array | pa.ChunkedArray | Sequence[str]"
-"""Any Arrow strings, or a list of them. A null is taken for an empty string."""
+"""Arrow strings of any type, or a list of them. A null is taken for an empty string."""
 
 
 def strings(given: Strings) -> pa.LargeStringArray:
-    """One Arrow array of strings, without nulls."""
+    """Return one Arrow array of strings, without nulls."""
     if not isinstance(given, pa.Array | pa.ChunkedArray):
         return pa.array(given, STRING_TYPE)
     if given.type != STRING_TYPE:
@@ -57,7 +50,7 @@ def strings(given: Strings) -> pa.LargeStringArray:
 
 
 def string_buffers(column: pa.LargeStringArray) -> list[bytes | memoryview]:
-    """Its offsets, which begin with 0, and its text."""
+    """Return the offsets, which begin with 0, and the text."""
     _, offsets, text = column.buffers()
     if not len(column):
         return [bytes(_OFFSET_TYPE.itemsize), b""]
@@ -75,12 +68,12 @@ def _strings_from_buffers(count: int, offsets: memoryview, text: memoryview) -> 
 
 
 def contiguous(given: Any, kind: type[np.generic]) -> NDArray[Any]:
-    """One contiguous NumPy array of this kind; copied only if it is not that already."""
+    """Return one contiguous NumPy array of this kind; copied only if needed."""
     return np.ascontiguousarray(given, kind)
 
 
 def _join_sections(sections: Sequence[bytes | memoryview]) -> bytes:
-    """All sections, each padded to begin at a multiple of `_ALIGNMENT`."""
+    """Return all sections, each padded to begin at a multiple of `_ALIGNMENT`."""
     parts: list[bytes | memoryview] = []
     for section in sections:
         parts += [section, bytes(-len(section) % _ALIGNMENT)]
@@ -105,40 +98,41 @@ FAILED: Final = 1
 BLOCKED: Final = 2
 PENDING: Final = 3
 STATUSES: Final = ("ok", "failed", "blocked", "pending")
-"""The word of `graph.Status` for each status as columns have it."""
+"""Words for each status as columns have it, as in `graph.Status`."""
 
 ArgumentSpec = tuple[str, int | None]
-"""An argument: its name, and how many refs are its list; None: it is one ref itself."""
+"""An argument: its name, and the number of refs in its list; None: it is one ref itself."""
 
 _FIXED_PART: Final = struct.Struct("<B3xIQQ")
 _LIMITS_PART: Final = struct.Struct("<dQQ?7x")
 _HEADER_OFFSET: Final = _FIXED_PART.size + _LIMITS_PART.size
-"""Where the header begins."""
+"""Position of the header."""
 _COLUMN: Final = "known"
 _REMEMBERED: Final = b"remembered"
 
 KEY_BYTES: Final = 16
-"""Bytes of a key: a digest of a function's code and of all that a call of it is given."""
+"""Bytes of a key: a digest of a function's code and of all inputs of a call."""
 KNOWN_RESULTS: Final = pa.large_list(
     pa.struct([pa.field("key", pa.binary(KEY_BYTES)), pa.field("text", STRING_TYPE)])
 )
-"""Of each value: keys, and the results that they had as canonical JSON text."""
+"""Type of each value's keys, and the results that they had as canonical JSON text."""
 
 _DIGEST_DIGITS: Final = 32
-"""Digits of a unit's digest: 128 bits."""
+"""Number of digits of a unit's digest: 128 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """What a call of a function may take; 0: as much as it likes."""
+    """Limits of a call of a function; 0: no limit."""
 
     seconds: float = 0.0
     memory: int = 0
-    """Bytes that the evaluator may grow by during the call."""
+    """Maximum bytes that the evaluator may grow by during the call."""
     is_forked: bool = False
-    """Have the unit evaluated in a process that may end: for one that has ended an evaluator."""
+    """Whether to evaluate the unit in a process that may end: for one that has ended an
+    evaluator."""
     value_bytes: int = 0
-    """Bytes of a result as JSON."""
+    """Maximum bytes of a result as JSON."""
 
 
 def _no_strings() -> pa.LargeStringArray:
@@ -161,9 +155,9 @@ def _no_flags() -> NDArray[np.bool_]:
 class WorkUnit:
     """Values in topological order, column by column.
 
-    The evaluator takes together what stands together: a run of values none of which is an
-    input of another, and in it a run of one signature. So the best order is by level, then
-    by signature; any topological order is right.
+    The evaluator takes neighbours together: a run of values none of which is an input of another,
+    and in it a run of one signature. So the best order is by level, then by signature; any
+    topological order is right.
     """
 
     functions: list[tuple[str | None, str]] = field(default_factory=list)
@@ -174,33 +168,33 @@ class WorkUnit:
     signature_indices: NDArray[np.int32] = field(default_factory=_no_numbers)
     """The signature of each value."""
     statuses: NDArray[np.uint8] = field(default_factory=_no_codes)
-    """What each value was before, a position in `STATUSES`."""
+    """Status of each value before, a position in `STATUSES`."""
     texts: pa.LargeStringArray = field(default_factory=_no_strings)
-    """Its value then as canonical JSON text; the message of a failed one; of a blocked one the id
-    of the input that blocked it; of a pending one nothing."""
+    """Former value as canonical JSON text; the message of a failed one; the id of the input that
+    blocked a blocked one; empty for a pending one."""
     must_compute: NDArray[np.bool_] = field(default_factory=_no_flags)
     """Whether it is computed even if none of its inputs changes."""
     refs: NDArray[np.int32] = field(default_factory=_no_numbers)
-    """What each value takes, argument after argument, value after value: *r* ≥ 0 is the unit's
-    value *r*, which comes before it; *r* < 0 its constant ~*r*: -1 the first, -2 the second."""
+    """Inputs of each value, argument after argument, value after value: *r* ≥ 0 is the unit's value
+    *r*, which comes before it; *r* < 0 its constant ~*r*: -1 the first, -2 the second."""
     constant_ids: pa.LargeStringArray = field(default_factory=_no_strings)
     """Inputs from outside of the unit."""
     constant_known: NDArray[np.bool_] = field(default_factory=_no_flags)
     """Whether each has a value."""
     constant_texts: pa.LargeStringArray = field(default_factory=_no_strings)
-    """The values; of one that has none, anything."""
+    """The values; for a constant without value, anything."""
     limits: CallLimits = CallLimits()
     remembered: frozenset[int] = frozenset()
-    """Functions of which the evaluator tells the key of each result that it computes."""
+    """Functions of which the evaluator returns the key of each result that it computes."""
     known_results: pa.LargeListArray | None = None
-    """Results that each value had before, as `KNOWN_RESULTS`; None: of no value is any known.
-    They change how a value is computed, and not to what."""
+    """Results that each value had before, as `KNOWN_RESULTS`; None: none is known. They change the
+    way in which a value is computed, and not the result."""
 
     def __len__(self) -> int:
         return len(self.signature_indices)
 
     def widths(self) -> NDArray[np.int64]:
-        """How many refs each value takes."""
+        """Return the number of refs of each value."""
         by_call = [sum(1 if n is None else n for _, n in specs) for _, specs in self.signatures]
         return np.array(by_call, np.int64)[self.signature_indices]
 
@@ -245,7 +239,7 @@ class WorkUnit:
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
-        """The unit; its columns share the memory of `data` and are read-only.
+        """Return the unit; its columns share the memory of `data` and are read-only.
 
         Raises:
             ValueError: these are not the bytes of a unit of this version.
@@ -274,7 +268,7 @@ class WorkUnit:
 
 
 def count_values(unit: bytes | memoryview) -> int:
-    """How many values an encoded unit holds, for the price of its first bytes."""
+    """Return the number of values of an encoded unit, for the price of its first bytes."""
     if len(unit) < _HEADER_OFFSET or unit[0] != VERSION:
         raise ValueError(f"not a work unit of version {VERSION}")
     count: int = _FIXED_PART.unpack_from(unit)[2]
@@ -282,14 +276,14 @@ def count_values(unit: bytes | memoryview) -> int:
 
 
 def read_limits(unit: bytes | memoryview) -> CallLimits:
-    """Of an encoded unit."""
+    """Return the limits of an encoded unit."""
     count_values(unit)
     seconds, memory, value_bytes, is_forked = _LIMITS_PART.unpack_from(unit, _FIXED_PART.size)
     return CallLimits(seconds, memory, is_forked, value_bytes)
 
 
 def with_limits(unit: bytes | memoryview, limits: CallLimits) -> bytes | memoryview:
-    """An encoded unit with these limits: itself if it has them, else a copy."""
+    """Return an encoded unit with these limits: the unit itself if it has them, else a copy."""
     if read_limits(unit) == limits:
         return unit
     view = memoryview(unit)
@@ -307,7 +301,7 @@ def _decode_known(tail: memoryview) -> tuple[frozenset[int], pa.LargeListArray |
 
 
 def digest_of(unit: bytes | memoryview) -> str:
-    """Of what an encoded unit computes: neither its limits nor what is known change that."""
+    """Return the digest of an encoded unit's values: neither limits nor known results change it."""
     view = memoryview(unit)[: _FIXED_PART.unpack_from(unit)[3]]
     return (
         blake3(view[: _FIXED_PART.size]).update(view[_HEADER_OFFSET:]).hexdigest()[:_DIGEST_DIGITS]
@@ -319,13 +313,13 @@ def _pack_limits(limits: CallLimits) -> bytes:
 
 
 VECTOR_THRESHOLD: Final = 48
-"""Values from which computing them at once costs less than one by one."""
+"""Number of values from which computing them at once costs less than one by one."""
 _WINDOW: Final = 2048
 _NARROW: Final = 16
 
 
 def highest_inputs(refs: NDArray[Any], widths: NDArray[np.int64]) -> NDArray[Any]:
-    """The last of the own values that each takes; below 0 if it takes none."""
+    """Return the last of a unit's values that each value takes; below 0 if it takes none."""
     count = len(widths)
     width = int(widths[0]) if count else 0
     if 0 < width <= _NARROW and len(refs) == count * width and (widths == width).all():
@@ -343,9 +337,9 @@ def highest_inputs(refs: NDArray[Any], widths: NDArray[np.int64]) -> NDArray[Any
 
 
 def segments(highest: NDArray[Any], start: int, count: int) -> Iterator[tuple[int, int, bool]]:
-    """The runs from value `start` up to `count`: from, to, and whether it is one wide run.
+    """Yield the runs from value `start` up to `count`: bounds, and whether it is one wide run.
 
-    Narrow ones come together, to be taken in order.
+    Narrow runs come together, to be taken in order.
     """
     highest = highest[:count]
     narrow_from = start
@@ -365,7 +359,7 @@ def segments(highest: NDArray[Any], start: int, count: int) -> Iterator[tuple[in
 
 
 def _segment_end(highest: NDArray[Any], start: int, count: int, step: int) -> int:
-    """The first value after `start` that takes it or one after it; found best `step` after it."""
+    """Return the first value that takes `start` or a later one; found best `step` after it."""
     end = start + 1
     while end < count:
         beyond = highest[end : end + step] >= start
@@ -378,7 +372,7 @@ def _segment_end(highest: NDArray[Any], start: int, count: int, step: int) -> in
 
 
 def _next_wide_start(highest: NDArray[Any], start: int, count: int) -> int:
-    """Where a run begins that may be wide, for less than looking at each with NumPy."""
+    """Return the start of the next run that may be wide, faster than NumPy would."""
     stop = min(start + _WINDOW, count)
     begin = start
     for index, ref in enumerate(highest[start:stop].tolist(), start):
@@ -390,7 +384,7 @@ def _next_wide_start(highest: NDArray[Any], start: int, count: int) -> int:
 
 
 def count_levels_below(unit: WorkUnit) -> NDArray[np.int64]:
-    """How many values of the unit each has below it, on the longest path."""
+    """Return the number of values below each value of the unit, on the longest path."""
     levels_below: list[int] = []
     refs, end = unit.refs.tolist(), 0
     for width in unit.widths().tolist():
@@ -402,9 +396,9 @@ def count_levels_below(unit: WorkUnit) -> NDArray[np.int64]:
 
 
 def sort_by_level(unit: WorkUnit) -> tuple[WorkUnit, NDArray[np.int64], list[int]]:
-    """The unit by levels, each value's position in the old order, and where each level ends.
+    """Return the unit by levels, each value's position in the old order, and each level's end.
 
-    Costs about a microsecond a value.
+    The cost is about a microsecond a value.
     """
     level = count_levels_below(unit)
     order = np.lexsort((unit.signature_indices, level))
@@ -418,7 +412,7 @@ def sort_by_level(unit: WorkUnit) -> tuple[WorkUnit, NDArray[np.int64], list[int
 
 
 def extract(unit: WorkUnit, positions: NDArray[Any]) -> WorkUnit:
-    """Some values of a unit, ascending, and what they take; none takes another of the rest."""
+    """Return some values of a unit, ascending, and their inputs; none takes another of the rest."""
     refs = _refs_of(unit, positions)
     is_constant = refs < 0
     constants, inverse = np.unique(~refs[is_constant], return_inverse=True)
@@ -433,7 +427,7 @@ def extract(unit: WorkUnit, positions: NDArray[Any]) -> WorkUnit:
 
 
 def with_inputs(unit: WorkUnit, position: int) -> NDArray[np.int64]:
-    """The position of a value, and of all in the unit that it is computed from, ascending."""
+    """Return the position of a value, and of all its direct and indirect inputs, ascending."""
     ends = unit.widths().cumsum()
     found, beyond = {position}, [position]
     while beyond:
@@ -446,7 +440,7 @@ def with_inputs(unit: WorkUnit, position: int) -> NDArray[np.int64]:
 
 
 def _refs_of(unit: WorkUnit, positions: NDArray[Any]) -> NDArray[np.int32]:
-    """The refs of these values, in their order."""
+    """Return the refs of these values, in their order."""
     widths = unit.widths()
     starts = np.cumsum(widths) - widths
     taken = widths[positions]
@@ -475,15 +469,15 @@ def _known(unit: WorkUnit, positions: NDArray[Any]) -> pa.LargeListArray | None:
 
 
 FAILED_RUNTIME: Final = "failed"
-"""Of a function that stands in for one that ends its evaluator; the code is the message."""
+"""Runtime of a stand-in for a function that ends its evaluator; the code is the message."""
 MAX_CULPRITS: Final = 16
-"""In one unit. Where there are more it is not the values."""
+"""Maximum number of crashing values in a unit; with more, the machine is to blame."""
 TOO_MANY_CULPRITS: Final = f"more than {MAX_CULPRITS} values ended the evaluator"
-"""What is said of such a unit, in the text of an error since it comes from another process."""
+"""Text of the error about such a unit, since the error comes from another process."""
 
 
 def prefix(unit: WorkUnit, count: int) -> WorkUnit:
-    """The first `count` values of a unit, as a unit."""
+    """Return the first `count` values of a unit, as a unit."""
     return replace(
         unit,
         ids=unit.ids[:count],
@@ -497,7 +491,7 @@ def prefix(unit: WorkUnit, count: int) -> WorkUnit:
 
 
 def with_failures(unit: WorkUnit, messages: Mapping[int, str]) -> WorkUnit:
-    """A unit in which some values, by their position, fail with a message instead."""
+    """Return a unit in which some values, by their position, fail with a message instead."""
     functions, signatures = list(unit.functions), list(unit.signatures)
     calls, must_compute = unit.signature_indices.copy(), unit.must_compute.copy()
     fails = np.zeros(len(unit), np.bool_)
@@ -516,7 +510,7 @@ def with_failures(unit: WorkUnit, messages: Mapping[int, str]) -> WorkUnit:
 
 
 class IncrementalSplit:
-    """A unit, and what became of its values from the first up to `done`."""
+    """A unit, and the results of its values from the first up to `done`."""
 
     def __init__(self, unit: WorkUnit) -> None:
         self.done = 0
@@ -530,7 +524,7 @@ class IncrementalSplit:
         self._found_count = 0
 
     def next(self, count: int) -> WorkUnit:
-        """The `count` values from `done` on, or as many as there are."""
+        """Return the `count` values from `done` on, or as many as there are."""
         unit, start = self._unit, self.done
         stop = min(start + count, len(unit))
         if start == 0 and stop == len(unit):
@@ -557,13 +551,13 @@ class IncrementalSplit:
         )
 
     def record(self, stop: int, changes: pa.Table) -> None:
-        """Take over what became of the values from `done` up to `stop`: those that changed.
+        """Record the changed results of the values from `done` up to `stop`.
 
         `changes` has columns as `results.SCHEMA` has them, with positions of the whole unit.
         """
         self.done = stop
         if stop == len(self._unit):
-            return  # nothing is left that could take any of it
+            return  # no value is left that could take any of it
         positions = changes.column("place").to_numpy()
         statuses = changes.column("status").to_numpy()
         self._changed[positions] = (statuses == OK) | (self._statuses[positions] == OK)
@@ -575,7 +569,7 @@ class IncrementalSplit:
     def _must_compute(
         self, must_compute: NDArray[np.bool_], refs: NDArray[np.int32], widths: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Which values are forced, or take one of an earlier piece that changed."""
+        """Return which values are forced, or take one of an earlier piece that changed."""
         earlier = np.flatnonzero((refs >= 0) & (refs < self.done))
         if not len(earlier) or must_compute.all():
             return must_compute
@@ -587,7 +581,7 @@ class IncrementalSplit:
     def _constants(
         self, outside: NDArray[np.int32]
     ) -> tuple[pa.LargeStringArray, NDArray[np.bool_], pa.LargeStringArray]:
-        """Ids, whether known, and texts of what refs of the whole unit refer to."""
+        """Return ids, whether known, and texts of the cells of refs into the whole unit."""
         unit = self._unit
         settled, given = outside[outside >= 0], ~outside[outside < 0]
         rows = self._rows[settled]
@@ -595,7 +589,7 @@ class IncrementalSplit:
             strings(unit.texts.take(pa.array(settled[rows < 0]))),
             strings(pa.chunked_array(self._found, STRING_TYPE).take(pa.array(rows[rows >= 0]))),
         ]
-        # In the order of `settled`: those from the unit and those found, sorted back.
+        # Both parts, sorted back into the order of `settled`.
         order = np.concatenate([np.flatnonzero(rows < 0), np.flatnonzero(rows >= 0)])
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
@@ -616,7 +610,7 @@ class IncrementalSplit:
 def _localise_refs(
     refs: NDArray[np.int32], start: int, constants: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Refs as a piece that begins at `start` has them, and what its constants are, in order."""
+    """Return refs as a piece that begins at `start` has them, and its constants, in order."""
     is_outside = refs < start
     taken = refs[is_outside] + np.int32(constants)
     is_taken = np.zeros(constants + start, np.bool_)
@@ -630,7 +624,7 @@ def _localise_refs(
 
 
 def offset_positions(changes: pa.Table, by: int) -> pa.Table:
-    """What a piece that begins at `by` came to, with positions of the whole unit."""
+    """Return the results of a piece that begins at `by`, with positions of the whole unit."""
     position = pc.add(changes.column("place"), pa.scalar(by, pa.int32()))
     return changes.set_column(
         changes.schema.get_field_index("place"), changes.field("place"), position

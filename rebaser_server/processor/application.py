@@ -1,4 +1,4 @@
-"""What the core asks of an application: what requests do, and the background job they leave.
+"""The protocol of an application: what requests do, and the background job they leave.
 
 The core knows requests, commits and one background job at a time, the dependent values update
 (DVU). What a batch of updates does to a change set, what the job computes, and what a checkpoint
@@ -23,30 +23,30 @@ Changes = dict[str, Any]
 """New values of fields of the control record."""
 
 POLL_EVERY: Final = 1.0
-"""Seconds between two looks whether what keeps a change set from being idle is done."""
+"""Seconds between two looks whether the work that keeps a change set from being idle is done."""
 
 OnProgress = Callable[[int, int], None]
-"""Values done, at least, and values in all."""
+"""Callback with the number of values done, at least, and of all values."""
 
 
 class Companion(Protocol):
-    """Goes on beside the requests of a branch, or of a change set that is being closed."""
+    """Work beside the requests of a branch, or of a change set that is being closed."""
 
     async def start(self) -> None:
-        """Do what comes before the first request.
+        """Do the work that comes before the first request.
 
         Raises:
-            RetryLater: that cannot be done now.
+            RetryLater: the work cannot be done now.
         """
 
     async def run(self) -> Never:
         """Work beside the requests until cancelled."""
 
     def on_commit(self, committed: CommittedEntry) -> None:
-        """Note what the run has committed."""
+        """Note a commit of the run."""
 
     def is_own(self, request: SettledRequest) -> bool:
-        """Whether it sent the request itself, so that this keeps the change set awake no longer."""
+        """Whether it sent the request itself, which then does not keep the change set awake."""
 
     @property
     def busy(self) -> bool:
@@ -54,44 +54,44 @@ class Companion(Protocol):
 
     @property
     def patience(self) -> float:
-        """Seconds after which the run asks, while it is busy, whether it must yield."""
+        """Seconds after which a busy run asks whether it must yield."""
 
     @property
     def awaits_another(self) -> bool:
-        """Whether what keeps it busy is another change set's work, for which that has a task."""
+        """Whether it waits for another change set's work, for which that has a task."""
 
     @property
     def must_yield(self) -> bool:
-        """Whether that other change set may be waiting for the very slot that the run holds."""
+        """Whether that other change set may be waiting for the slot that the run holds."""
 
 
 class JobResult(Protocol):
-    """What a job found; its length is the number of values that changed."""
+    """Result of a job; its length is the number of values that changed."""
 
     @property
     def recomputed(self) -> int:
-        """Values that were computed."""
+        """Number of values that were computed."""
 
     def __len__(self) -> int: ...
 
     @property
     def batch(self) -> Batch:
-        """What the content applies."""
+        """Batch that the content applies."""
 
     async def store(self, claim: DvuClaim, base: int, max_bytes: int) -> UpdatesAddress:
         """Store the batch where a commit can refer to it.
 
         Args:
-            claim: under which it was computed.
+            claim: the claim under which it was computed.
             base: the commit that made the claim.
-            max_bytes: that it may take in a commit.
+            max_bytes: bytes that it may take in a commit.
 
         Raises:
             OSError: the store failed; nothing was changed.
         """
 
     def clear(self) -> None:
-        """Delete what no commit refers to, now that this result is committed. Blocks."""
+        """Delete files that no commit refers to, now that this result is committed. Blocks."""
 
 
 class Job(Protocol):
@@ -99,21 +99,21 @@ class Job(Protocol):
 
     @property
     def affected(self) -> int:
-        """Values that may be recomputed, as far as is known by now."""
+        """Number of values that may be recomputed."""
 
     async def run(self, *, is_suspect: bool, on_progress: OnProgress) -> JobResult:
-        """Compute. Cancelled at any await, it stops; repeated, it goes on where it was.
+        """Compute. A cancellation stops it at any await; a repetition goes on where it was.
 
         Args:
             is_suspect: one of the values may have ended the process that computed it.
             on_progress: called on the event loop, now and then.
 
         Raises:
-            JobFailed: there are no results.
+            JobFailed: the job has no results.
         """
 
     async def give_up(self, message: str) -> JobResult:
-        """What was computed; all else fails with this message."""
+        """Return the values computed so far; all others fail with this message."""
 
 
 class JobPlanner(Protocol):
@@ -122,33 +122,33 @@ class JobPlanner(Protocol):
     def prepare(
         self, content: Content, after: int, *, is_repeated: bool
     ) -> Job | Callable[[], Job]:
-        """Take from the content, for which requests wait, what a plan of all that is left needs.
+        """Copy from the content, for which requests wait, the data for a plan of all that is left.
 
-        Returns the job if planning took no longer than that, else what plans it. That blocks, too;
-        it may take long, and the content may change meanwhile.
+        Returns the job if planning takes no longer than copying, else a function that plans it.
+        That blocks, too; it may take long, and the content may change meanwhile.
 
         Args:
             content: as of the claim.
-            after: the sequence up to which everything is done. Attempts behind the same
-                sequence share what they left in the store.
+            after: the sequence up to which everything is done. Attempts behind one sequence share
+                their files in the store.
             is_repeated: whether the job was attempted before, maybe by another process.
         """
 
     def fail_all(self, content: Content, after: int, message: str) -> JobResult:
-        """The result of a job that cannot be planned: whatever is left to do fails."""
+        """Return the result of a job that cannot be planned: all that is left to do fails."""
 
 
 class Application(StateMachine, Protocol):
-    """What the updates of a change set mean."""
+    """Meaning of the updates of a change set."""
 
     async def execute(
         self, ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
     ) -> tuple[SettledRequest, Changes]:
-        """Carry out an action on the change set as a whole that is not the core's own.
+        """Carry out an action of the application on the change set as a whole.
 
-        The caller holds the lock, and has refused what a closed change set does not take.
-        Returns `handled` with what was done, or with why it was refused, and what that changes
-        in the control record. The content is changed as a replay will change it.
+        The caller holds the lock, and has refused actions that a closed change set does not take.
+        Returns `settled` with the outcome or the reason for a refusal, and the changes of the
+        control record. The content is changed as a replay will change it.
         """
         del ownership
         return reject(settled, f"there is no action {message.action!r}"), {}
@@ -158,8 +158,8 @@ class Application(StateMachine, Protocol):
     ) -> RequestOutcome | str:
         """Decide on a batch that comes from another change set, before anything is applied.
 
-        The caller holds the lock, and has appended all staged commits. Returns `APPLIED` to have
-        it applied, `DUPLICATE` if it took effect before, or why it is refused.
+        The caller holds the lock, and has appended all staged commits. Returns `APPLIED` to admit
+        it, `DUPLICATE` if it took effect before, or the reason for a refusal.
         """
         del ownership, request, message
         return RequestOutcome.APPLIED
@@ -170,10 +170,10 @@ class Application(StateMachine, Protocol):
         raise AssertionError("nobody sets it")
 
     def companion(self, ownership: Ownership, checkpointer: Checkpointer) -> Companion | None:
-        """Return what goes on beside the requests of a branch, or of a change set that closes."""
+        """Return the work beside the requests of a branch, or of a change set that closes."""
         del ownership, checkpointer
         return None
 
     def planner(self, change_set: ChangeSet) -> JobPlanner:
-        """Plans the background jobs of one run; not called if no batch leaves work to them."""
+        """Return the planner of one run's jobs; not called if no batch leaves work to them."""
         raise NotImplementedError(f"no job of {change_set}")

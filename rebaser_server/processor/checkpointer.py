@@ -1,4 +1,4 @@
-"""When a change set's state is written to the store, and the log behind it purged."""
+"""The times at which a change set's state is written to the store, and its log purged behind it."""
 
 import asyncio
 import time
@@ -26,15 +26,16 @@ class Checkpointer:
     """
 
     def __init__(self, ownership: Ownership, every: int, retention: Retention) -> None:
-        """`every`: commits between two checkpoints while requests come."""
+        """Write a checkpoint after `every` commits while requests come."""
         self._ownership = ownership
         self._every = every
         self._retention = retention
         self.requested = Wakeup()
-        """Set while a checkpoint is asked for: `run` writes it, or `on_end` if that comes first."""
+        """Set while a checkpoint is requested: `run` writes it, or `on_end` if that comes first."""
         self._lock = asyncio.Lock()
         self._attempted = 0
-        """Unsaved commits that the last attempt, if it failed, or is under way, should save."""
+        """Number of unsaved commits that the last attempt should save, if it failed or is under
+        way."""
 
     async def run(self) -> Never:
         """Write a checkpoint whenever the log has become long enough, until cancelled.
@@ -47,10 +48,10 @@ class Checkpointer:
             await self.write()
 
     def on_commit(self, committed: CommittedEntry) -> None:
-        """Have `run` write a checkpoint if one was asked for, or the last one is too far back.
+        """Request a checkpoint if the commit asks for one, or if one is due.
 
-        It is if enough commits, or enough changes, came after it. So the time to replay the log
-        at a load is bounded.
+        One is due if enough commits, or enough changes, came after the last one. So the time to
+        replay the log at a load is bounded.
         """
         ownership = self._ownership
         if (
@@ -94,7 +95,7 @@ class Checkpointer:
         try:
             with metrics.CHECKPOINT_SECONDS.time():
                 await asyncio.to_thread(machine.save, change_set, attempt.snapshot)
-        except asyncio.CancelledError:  # what `attempt` holds would be in no later one
+        except asyncio.CancelledError:  # the changes in `attempt` would be in no later one
             ownership.spoil()
             raise
         except OSError as error:
@@ -124,7 +125,7 @@ class Checkpointer:
                 await asyncio.to_thread(state.abandon_checkpoint, machine, attempt)
 
     async def _purge_log(self) -> None:
-        """Purge the log up to where the past may begin, and delete the purged commits' batches."""
+        """Purge the log up to the past to keep, and delete the purged commits' batches."""
         loader, external = self._ownership.loader, self._ownership.state.external_batches
         purge_point = self._ownership.state.cut_past(self._retention, time.time())
         if purge_point:

@@ -1,6 +1,7 @@
-"""The services that the runs of a process share, and what one run has.
+"""The services that the runs of a process share, and the belongings of one run.
 
-Whether the owner before a run died or lost its lease: only deaths are counted (L1, D6).
+`FormerOwners` tells whether the owner before a run died or lost its lease: only deaths are counted
+(L1, D6).
 """
 
 from collections import Counter
@@ -27,23 +28,23 @@ from rebaser_server.runtime.tasks import Permits, Shutdown
 log: Final = structlog.get_logger()
 
 LOST_LEASES_PER_DEATH: Final = 10
-"""Lost leases of a change set, without a release between them, of which the last one counts as a
-death: what keeps a process from reporting for a whole lease each time is as bad as what kills it,
-but a busy machine, too, costs a lease now and then."""
+"""Number of lost leases of a change set, without a release between them, of which the last one
+counts as a death: a fault that stops a process's reports for a whole lease each time is as bad as
+one that kills it, but a busy machine, too, costs a lease now and then."""
 
 
 class FormerOwners:
-    """The owners that did not release what this process took over, and their lost leases."""
+    """Owners that had not released what this process took over, and their lost leases."""
 
     def __init__(self, is_gone: Callable[[str], Awaitable[bool]]) -> None:
-        """`is_gone` returns whether the process of an instance has ended."""
+        """Begin without owners; `is_gone` returns whether the process of an instance has ended."""
         self._is_gone = is_gone
         self._lost_leases: Counter[ChangeSet] = Counter()
 
     async def counts_as_death(self, change_set: ChangeSet, owner: str) -> bool:
-        """Whether the unreleased `owner` counts as one that died at what it was doing.
+        """Whether the unreleased `owner` counts as one that died at its work.
 
-        That is so if its process is gone, or if too many leases were lost, one after the other.
+        The owner counts if its process is gone, or if too many leases were lost in a row.
         """
         if await self._is_gone(owner.rpartition("/")[0]):
             return True
@@ -61,11 +62,11 @@ class FormerOwners:
 
 
 MAX_STARTUPS: Final = 64
-"""Runs that a process starts at once: if thousands start together, as after a restart, each call
-waits for all the others', until none is answered in time."""
+"""Number of runs that a process starts at once: if thousands start together, as after a restart,
+each call waits for all the others', until none is answered in time."""
 STARTUP_SHARE: Final = 0.25
 """Share of a lease within which a change set should be loaded. If it takes longer, fewer are loaded
-at once: else all would lose their leases, time after time, before any has handled a request."""
+at once: else all would lose their leases, again and again, before any has settled a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class ProcessorSettings:
 
 
 async def never_stopped() -> str | None:
-    """None: nothing holds up the work."""
+    """Return None: nothing holds up the work."""
     return None
 
 
@@ -101,30 +102,30 @@ class Services:
     former_owners: FormerOwners
     settings: ProcessorSettings
     states: StateCache = field(default_factory=StateCache)
-    """The states that this process holds, of its runs and for the next ones, and for readers."""
+    """States that this process holds, of its runs and for the next ones, and for readers."""
     failed_to_load: set[ChangeSet] = field(default_factory=set)
     """Change sets whose state could not be loaded when a run last started."""
     why_stopped: Callable[[], Awaitable[str | None]] = never_stopped
-    """Looks up why NATS would lose or refuse commits now; None if it would not."""
+    """Function that returns why NATS would lose or refuse commits now; None if it would not."""
     startup_permits: Permits = field(default_factory=lambda: Permits(MAX_STARTUPS))
-    """Of a run until its change set is loaded."""
+    """Permits of runs until their change sets are loaded."""
 
     def loader(self, change_set: ChangeSet) -> StateLoader:
-        """All that the change set's state can be loaded from."""
+        """Return the loader of the change set's state."""
         log_of = CommitLog(self.streams, change_set, self.group_commit)
         return StateLoader(change_set, log_of, self.batches, self.application, self.states)
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What one run has: the services, a change set that it owns, and its slot."""
+    """The belongings of one run: the services, a change set that it owns, and its slot."""
 
     services: Services
     ownership: Ownership
     shutdown: Shutdown
     slot: SlotLease
     first: StoredMessage | None = None
-    """The request at the head of the queue, as it was before the run took over."""
+    """Request at the head of the queue, as it was before the run took over."""
 
     @property
     def change_set(self) -> ChangeSet:

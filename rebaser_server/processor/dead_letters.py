@@ -1,6 +1,6 @@
 """Dead letters: a request that can never take effect is copied there before it is settled (L2).
 
-Why a change set rejects a well-formed request: it is closed, or a limit is exceeded.
+A well-formed request may be rejected, too: the change set is closed, or a limit is exceeded.
 """
 
 import base64
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from rebaser_server.commit_log.state_loader import StateLoader
 
 REASON_LENGTH: Final = 1_000
-"""Most characters of the reason that the log holds of a rejected or dead request."""
+"""Maximum number of characters of the reason that the log holds for a rejected or dead request."""
 
 
 def batch_rejection(state: "State", batch: "Batch", limits: BatchLimits) -> str | None:
-    """Return why a client's batch is rejected; None if it is not."""
+    """Return the reason to reject a client's batch; None if there is none."""
     if state.control.closing is not None:
         return _closed_reason(state.control.closing)
     return limits.violation(batch.updates, len(batch.updates))
 
 
 def command_rejection(state: "State", message: ChangeSetRequestV1) -> str | None:
-    """Return why a command is rejected; None if it is not, or only the application rejects it."""
+    """Return the reason to reject a command; None if there is none, or only the application's."""
     closing = state.control.closing
     if closing is not None:
         over = closing.status in (ChangeSetStatus.APPLIED, ChangeSetStatus.ABANDONED)
@@ -53,15 +53,15 @@ def reject(settled: SettledRequest, reason: str) -> SettledRequest:
 
 
 def is_other_request(settled: str, digest: str) -> bool:
-    """Whether a request is another one than was settled under its id, by their digests.
+    """Whether the digests show another request than the one settled under its id.
 
-    One that is unknown, and empty, may be the other.
+    An empty digest is unknown, and may be the other one's.
     """
     return bool(settled and digest) and settled != digest
 
 
 def used_id(commit: int) -> str:
-    """Return why a request is refused whose id was another one's, which that commit settled."""
+    """Return the reason to refuse a request whose id was another one's, settled by that commit."""
     return (
         f"{ID_USED}: commit {commit} settled that one. Nothing of this one was applied: send it "
         "under an id of its own, and only the very same request again under the same id"
@@ -84,7 +84,7 @@ KEPT: Final = "X-DEAD-KEPT"
 """Header of a letter too small for its request: the payload is `{"store": key}`, its place."""
 
 _MAX_HEADERS: Final = 32 * 1024
-"""Octets of headers: a stream refuses a message with more than 64 KiB of them."""
+"""Maximum bytes of headers: a stream refuses a message with more than 64 KiB of them."""
 
 _RETRY_FOR: Final = 20.0  # seconds
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,200}")
@@ -101,13 +101,13 @@ async def store_dead_letter(
     reason: str,
     attempts: int,
 ) -> None:
-    """Copy `request` to the dead letters, once however often it is called; return when stored.
+    """Copy `request` to the dead letters, once even if it is called again; return when stored.
 
     Headers and payload are the original's; headers with reason, time and origin are added. A
     payload that a letter has no room for is kept in the store; `original_request` returns it.
 
     Raises:
-        JetStreamError, OSError: not confirmed; the request must stay where it is.
+        JetStreamError, OSError: the copy is not confirmed; the request must stay where it is.
     """
     change_set, batches = loader.change_set, loader.batches
     subject = streams.dead_letters(change_set)

@@ -1,10 +1,8 @@
-"""What callers hear: replies to requests, activities, and outcomes that are looked up later.
+"""Answers to callers: replies to requests, activities, and outcomes that are looked up later.
 
-The reply to a request, built from the commit that settles it.
-
-Look up the outcome of a request for a caller that missed the reply (W8); any Rebaser can.
-
-Messages that a run publishes once and without waiting: replies to callers, activities.
+A reply is built from the commit that settles the request. Any Rebaser can look up the outcome of a
+request for a caller that missed the reply (W8). A run publishes replies and activities once and
+without waiting.
 """
 
 import asyncio
@@ -55,7 +53,7 @@ _FALLBACK_MESSAGES: Final = {
     RequestOutcome.DEAD: "in the dead letters",
     RequestOutcome.REFUSED: "refused",
 }
-"""The reason in a reply if the commit that holds it was purged."""
+"""Reason in a reply if the commit with the reason was purged."""
 
 
 class CommittedRequest(NamedTuple):
@@ -68,9 +66,9 @@ class CommittedRequest(NamedTuple):
 async def final_result(
     ownership: Ownership, committed: CommittedRequest, digest: str
 ) -> CommittedRequest:
-    """Return the result of a request that was settled just now: of a duplicate the first one's.
+    """Return the result of a request that was settled just now; for a duplicate the first one's.
 
-    The ownership has written everything staged. `digest`: the request's.
+    The ownership has written all staged commits. `digest` is the request's.
     """
     if committed.settled.outcome is RequestOutcome.DUPLICATE:
         return await recent_result(ownership, committed.settled.id, digest) or committed
@@ -82,8 +80,8 @@ async def recent_result(
 ) -> CommittedRequest | None:
     """Return the result of a request that was settled before; None if the log lost it.
 
-    If its id was another request's, by the `digest`, it was refused. The ownership has written
-    everything staged.
+    If its id was another request's, by the `digest`, the result is a refusal. The ownership has
+    written all staged commits.
     """
     recent = ownership.state.recent.get(request_id)
     if recent is None:
@@ -120,7 +118,7 @@ def _shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
 
 
 def build_response(change_set: ChangeSet, result: CommittedRequest) -> EnqueueUpdatesResponseV2:
-    """Build the final response; it is always the same, as long as the commit is not purged."""
+    """Build the final response, which never changes as long as the commit is not purged."""
     settled, commit = result
     status: SuccessStatusV2 | ErrorStatus
     if settled.outcome in (RequestOutcome.DEAD, RequestOutcome.REFUSED):
@@ -150,7 +148,7 @@ class OutcomeLookup:
     """Looks in the log and in the queue of requests; changes nothing, owns nothing.
 
     It knows the requests since the last checkpoint and those that are remembered before it, at
-    least the last thousand; of one whose commit was purged it only knows whether it was applied.
+    least the last thousand. If the commit is purged, only whether the request was applied is known.
     """
 
     def __init__(self, streams: Streams, machine: StateMachine) -> None:
@@ -160,7 +158,7 @@ class OutcomeLookup:
     async def find(self, query: OutcomeQueryV1, digest: str = "") -> OutcomeReplyV1:
         """Return the request's outcome. A request stored or settled meanwhile may be missed.
 
-        `digest`: of the request that is meant; another one may have had its id.
+        `digest` is that of the request that is meant; another one may have had its id.
         """
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         # Waiting first: a request is deleted only after the log has it.
@@ -193,7 +191,7 @@ class OutcomeLookup:
     ) -> tuple[CommittedRequest | None, str]:
         """Return the result from the last checkpoint, or else from a commit after it.
 
-        Beside it, the digest of the request, if it is known. The log may go back much further,
+        The request's digest is returned, too, if it is known. The log may go back much further,
         since it keeps the past.
         """
         try:
@@ -210,7 +208,7 @@ class OutcomeLookup:
     def _read_checkpoint(
         self, change_set: ChangeSet, request_id: RequestId
     ) -> tuple[RecentRequest | None, int]:
-        """What the last checkpoint knows of the request, and the checkpoint's commit. Blocks."""
+        """Return the request as the last checkpoint knows it, and that one's commit. Blocks."""
         metadata = self._machine.metadata(change_set)
         if not metadata:
             return None, 0
@@ -251,10 +249,10 @@ class OutcomeLookup:
 
 
 _INBOX_LENGTH: Final = 200
-"""Most characters of a reply inbox: a longer one gets no reply."""
+"""Maximum number of characters of a reply inbox: a longer one gets no reply."""
 
 _DETAIL_LENGTH: Final = 1_000
-"""Most characters of a text among the details of an activity."""
+"""Maximum number of characters of a text among the details of an activity."""
 
 _SUBJECT: Final = re.compile(r"[!-)+\-/-=?-~]+(\.[!-)+\-/-=?-~]+)*")
 
@@ -264,7 +262,7 @@ class Notifier:
 
     def __init__(self, nc: Client, subjects: Subjects) -> None:
         self.stats = WorkStats()
-        """The statistics that the status page shows."""
+        """Statistics that the status page shows."""
         self._nc = nc
         self._subjects = subjects
 
@@ -273,7 +271,8 @@ class Notifier:
     ) -> None:
         """Answer to `inbox` in the encoding of the caller's request.
 
-        A subject that is no inbox gets no answer: a caller cannot make us write into streams.
+        A subject that is no inbox gets no answer, so that callers cannot make us write into
+        streams.
         """
         ours = self._subjects.join("rebaser.")
         fits = len(inbox) <= _INBOX_LENGTH and _SUBJECT.fullmatch(inbox)

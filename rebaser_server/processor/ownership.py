@@ -1,8 +1,6 @@
 """One run's right to write a change set's log, and the state that it writes (W2, W7).
 
-Whether the log still shows a run's own epoch, or a later owner's (W2).
-
-The acquisition of a change set: one commit takes it from every earlier owner (W2).
+Ownership is acquired by one commit, which takes the change set from every earlier owner (W2).
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +20,7 @@ from rebaser_server.runtime.tasks import WatchedLock
 
 
 async def require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV1 | None]:
-    """Return the last commit and its sequence; raise `Fenced` if it is of another epoch."""
+    """Return the last commit and its sequence; raise `Fenced` if its epoch is another one."""
     try:
         sequence, last = await loader.log.last()
     except NeedsNewerVersion as error:  # our own commits never do
@@ -36,33 +34,34 @@ _LEAVE_TIMEOUT: Final = 2.0  # seconds
 
 
 class CommittedEntry(NamedTuple):
-    """A commit of this run, once the log holds it and the state includes it."""
+    """A commit of this run that the log holds and the state includes."""
 
     sequence: int
     entry: CommitV1
     action: str | None
-    """The action on the change set as a whole that it carries out, if any."""
+    """Action on the change set as a whole that it carries out, if any."""
     request: SettledRequest | None
     """The request that it settles, if any."""
 
     @classmethod
     def of(cls, entry: CommitV1, sequence: int, action: str | None) -> Self:
-        """Return it of a commit that the log holds as `sequence`."""
+        """Return the entry of a commit that the log holds as `sequence`."""
         settled = entry.settled
         is_of_request = settled is not None and settled.sequence != NO_REQUEST
         return cls(sequence, entry, action, settled if is_of_request else None)
 
 
 _CommitObserver = Callable[[CommittedEntry], None]
-"""Called under the lock, so it notes what was committed, and others act on it later."""
+"""Observer of commits. It is called under the lock, so it notes the commit, and others act
+later."""
 
 
 class Ownership:
     """The ownership of a change set: its holder alone can append to the log, until a takeover.
 
-    The request loop and the DVU of a run share it; a task that reads the state and then
-    writes holds `lock` meanwhile. The state is true until a write is refused (W4); after a
-    write raised, the state is worthless.
+    The request loop and the DVU of a run share it; a task that reads the state and then writes
+    holds `lock` meanwhile. The state matches the log until a write fails (W4). After a failed
+    write, discard it.
     """
 
     def __init__(self, loader: StateLoader, state: State) -> None:
@@ -81,13 +80,13 @@ class Ownership:
         self._staged_requests: set[RequestId] = set()
         """Ids of the requests that the staged commits settle."""
         self.spoiled = False
-        """See `spoil`."""
+        """Whether the content may hold what the log does not, see `spoil`."""
         self.unreleased_owner = ""
         """The previous owner, if it never released the change set."""
 
     @property
     def control(self) -> ControlState:
-        """The control record as it will be once everything staged is written."""
+        """The control record as it will be once all staged commits are written."""
         return self._staged[-1].control if self._staged else self.state.control
 
     def has_staged(self, request_id: RequestId) -> bool:
@@ -106,9 +105,9 @@ class Ownership:
         """Stage a commit with `changes` to the control record; `flush` writes all staged ones.
 
         Args:
-            handled: the request that it settles.
-            stored: when NATS stored that request, in seconds since 1970.
-            digest: of that request, see `request_digest`.
+            settled: the request that it settles.
+            stored: time at which NATS stored that request, in seconds since 1970.
+            digest: the request's, see `request_digest`.
             action: the action on the change set as a whole that the request asks for.
             **changes: new values of fields of the control record.
         """
@@ -123,7 +122,7 @@ class Ownership:
             self._staged_actions[own_id] = action
 
     async def flush(self) -> None:
-        """Append the staged commits, in order, and call `on_commit` with what was committed.
+        """Append the staged commits, in order, and call `on_commit` with each.
 
         Raises:
             Fenced: another run owns the change set. The first few of the commits may have
@@ -190,7 +189,7 @@ class Ownership:
     async def release(self) -> None:
         """Commit that the change set has no owner; success shows that this run owned it (W10).
 
-        An owner that the log still names when another takes over did not end well.
+        If the log still names an owner when another takes over, that owner did not end well.
 
         Raises:
             Fenced: another run owns the change set.
@@ -199,7 +198,7 @@ class Ownership:
             await self.write(owner="")
 
     def includes(self, end: LogEnd) -> bool:
-        """Whether all that the state holds is in the log, and the commit `end` is in the state."""
+        """Whether the log has all that the state holds, and the state includes the commit `end`."""
         state = self.state
         if self.spoiled or self.lock.failed or end.entry is None:
             return False
@@ -235,7 +234,7 @@ class Ownership:
         """Release behind the last commit of the log, which may be one that was cut off.
 
         Raises:
-            Fenced: it is another run's.
+            Fenced: the last commit is another run's.
         """
         sequence, last = await require_epoch(self.loader, self.state.control.epoch)
         if last is not None and last.control.owner:
@@ -261,7 +260,7 @@ async def acquire_ownership(
     initial_control: Callable[[], Awaitable[ControlState]] = _empty_control,
     end: LogEnd | None = None,
 ) -> Ownership:
-    """Become the owner: from then on every earlier owner's writes fail (W2).
+    """Become the owner, after which every earlier owner's writes fail (W2).
 
     Args:
         loader: of the change set.
@@ -288,7 +287,7 @@ async def acquire_ownership(
         try:
             ownership = Ownership(loader, await loader.load_own(end, (sequence, entry)))
         except HistoryInconsistent:
-            # To a slow reader, a checkpoint and purge by a successor look the same.
+            # A slow reader cannot tell this from a checkpoint and purge by a successor.
             await require_epoch(loader, own_control.epoch)
             raise
         except Exception:

@@ -1,8 +1,7 @@
-"""The queue of one change set's requests: read in order, each once, deleted when handled.
+"""The queue of one change set's requests: read in order, each once, deleted when settled.
 
-One change set's requests, as the leader of their stream has them.
-
-The requests of one run that are handled and not yet known to be deleted (W9).
+`StoredRequests` are the requests as the leader of their stream has them. `HandledRequests` are
+those of one run that are settled and not yet known to be deleted (W9).
 """
 
 import asyncio
@@ -35,7 +34,7 @@ from rebaser_server.errors import HistoryInconsistent
 
 
 class StoredRequests:
-    """Looks at them; it takes none."""
+    """The requests in their stream: looks at them, and takes none."""
 
     def __init__(self, streams: Streams, change_set: ChangeSet) -> None:
         self._js = streams.js
@@ -67,13 +66,13 @@ class StoredRequests:
 
 
 MAX_TOGETHER: Final = 64
-"""Most requests that one purge deletes."""
+"""Maximum number of requests that one purge deletes."""
 
 MAX_DELAY: Final = 0.25
-"""Seconds after which a handled request is not held back for a purge together with later ones."""
+"""Seconds after which a settled request is not held back for a purge together with later ones."""
 
 _MAX_UNANSWERED: Final = 64
-"""Most calls that are unanswered at any time."""
+"""Maximum number of calls that are unanswered at any time."""
 
 _RETRY_FOR: Final = 20.0  # seconds in which the requests of an unanswered call are deleted again
 
@@ -84,11 +83,11 @@ class _Call(NamedTuple):
 
 
 class HandledRequests:
-    """Deletes them: one by its sequence; several by one purge of their subject up to the last.
+    """Deletes settled requests: one by its sequence; several by one purge of their subject.
 
-    The server has as much to do for one as for the other, above all where it syncs always.
-    A purge takes no request but handled ones, because a change set's requests are handled in
-    the order of the stream.
+    The server has as much to do for a purge as for one delete, above all if it always syncs. A
+    purge takes settled requests alone, because a change set's requests are settled in the order of
+    the stream.
     """
 
     def __init__(self, js: JetStream, stream: str, subject: str) -> None:
@@ -99,14 +98,14 @@ class HandledRequests:
         """Sequences for which no call was sent; in the order of the stream."""
         self._held_back_since = 0.0
         self._calls: deque[_Call] = deque()
-        """Those that may be unanswered, the oldest first."""
+        """Calls that may be unanswered, the oldest first."""
         self._left: deque[int] = deque()
-        """Sequences whose call failed; each is deleted by itself."""
+        """Sequences whose call failed; each is then deleted by itself."""
 
     async def add(self, sequence: int) -> None:
         """Take a request whose commit is stored; it must follow those added before.
 
-        It is deleted at the next `send`, or once enough follow or enough time has passed.
+        The request is deleted at the next `send`, or once enough follow or enough time has passed.
 
         Raises:
             NatsUnreachable: an earlier delete failed, see `wait`.
@@ -119,9 +118,9 @@ class HandledRequests:
             await self.send()
 
     async def send(self) -> None:
-        """Ask the server to delete all that were added; `wait` awaits its answer.
+        """Ask the server to delete all requests that were added; `wait` awaits its answer.
 
-        It waits only while too many calls are unanswered. A cancellation forgets none.
+        The call waits only while too many others are unanswered. A cancellation forgets none.
 
         Raises:
             NatsUnreachable: an earlier delete failed, see `wait`.
@@ -143,7 +142,7 @@ class HandledRequests:
         """Return once every request that was added is gone.
 
         Raises:
-            NatsUnreachable: some may be left. They will be delivered again, and skipped.
+            NatsUnreachable: some requests may be left. They will be delivered again, and skipped.
         """
         await self.send()
         while self._calls:
@@ -151,7 +150,7 @@ class HandledRequests:
         await self._delete_left()
 
     def cancel(self) -> None:
-        """Wait for no answer any more."""
+        """Stop waiting for answers."""
         for call in self._calls:
             call.reply.cancel()
 
@@ -191,7 +190,7 @@ _RECONNECT_SPREAD: Final = 5.0
 
 
 class RequestQueue(StoredRequests):
-    """Reads through an ordered consumer of its own, whose consumer sequence has no gap (W3).
+    """A reader through its own ordered consumer, whose consumer sequence has no gap (W3).
 
     So each request it returns is the lowest one after the request before (I4), and it
     needs no read per request to know that (W6, made cheaper).
@@ -208,16 +207,17 @@ class RequestQueue(StoredRequests):
         idle: float = _CONSUMER_IDLE,
         first: StoredMessage | None = None,
     ) -> None:
-        """`idle`: seconds; `first`: the lowest request, if the leader was asked for it.
+        """Open the queue; after `idle` seconds it needs no consumer.
 
-        Then it needs no consumer until another request comes.
+        With `first`, the lowest request as the leader has it, it needs no consumer until another
+        request comes.
         """
         super().__init__(streams, change_set)
         self._idle = float("inf") if self._js.is_remote else idle  # no subscription across accounts
         self._first = None if first is None else _as_delivery(self._js, self._stream, first)
         self._start = 1 if first is None else first.sequence + 1
         self._reader: OrderedReader | None = None
-        """Made when it is needed: a run may have no other request than the first."""
+        """Reader, made when it is needed: a run may have no other request than the first."""
         self._is_suspended = first is not None and not self._js.is_remote
         self.handled = HandledRequests(self._js, self._stream, self._subject)
 
@@ -236,7 +236,7 @@ class RequestQueue(StoredRequests):
 
     @property
     def _cursor(self) -> int:
-        """Sequence of the last request that was returned; of none before the first."""
+        """Sequence of the last request that was returned; before that, of none."""
         return self._start - 1 if self._reader is None else self._reader.cursor
 
     async def __aexit__(
@@ -247,7 +247,7 @@ class RequestQueue(StoredRequests):
     ) -> None:
         try:
             if self.handled:
-                async with best_effort(_CLOSE_TIMEOUT):  # what stays is answered once more
+                async with best_effort(_CLOSE_TIMEOUT):  # leftovers are answered once more
                     await self.handled.wait()
         finally:  # also if the run is cancelled while it ends
             self.handled.cancel()
@@ -256,7 +256,7 @@ class RequestQueue(StoredRequests):
 
     @property
     def backlog(self) -> int:
-        """How many requests followed the last delivered one when the server delivered it."""
+        """Number of requests behind the last delivered one when the server delivered it."""
         return 0 if self._reader is None else self._reader.pending
 
     async def next(self, quiet: float) -> Delivery | None:
@@ -280,7 +280,7 @@ class RequestQueue(StoredRequests):
             left = max(0.0, end - clock())
 
     async def _wait_for_message(self, end: float) -> bool:
-        """Wait without a consumer until there may be a request; False if none came by `end`.
+        """Wait without a consumer until there may be a request; return False if none came by `end`.
 
         A cancelled wait goes on without a consumer, too.
         """
@@ -326,7 +326,7 @@ class RequestQueue(StoredRequests):
 
 
 def request_id_of(request: Delivery) -> RequestId:
-    """Return the id in the headers; if a request has none, one made from its sequence."""
+    """Return the id in the headers; for a request without id, one made from its sequence."""
     return announced_request(request.headers) or RequestId.from_int(request.stream_sequence)
 
 

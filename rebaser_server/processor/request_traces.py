@@ -1,8 +1,7 @@
 """Traces of a run: the spans of its requests, and of the update that they made due.
 
-The due dependent values update: since when it is due, and the traces of its requests.
-
-The spans of a run's requests: handling, commit, reply. None while tracing is off.
+`PendingDvu` knows since when an update is due, and the traces of its requests. `RequestSpans` are
+handling, commit and reply; there are none while tracing is off.
 """
 
 import time
@@ -21,7 +20,7 @@ from rebaser_core.jetstream import Delivery
 from rebaser_server.telemetry import metrics
 
 TraceOf = Callable[[int], SpanContext | None]
-"""Returns the span of a request being handled, by its sequence, or None if it is not traced."""
+"""Function from a request's sequence to its span, or None if it is not being traced."""
 
 
 @dataclass(slots=True)
@@ -29,11 +28,11 @@ class PendingDvu:
     """The requests, as they are committed, that the next update covers."""
 
     since: float | None = None
-    """When the first of them was committed, by the monotonic clock."""
+    """Time at which the first of them was committed, by the monotonic clock."""
     traces: list[SpanContext] = field(default_factory=list)
-    """The traces of the first few of them, in order."""
+    """Traces of the first few of them, in order."""
     running: "PendingDvu | None" = None
-    """The requests that the update under way covers."""
+    """Requests that the update under way covers."""
 
     def restore(self, headers: Mapping[str, str]) -> None:
         """Continue the trace that the headers of the previous owner's last commit name."""
@@ -41,7 +40,7 @@ class PendingDvu:
         self.traces = [] if context is None else [context]
 
     def record(self, entry: CommitV1, trace_of: TraceOf) -> None:
-        """Note that `entry` is committed."""
+        """Note the commit `entry`."""
         request = _request_with_roots(entry)
         if request is None:
             return
@@ -108,7 +107,7 @@ def _request_with_roots(entry: CommitV1) -> int | None:
 
 
 _NO_SPAN: Final = nullcontext()
-"""In the place of a span while tracing is off; it may be entered any number of times."""
+"""Placeholder for a span while tracing is off; it may be entered any number of times."""
 
 
 class RequestSpans:
@@ -118,7 +117,8 @@ class RequestSpans:
         self._change_set = change_set
         self._open: dict[int, Span] = {}
         self.on = trace_context.is_on()
-        """Whether tracing is on. Read once a run: to read it costs more than all else here."""
+        """Whether tracing is on. It is read once a run, since reading it costs more than all else
+        here."""
 
     def begin(
         self, request: Delivery, id_of: Callable[[Delivery], RequestId]
@@ -147,7 +147,7 @@ class RequestSpans:
         return trace.use_span(span, set_status_on_exception=False)
 
     def context(self, sequence: int) -> SpanContext | None:
-        """Return the context of the request's span, for what follows from the request."""
+        """Return the context of the request's span, for work that follows from the request."""
         span = self._open.get(sequence)
         return span.get_span_context() if span is not None else None
 
@@ -183,7 +183,7 @@ class RequestSpans:
             span.end()
 
     def abandon(self, reason: str) -> None:
-        """End all open spans: their requests were not handled this time."""
+        """End all open spans: their requests were not settled this time."""
         while self._open:
             _, span = self._open.popitem()
             span.set_status(Status(StatusCode.ERROR, reason))

@@ -1,15 +1,12 @@
 """Handle requests: apply, answer again or dead-letter each; then delete and reply (W4 to W9).
 
-Actions on a change set as a whole, such as checkpoint and delete, in line with its requests.
+A request is negotiated, its batch fetched, rebased and staged (W7). Failures are counted, and may
+end in the dead letters (L1, L2). After the commit follow its activity, its reply, and its place in
+the statistics.
 
-Every batch stored before such a request is applied before it, and every batch after it meets the
-change set as the command left it: there is no race.
-
-Apply one request to the owned state: negotiate, fetch its batch, rebase, stage (W7).
-
-What went wrong with a request, counted, and its way to the dead letters (L1, L2).
-
-What follows a request's commit: its activity, its reply, and its place in the statistics.
+Actions on a change set as a whole, such as checkpoint and delete, are in line with its requests:
+every batch stored before is applied before, and every later batch meets the change set as the
+action left it. So there is no race.
 """
 
 import asyncio
@@ -130,7 +127,7 @@ def read_request(change_set: ChangeSet, request: Delivery) -> ClientRequest:
 def _is_batchable(message: ClientRequest) -> bool:
     """Whether the request is small, and needs no batch or other change set to be looked at.
 
-    Such requests may be committed together.
+    Requests of this kind may be committed together.
     """
     if isinstance(message, ChangeSetRequestV1):
         return False
@@ -146,10 +143,10 @@ def _is_batchable(message: ClientRequest) -> bool:
 async def apply_request(
     run: RunContext, request: Delivery, message: ClientRequest
 ) -> UpdatesAddress | None:
-    """Apply `request` and stage its commit, whatever its outcome.
+    """Apply `request` and stage its commit, for any outcome.
 
-    The caller holds the ownership's lock, has nothing staged unless `message` is batchable,
-    and writes the commit with `ownership.flush`. Returns where the batch lies as the client sent
+    The caller holds the ownership's lock, has nothing staged unless `message` is batchable, and
+    writes the commit with `ownership.flush`. Returns the address of the batch as the client sent
     it, if nothing refers to it once the commit is written.
 
     Raises:
@@ -198,7 +195,7 @@ async def apply_request(
 
 
 async def _read_batch(run: RunContext, message: EnqueueUpdatesRequestV1) -> Batch | str | None:
-    """Return the batch; why it is refused; or None: it is a result, which requests do not bring."""
+    """Return the batch; or the reason to refuse it; or None: requests may not bring results."""
     try:
         batch = await run.services.batches.fetch(
             message.updates_address, message.id, from_client=True
@@ -231,8 +228,8 @@ def _stage_unapplied(
 def _stage_duplicate(ownership: Ownership, request: Delivery, request_id: RequestId) -> None:
     """Stage the commit of a request whose id was settled before: nothing is applied.
 
-    The request was stored twice, because the server had forgotten its id; or it is another one,
-    as its commit says then.
+    The request was stored twice, because the server had forgotten its id; or it is another request
+    with that id, which its commit then says.
     """
     recent = ownership.state.recent.get(request_id)
     is_other = recent is not None and is_other_request(
@@ -276,15 +273,15 @@ def _stage_request(
 log: Final = structlog.get_logger()
 
 _DEATHS_PER_ATTEMPT: Final = 2
-"""A request becomes a dead letter, untried, after this many times `attempts` runs died at it: a
-process is killed for reasons of its own more often than an attempt fails for them."""
+"""Multiple of `attempts` after which a request becomes a dead letter, untried, since runs died at
+it: a process is killed more often for other reasons than an attempt fails for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RequestAttempts:
     """The failures of, and deaths at, the request at the head of the queue (control record).
 
-    The caller of each method but `count_death` holds the ownership's lock.
+    The caller holds the ownership's lock, except for `count_death`.
     """
 
     run: RunContext
@@ -419,11 +416,11 @@ class RequestHandler:
         self.ownership = run.ownership
         self.attempts = _RequestAttempts(run)
         self._committed: dict[int, CommittedRequest] = {}
-        """Of the requests in hand those that are committed, by stream sequence."""
+        """Committed requests among those in hand, by stream sequence."""
 
     @property
     def batch_size(self) -> int:
-        """How many requests one call of `handle` should be given."""
+        """Number of requests that one call of `handle` should be given."""
         # If a run's death counts against the first request, all before it must be committed.
         if self.ownership.unreleased_owner:
             return 1
@@ -432,7 +429,7 @@ class RequestHandler:
     async def handle(self, requests: Sequence[Delivery]) -> None:
         """Apply, answer again or dead-letter `requests` in order: commit each, then delete it.
 
-        Each has a commit of its own; if one fails, those before it are handled.
+        Each gets one commit; if one fails, those before it are settled.
 
         Raises:
             RetryLater: one could not be handled now; it is at the head of the queue.
@@ -466,14 +463,14 @@ class RequestHandler:
             raise failed
 
     def on_commit(self, request: SettledRequest, sequence: int) -> None:
-        """Note the result of a request that the commit of that sequence settles."""
+        """Note the result of a request, which the commit with that sequence settles."""
         self._committed[request.sequence] = CommittedRequest(request, sequence)
 
     def _is_new(self, request: Delivery) -> bool:
-        """Whether no commit settled it before (W5).
+        """Whether no commit settled the request before (W5).
 
         Raises:
-            HistoryInconsistent: it is of another stream (S-5).
+            HistoryInconsistent: the request is of another stream (S-5).
         """
         if request.stream_sequence > self.ownership.control.last_sequence:
             return True
@@ -486,7 +483,7 @@ class RequestHandler:
         return False
 
     async def _answer(self, done: Sequence[Delivery]) -> None:
-        """Reply to those that are committed, then delete them."""
+        """Reply to the requests that are committed, then delete them."""
         settled = [request for request in done if self._is_committed(request)]
         results = [await self._result(request) for request in settled]
         for request, result in zip(settled, results, strict=True):
@@ -533,7 +530,7 @@ class RequestHandler:
     async def _attempt(self, request: Delivery) -> None:
         """Apply the request; dead-letter it if it fails and a repetition cannot help.
 
-        It is committed, too, unless it may be committed with those after it.
+        The request is committed, too, unless it may be committed with those after it.
         """
         if await self.attempts.end_deadly(request):
             return

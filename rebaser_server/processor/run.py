@@ -1,8 +1,6 @@
 """The run of one change set until it is idle: its requests in order, its DVU beside them.
 
-One run's loop: requests in order, the update beside them, until the change set is idle.
-
-Whether there is work for a change set: checked before and after a run, without a commit.
+`find_work` and `recheck_after_ack` look for work before and after a run, without a commit.
 """
 
 import random
@@ -62,7 +60,7 @@ class ChangeSetRun:
         )
         self._companion: Companion | None = None
         self._accompanied = Wakeup()
-        """Set once there is a companion."""
+        """Set once the run has a companion."""
         self._clock = get_running_loop().time
         self._last_request = self._clock()
         control = context.ownership.state.control
@@ -71,10 +69,10 @@ class ChangeSetRun:
         context.ownership.on_commit = self._on_commit
 
     async def until_idle(self) -> bool:
-        """Work until the change set is idle; False if the run yields its slot before.
+        """Work until the change set is idle; return False if the run yields its slot before.
 
-        No request is half handled then, and a checkpoint holds all that was committed, unless
-        another change set needs the slot.
+        Then no request is half done, and a checkpoint holds all commits, unless another change set
+        needs the slot.
         """
         await self._start()
         async with self._queue, BackgroundTasks() as tasks:
@@ -99,15 +97,16 @@ class ChangeSetRun:
         if self._companion is not None:
             await self._companion.start()
         unsaved = ownership.state.unsaved
-        in_vain = unsaved.commits - unsaved.requests
+        empty_commits = unsaved.commits - unsaved.requests
         has_other_work = self._context.first is not None or ownership.state.control.unfinished
         was_released = not (has_other_work or ownership.unreleased_owner)
         only_unsaved = was_released and unsaved.requests > 0
-        if only_unsaved or in_vain >= self._settings.checkpoint_every:
-            self._checkpointer.requested.set()  # of what runs wrote that made room or had no work
+        if only_unsaved or empty_commits >= self._settings.checkpoint_every:
+            # an earlier run left it without a checkpoint, or runs wrote only empty commits
+            self._checkpointer.requested.set()
 
     def _on_commit(self, committed: CommittedEntry) -> None:
-        """Note what was committed, and wake who has something to do about it."""
+        """Note the commit, and wake the tasks that have something to do about it."""
         request, companion = committed.request, self._companion
         if request is not None:
             self._handler.on_commit(request, committed.sequence)
@@ -143,12 +142,12 @@ class ChangeSetRun:
                 if self._slot.expired and self._may_yield():
                     return False  # W10c
             elif self._must_yield():
-                return False  # what it waits for may need the slot
+                return False  # the change set that it waits for may need this slot
             elif self._is_idle():
                 return True  # W10
 
     async def _next_requests(self) -> list[Delivery]:
-        """The next requests; none after the quiet period, or once another waits for the slot."""
+        """Return the next requests; none after the quiet period, or if another needs the slot."""
         self._context.shutdown.check()
         if requests := await self._queue.take_buffered(self._handler.batch_size):
             return requests
@@ -157,7 +156,7 @@ class ChangeSetRun:
             try:
                 async with self._slot.wait_for_work(self._has_work):
                     request = await self._queue.next(wait)
-            except Preempted:  # without a look at the stream: what it has is found by W12
+            except Preempted:  # the stream is not looked at: its requests are found by W12
                 return await self._queue.take_buffered(self._handler.batch_size)
         return [request] if request else []
 
@@ -170,7 +169,7 @@ class ChangeSetRun:
         return max(POLL_EVERY if self._ownership.state.control.dvu_due else 0.0, left)
 
     async def _drain(self) -> bool:
-        """Of a paused change set: see the update in hand through; False: resumed meanwhile."""
+        """Finish the update in hand after a pause; return False if that is over meanwhile."""
         try:
             async with self._context.shutdown.interrupts(), self._slot.resume.interrupts():
                 await self._dvu.drain()
@@ -182,20 +181,20 @@ class ChangeSetRun:
     def _may_yield(self) -> bool:
         """Whether the run may end although the change set is not idle (W10c).
 
-        Not while an update is in hand, which would be lost; and only if a request tells
-        the reconciler of what is left, should this process die before it makes the new task.
+        It may not while an update is in hand, which would be lost; and only if a request tells the
+        reconciler of the work that is left, should this process die before it makes the new task.
         """
         control = self._ownership.state.control
         return control.claim is None and (self._queue.backlog > 0 or not control.dvu_due)
 
     def _has_work(self) -> bool:
-        """Whether the run has work of its own, also without a request."""
+        """Whether the run has work even without a request."""
         companion = self._companion
         is_working = companion is not None and companion.busy and not companion.awaits_another
         return self._ownership.state.control.dvu_due or is_working
 
     def _must_yield(self) -> bool:
-        """Whether the run is in the way of what it waits for."""
+        """Whether to give up the slot so that head can run."""
         companion = self._companion
         if companion is None or not companion.awaits_another:
             return False
@@ -206,14 +205,17 @@ class ChangeSetRun:
         return not self._ownership.state.control.dvu_due and not is_busy
 
     async def _watch_ownership(self) -> Never:
-        """A run that was overtaken while idle must not keep the task from redelivery (W10b)."""
+        """Check from time to time that no other Rebaser took over; if one did, end the run (W10b).
+
+        A run that was overtaken while idle would keep the task from redelivery.
+        """
         while True:
             with suppress(JetStreamError):  # an unanswered query shows nothing
                 await self._ownership.confirm()
             await sleep(self._pause_of_watch())
 
     def _pause_of_watch(self) -> float:
-        """Seconds until the next look."""
+        """Seconds until the next check."""
         return self._settings.confirm_every * random.uniform(0.75, 1.0)
 
 
@@ -221,7 +223,7 @@ log: Final = structlog.get_logger()
 
 
 class PendingWork(NamedTuple):
-    """What a run finds before it takes the change set over."""
+    """Work that is found before a run takes the change set over."""
 
     first: StoredMessage | None
     """The request at the head of the queue."""
@@ -229,10 +231,10 @@ class PendingWork(NamedTuple):
 
 
 async def find_work(services: Services, change_set: ChangeSet) -> PendingWork | None:
-    """Return what a run has to do; None: nothing, its task is removed without a commit (W2b).
+    """Return the work of a run; None: nothing, its task is removed without a commit (W2b).
 
-    It reads the requests first, then the control record, as `recheck_after_ack` does. Both are
-    asked for together: if there is a request, an older control record will do, since the takeover
+    The requests are read first, then the control record, as by `recheck_after_ack`. Both are asked
+    for together: if there is a request, an older control record will do, since the takeover
     succeeds only if it is still the last one. An owner that the control record names did not end
     well, so a run has to look for more.
 
@@ -264,7 +266,7 @@ async def find_work(services: Services, change_set: ChangeSet) -> PendingWork | 
 async def _require_own_requests(
     services: Services, change_set: ChangeSet, first: StoredMessage | None, settled: int
 ) -> None:
-    """Require that the requests' stream is the one that request `settled` came from (S-5)."""
+    """Require that the requests' stream is the one from which request `settled` came (S-5)."""
     if first is not None and first.sequence > settled:
         return
     await StoredRequests(services.streams, change_set).require_sequence(settled)
@@ -273,7 +275,7 @@ async def _require_own_requests(
 
 
 async def _has_other_work(services: Services, change_set: ChangeSet, end: LogEnd) -> bool:
-    """Whether there is work without a request."""
+    """Whether the change set has work without a request."""
     registry = Registry(services.streams)
     if end.entry is None:
         return (await initial_control(registry, change_set)).branch is not None
@@ -290,10 +292,10 @@ async def _has_other_work(services: Services, change_set: ChangeSet, end: LogEnd
 async def require_settled(loader: StateLoader, request: StoredMessage) -> None:
     """Require that a request at or below the last settled one was settled itself (S-5).
 
-    It needs no ownership, so that a takeover writes no commit first. Raises as
+    No ownership is needed, so that a takeover writes no commit first. Raises as
     `StateLoader.require_settled`.
     """
-    with suppress(NotRetained):  # of a deleted change set
+    with suppress(NotRetained):  # the change set is deleted
         state = await loader.load()
         loader.require_settled(
             state, request.sequence, announced_request(request.headers), request.time
@@ -321,7 +323,7 @@ async def initial_control(registry: Registry, change_set: ChangeSet) -> ControlS
     """Return the control record that a change set begins with: empty, or as a branch was forked.
 
     A change set that the registry knows in another workspace, or as a workspace, begins closed and
-    rejects all. The reason does not name that workspace: this one's clients may not know it.
+    rejects all. The reason does not name the other workspace: this one's clients may not know it.
     """
     try:
         record = await _record(registry, change_set)
@@ -360,8 +362,8 @@ async def _record(registry: Registry, change_set: ChangeSet) -> ChangeSetRecordV
 async def recheck_after_ack(services: Services, change_set: ChangeSet) -> None:
     """Publish a task if there is work for the change set after its task was removed.
 
-    A request stored while the task existed created none (W12). It reads the requests first,
-    then the control record: a request is deleted only after the control record is dirty.
+    A request stored while the task existed created none (W12). The requests are read first, then
+    the control record: a request is deleted only after the control record is dirty.
     """
     try:
         requests = StoredRequests(services.streams, change_set)
@@ -380,13 +382,13 @@ async def recheck_after_ack(services: Services, change_set: ChangeSet) -> None:
 async def process(
     services: Services, change_set: ChangeSet, shutdown: Shutdown, slot: SlotLease
 ) -> bool:
-    """Apply the change set's requests until none has come for the quiet period; return True then.
+    """Apply requests until none has come for the quiet period; return True then.
 
-    Then no request is left, its dependent values are right, and a checkpoint holds it, unless it
-    made room for another change set: then a later run writes that (W10d).
-    It returns False if its time in the slot is over and requests are left: the change set
-    needs a new task, at the end of the queue (W10c). Whether it raises or is cancelled: what was
-    committed is sound, and what was not is still at the head of the queue.
+    Then no request is left, the dependent values are right, and a checkpoint holds them, unless the
+    run made room for another change set: then a later run writes the checkpoint (W10d). The result
+    is False if the time in the slot is over and requests are left: the change set needs a new task,
+    at the end of the queue (W10c). After an error or a cancellation, committed requests are sound,
+    and the others are still at the head of the queue.
 
     Raises:
         Interrupted: a stop was asked for.
@@ -424,10 +426,10 @@ async def process(
 
 
 async def _acquire(services: Services, change_set: ChangeSet, end: LogEnd) -> Ownership:
-    """Become the owner, which writes a commit. `end`: the log's last commit.
+    """Become the owner, which writes a commit. `end` is the log's last commit.
 
-    If the state could not be loaded the last time, it is loaded first: so a change set that
-    cannot be loaded gets no more commits. That costs a second load.
+    A state that could not be loaded the last time is loaded first: so a change set that cannot be
+    loaded gets no more commits. That costs a second load.
     """
     loader, doubtful = services.loader(change_set), services.failed_to_load
     if change_set in doubtful:

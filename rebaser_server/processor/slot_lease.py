@@ -16,12 +16,13 @@ class SlotLease(Interrupt):
         super().__init__(Preempted)
         self.workspace = workspace
         self.expired = False
-        """Its time is over and others wait: it leaves after this request if more are queued."""
+        """Whether its time is over and others wait: it leaves after this request if more are
+        queued."""
         self.paused = False
-        """It leaves after the work under way, whatever is queued (P4)."""
+        """Whether it leaves after the work under way, with requests queued or not (P4)."""
         self.resume = Interrupt(Resumed)
         self.cancel_dvu = Interrupt(DvuCancelled)
-        """Cancels the update under way."""
+        """Interrupt of the update under way."""
         self._clock = asyncio.get_running_loop().time
         self._since = self._clock()
         self._last_request = 0.0
@@ -42,7 +43,7 @@ class SlotLease(Interrupt):
             self.resume.set()
 
     def on_request(self) -> None:
-        """Note that a request was handled. A stay without requests is the first to be preempted."""
+        """Note that a request was settled. A stay without requests is the first to be preempted."""
         self._last_request = self._clock()
 
     @property
@@ -57,7 +58,7 @@ class SlotLease(Interrupt):
 
     @asynccontextmanager
     async def wait_for_work(self, has_work: Callable[[], bool]) -> AsyncIterator[None]:
-        """Let the body wait for a request: `Preempted` ends it; idle if there is no other work."""
+        """Let the body wait for a request, idle without other work; `Preempted` ends it."""
         if not self.paused:
             self.clear()
         self._has_work = has_work

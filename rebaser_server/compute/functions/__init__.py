@@ -1,4 +1,4 @@
-"""Functions that values are computed by: builtins, CEL, Python, each for one value or for many.
+"""Functions that compute values: builtins, CEL, Python, each for one value or for many.
 
 `compute` alone imports it. Begin with `runtimes.py`.
 """

@@ -1,10 +1,7 @@
 """The functions that come with Rebaser. `docs/functions.md` is their manual.
 
-Each takes one keyword argument an input, and changes none of them.
-
-What builtin functions accept, and what they say to anything else.
-
-JSON pointers (RFC 6901) and merge patches (RFC 7396).
+Each takes one keyword argument an input, and changes none of them. JSON pointers (RFC 6901) and
+merge patches (RFC 7396) are here, too.
 """
 
 import json
@@ -21,7 +18,7 @@ _NUMBERS: Final = {int, float}
 
 
 def _non_null(values: Any) -> list[Any]:
-    """A list's items that are not null."""
+    """Return a list's items that are not null."""
     return [item for item in _require_kinds([values], list, "a list")[0] if item is not None]
 
 
@@ -32,14 +29,14 @@ def _require_numbers(values: Any) -> list[Any]:
 
 
 def _require_comparable(values: Any) -> list[Any]:
-    """What can be compared with each other."""
+    """Return the items that can be compared with each other, or raise."""
     items = _non_null(values)
     kinds = str if items and isinstance(items[0], str) else (int, float)
     return _require_kinds(items, kinds, "numbers, or strings")
 
 
 def _require_kinds(values: list[Any], kinds: type | tuple[type, ...], words: str) -> list[Any]:
-    """`values`, which are all of these kinds; in JSON, unlike Python, true is not a number."""
+    """Return `values`, which must be of these kinds; in JSON, true is not a number."""
     for value in values:
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
             raise TypeError(f"expected {words}, not {json.dumps(value)[:50]}")
@@ -50,7 +47,7 @@ _INDEX: Final = re.compile("0|[1-9][0-9]{,17}")
 
 
 def _resolve_pointer(document: Any, pointer: str, default: Any) -> Any:
-    """What `pointer` leads to in `document`, or `default` if it leads nowhere."""
+    """Return the item of `document` that `pointer` names, or `default`."""
     if pointer and not pointer.startswith("/"):
         raise ValueError("a JSON pointer is empty or begins with '/'")
     for escaped in pointer.split("/")[1:]:
@@ -65,7 +62,7 @@ def _resolve_pointer(document: Any, pointer: str, default: Any) -> Any:
 
 
 def _merge_patch(target: Any, patch: Any) -> Any:
-    """`target` with `patch` applied; neither is changed."""
+    """Return `target` with `patch` applied; neither is changed."""
     if not isinstance(patch, dict):
         return patch
     old = target if isinstance(target, dict) else {}
@@ -74,11 +71,11 @@ def _merge_patch(target: Any, patch: Any) -> Any:
 
 
 BUILTINS: Final[dict[str, Callable[..., Any]]] = {}
-"""By name."""
+"""Builtin functions by name."""
 
 
 def builtin(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Its argument names and defaults are part of what users rely on."""
+    """Register a builtin. Its argument names and defaults are part of what users rely on."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__qualname__ = name  # in the messages of missing arguments

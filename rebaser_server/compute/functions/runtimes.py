@@ -1,11 +1,10 @@
-"""Finds the Python callable that a function's runtime and code stand for.
+"""Finds the Python callable for a function's runtime and code.
 
-Functions in CEL, the Common Expression Language: text from messages, run without trust in it.
-
-The engine is Google's (`cel-expr-python`). An expression cannot reach anything but its
-arguments, does not loop but over them, and is cut off after 10,000 steps of loops, all taken
-together. What the engine cannot be trusted with is kept from it: values nested deeper than
-`codecs.MAX_DEPTH`, which all values are checked for, and large ones.
+Functions in CEL, the Common Expression Language, are text from messages, run without trust in it.
+The engine is Google's (`cel-expr-python`). An expression can reach its arguments alone, loops over
+nothing else, and is cut off after 10,000 steps of loops, all taken together. The engine is not
+given what it cannot be trusted with: values nested deeper than `codecs.MAX_DEPTH`, which all values
+are checked for, and large ones.
 """
 
 import re
@@ -26,11 +25,11 @@ from rebaser_server.compute.functions.vectorised import VECTOR_BUILTINS, VectorF
 from rebaser_server.values.canonical_json import dumps, loads
 
 MAX_CODE: Final = 16_384
-"""Characters of an expression."""
+"""Maximum number of characters of an expression."""
 _MAX_FILES_BYTES: Final = 64 << 20
-"""Bytes of the files that a function's digest is made of; of larger ones there is none."""
+"""Maximum bytes of the files that a function's digest is made of; larger ones have none."""
 MAX_ARGUMENTS: Final = 1 << 20
-"""Characters of all arguments of a call as JSON text."""
+"""Maximum number of characters of all arguments of a call as JSON text."""
 
 # The engine's binding cuts text off at a NUL character.
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -40,14 +39,14 @@ _SCALARS: Final = (type(None), bool, int, float)
 
 
 class CelError(Exception):
-    """What the engine says of an expression or of a call."""
+    """Error of the engine about an expression or a call."""
 
 
 def compile_function(code: str) -> Callable[..., Any]:
-    """What to call with the variables of the expression as keyword arguments.
+    """Return a callable with the variables of the expression as keyword arguments.
 
     Raises:
-        FunctionMissing: not to be compiled, or the engine is not installed.
+        FunctionMissing: the text cannot be compiled, or the engine is not installed.
     """
     if len(code) > MAX_CODE:
         raise FunctionMissing(f"an expression in CEL has at most {MAX_CODE:,} characters")
@@ -74,7 +73,7 @@ def compile_function(code: str) -> Callable[..., Any]:
 
 
 def _engine() -> Any:
-    """Raises `ImportError`: it is not installed, or not for this machine."""
+    """Import the engine; raise `ImportError` if it is not installed, or not for this machine."""
     from cel_expr_python import cel
 
     return cel
@@ -86,12 +85,12 @@ def _compile(code: str, names: tuple[str, ...]) -> Any:
     try:
         env = cel.NewEnv(variables=dict.fromkeys(names, cel.Type.DYN))
         return env.compile(code)
-    except Exception as error:  # whatever the binding makes of it
+    except Exception as error:  # the binding may raise anything
         raise CelError(_first_line(error)) from None
 
 
 def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as the engine takes them: no lists and objects but Python's own."""
+    """Return the arguments as the engine takes them: with lists and objects of Python alone."""
     room = MAX_ARGUMENTS
     plain = {}
     for name, argument in arguments.items():
@@ -109,22 +108,22 @@ def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_line(error: object) -> str:
-    """The first line, which says what is wrong and where, without the code in front of it."""
+    """Return the first line, which has mistake and place, without the code in front of it."""
     line = str(error).strip().split("\n", 1)[0]
     return re.sub(r"^[A-Z_]+: (ERROR: )?| \[[A-Z_]+\]$", "", line)
 
 
 _GROUP: Final = "rebaser.functions"
-"""Entry points in this group are what runtime `python` can name."""
+"""Group of the entry points that runtime `python` can name."""
 
 
 def resolve(runtime: str, code: str) -> Callable[..., Any]:
-    """What to call with keyword arguments, one for each input.
+    """Return a callable with keyword arguments, one for each input.
 
-    Found anew in each process, then kept: what is installed does not change while it runs.
+    It is found once in each process: installed packages do not change while it runs.
 
     Raises:
-        FunctionMissing: no such function here; its message is meant for users.
+        FunctionMissing: the function is not here; the message is meant for users.
     """
     if runtime == "builtin":
         return _builtin(code)
@@ -136,7 +135,7 @@ def resolve(runtime: str, code: str) -> Callable[..., Any]:
 
 
 def resolve_vectorised(runtime: str, code: str) -> VectorFunction | None:
-    """How to call it for many values at once, if it can be."""
+    """Return a callable for many values at once; None if there is none."""
     if runtime == "builtin":
         return VECTOR_BUILTINS.get(code)
     if runtime != "python":
@@ -156,7 +155,7 @@ def _builtin(name: str) -> Callable[..., Any]:
 
 @cache
 def _installed(code: str) -> Callable[..., Any]:
-    """`name`, which is whichever version is installed under it, or `name@version`."""
+    """Return the function `name`, of the installed version, or `name@version`."""
     points = _entry_points_of(code)
     name, _, version = code.partition("@")
     if not points and version:
@@ -172,11 +171,11 @@ def _installed(code: str) -> Callable[..., Any]:
 
 @cache
 def code_digest(runtime: str, code: str) -> bytes | None:
-    """Digest of what a function computes with: the same digest, the same results.
+    """Return the digest of a function's code: equal digests, equal results; None: it is unknown.
 
-    Of `cel` the text and the engine's version; of `python` the distribution's name and version
-    and its module's files, as they are when this process first uses the function. What that
-    imports from other distributions is not in it. None: not to be told.
+    For `cel` it is of the text and the engine's version; for `python` of the distribution's name
+    and version and its module's files, as they are when this process first uses the function.
+    Imports from other distributions are not in it.
     """
     try:
         if runtime == "cel":
@@ -189,7 +188,7 @@ def code_digest(runtime: str, code: str) -> bytes | None:
 
 def _distribution_digest(point: EntryPoint) -> bytes | None:
     top = point.module.partition(".")[0]
-    spec = find_spec(top)  # of a top level module this imports nothing
+    spec = find_spec(top)  # this imports nothing for a top level module
     if spec is None or spec.origin is None:
         return None
     hasher, seen = blake3(point.value.encode()), 0
@@ -216,9 +215,9 @@ def _entry_points_of(name: str) -> tuple[EntryPoint, ...]:
 def _load(points: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
     if len({point.value for point in points}) > 1:
         raise FunctionMissing(f"more than one Python function {name!r} is installed here")
-    code_digest("python", name)  # of what is about to be loaded, not of what replaces it later
+    code_digest("python", name)  # taken before the loading: files may be replaced later
     try:
-        # In a context of its own: what a module sets there holds in no call, on no machine.
+        # Another context, so that settings of a module hold in no call, on any machine.
         function: Callable[..., Any] = Context().run(points[0].load)
     except BaseException as error:
         raise FunctionMissing(
@@ -228,7 +227,7 @@ def _load(points: tuple[EntryPoint, ...], name: str) -> Callable[..., Any]:
 
 
 def _other_versions(name: str) -> str:
-    """What there is of that name, as the end of a message."""
+    """Return the end of a message, with the existing versions of that name."""
     versions = [
         point.name
         for point in entry_points(group=_GROUP)

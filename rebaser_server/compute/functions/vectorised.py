@@ -1,17 +1,14 @@
 """Builtin functions of many values at once: what `builtin` says of each holds for these, too.
 
-Each computes what it can compute exactly as the other would, to the last digit, and leaves the
-rest to it: numbers that would overflow, kinds that do not fit, and all that raises.
+Each computes the cases in which it gives exactly the scalar result, to the last digit, and leaves
+the rest to the scalar function: numbers that would overflow, kinds that do not fit, and all that
+raises.
 
-Functions of many values at once: what forms they have, and how cells become their arrays.
+A Python function `f` may have an attribute `vectorised`, a function with these arguments: for each
+value an array with an item for each call, for each list a matrix with a row for each call. It
+returns an array with the results, masked where it has none. See `docs/functions.md`.
 
-A Python function `f` may have an attribute `vectorised`, a function of the same arguments: for
-each value an array with an item for each call, for each list a matrix with a row for each call.
-It returns an array with the results, masked where it has none. See `docs/functions.md`.
-
-The registry of builtin functions that take many calls at once.
-
-Sums of floats, many at once, each correctly rounded: what `math.fsum` gives, or nothing.
+Sums of many floats are correctly rounded, as by `math.fsum`, or left out.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,12 +35,13 @@ from rebaser_server.compute.work_unit import VECTOR_THRESHOLD, ArgumentSpec
 _NARROW: Final = 16
 
 _MAX_INTEGER: Final = 2**31
-"""Magnitude below which integers are given to a vectorised function, unless it says otherwise in
-an attribute `integers`: two of them multiplied, or as many of them added, are right in 64 bits."""
+"""Magnitude below which integers are given to a vectorised function, unless it has another one in
+an attribute `integers`: two of them multiplied, or this many of them added, are right in 64
+bits."""
 
 
 def any_in_row(matrix: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether one of each row is true; NumPy's own is slow where rows are short."""
+    """Whether one of each row is true; NumPy's own function is slow if rows are short."""
     if not 0 < matrix.shape[1] <= _NARROW:
         any_true: NDArray[np.bool_] = np.any(matrix, 1)
         return any_true
@@ -67,11 +65,11 @@ class ArgumentBuffers:
     positions: Positions
     is_list: bool
     kind: int = NONE
-    """Of all cells, if it is known that they are of one."""
+    """Kind of all cells, if they are known to have one."""
 
     @property
     def floats(self) -> NDArray[np.float64]:
-        """Integers become the nearest floats; of other kinds, anything."""
+        """Cells as floats: integers become the nearest floats; other kinds, anything."""
         numbers = self.bits.view(np.float64)
         if self.all_are(FLOAT):
             return numbers
@@ -95,12 +93,12 @@ class ArgumentBuffers:
 
 @dataclass(slots=True)
 class VectorResult:
-    """A result for each call; of kind NONE where it has to be computed by itself."""
+    """A result for each call; of kind NONE if it has to be computed by itself."""
 
     kinds: Kinds
     bits: Bits
     chosen: Positions | None = None
-    """The cell that it is, for a result that may be TEXT."""
+    """Position of the cell that is the result, for a result that may be TEXT."""
 
     @classmethod
     def none(cls, count: int) -> Self:
@@ -110,7 +108,7 @@ class VectorResult:
     def choose(
         cls, arguments: list[ArgumentBuffers], which: NDArray[Any], where: NDArray[np.bool_]
     ) -> Self:
-        """For each call the cell in a column of all arguments' columns, or nothing."""
+        """Choose for each call the cell in a column of all arguments' columns, or nothing."""
         rows = np.arange(len(which))
         kinds = np.concatenate([a.kinds for a in arguments], 1)[rows, which]
         bits = np.concatenate([a.bits for a in arguments], 1)[rows, which]
@@ -118,7 +116,7 @@ class VectorResult:
         return cls(np.where(where, kinds, NONE).astype(np.uint8), bits, positions)
 
     def set_floats(self, where: NDArray[np.bool_], numbers: NDArray[np.float64]) -> None:
-        """Set these results to floats; those that are not finite stay to be computed."""
+        """Set these results to floats; results that are not finite stay to be computed."""
         sound = where & np.isfinite(numbers)
         self.kinds[sound] = FLOAT
         self.bits[sound] = numbers[sound].view(np.int64)
@@ -144,13 +142,14 @@ class UniformResult:
 
 
 VectorFunction = Callable[[dict[str, ArgumentBuffers], int], VectorResult | UniformResult]
-"""Arguments and the number of calls → results. Raises `TypeError` for what it does not know."""
+"""Function from arguments and the number of calls to results. Raises `TypeError` for unknown
+kinds."""
 
 
 def gather_arguments(
     buffers: ValueBuffers, specs: list[ArgumentSpec], refs: Positions
 ) -> tuple[dict[str, ArgumentBuffers], NDArray[np.bool_] | None]:
-    """The arguments of calls, whose cells are the rows of `refs`; and which calls have them all.
+    """Return the arguments of calls, whose cells are the rows of `refs`, and which calls have all.
 
     None stands for all calls.
     """
@@ -172,7 +171,7 @@ def gather_arguments(
 
 
 def vector_function_of(function: Callable[..., Any]) -> VectorFunction | None:
-    """The form of a Python function that offers one."""
+    """Return the vector form of a Python function, if it offers one."""
     offered = getattr(function, "vectorised", None)
     if not callable(offered):
         return None
@@ -195,7 +194,7 @@ def vector_function_of(function: Callable[..., Any]) -> VectorFunction | None:
 def _uniform_groups(
     arguments: dict[str, ArgumentBuffers], count: int, limit: int
 ) -> Iterator[tuple[Positions, dict[str, NDArray[Any]]]]:
-    """The calls, by position, all of whose arguments are of one kind each, and of many calls."""
+    """Yield groups of calls, by position, with one kind for each argument; groups of many calls."""
     code = np.zeros(count, np.int64)
     fits = np.ones(count, np.bool_)
     for argument in arguments.values():
@@ -230,7 +229,7 @@ def _to_array(argument: ArgumentBuffers, bits: Bits, row: int = 0) -> NDArray[An
 
 
 def _read_results(results: Any, count: int) -> VectorResult | UniformResult:
-    """What a vectorised function returned for so many calls."""
+    """Read the results of a vectorised function for `count` calls."""
     mask, results = np.ma.getmask(results), np.ma.getdata(results)
     if results.shape != (count,):
         raise TypeError(f"{(count,)} results expected, not {results.shape}")
@@ -251,7 +250,7 @@ def _read_results(results: Any, count: int) -> VectorResult | UniformResult:
 
 
 _LISTS: Final = {"values", "table"}
-"""The arguments that are lists."""
+"""Arguments that are lists."""
 
 
 class VectorRegistry(dict[str, VectorFunction]):
@@ -260,7 +259,7 @@ class VectorRegistry(dict[str, VectorFunction]):
     def register(
         self, name: str, *required: str, optional: tuple[str, ...] = ()
     ) -> Callable[[Callable[..., VectorResult]], Callable[..., VectorResult]]:
-        """Of calls with other arguments than these, the scalar function itself says what is wrong.
+        """Register a function; calls with other arguments are left to the scalar one, which raises.
 
         `values` and `table` are lists, the others are not.
         """
@@ -283,15 +282,15 @@ Floats = NDArray[np.float64]
 
 _EPSILON: Final = 2.0**-53
 _ROUNDED_ONCE: Final = 2
-"""Items whose sum is rounded once, which is right by itself."""
+"""Number of items whose sum is rounded once, which is right by itself."""
 
 
 def sum_rows_exact(matrix: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """The sum of each row, and whether it is sure to be the float nearest to the exact sum.
+    """Return the sum of each row, and whether it is surely the float nearest to the exact sum.
 
-    What each addition rounds off is known exactly (Knuth's TwoSum), so the sum is known to
-    about twice the digits; it is sure unless the rest is too near to the middle of two floats.
-    A zero may have the wrong sign.
+    The rounding error of each addition is known exactly (Knuth's TwoSum), so the sum is known to
+    about twice the digits; it is sure unless the rest is too near to the middle of two floats. A
+    zero may have the wrong sign.
     """
     count, width = matrix.shape
     total, rest, rests = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -314,7 +313,7 @@ def sum_rows_exact(matrix: Floats) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def _two_sum(one: Floats, other: Floats) -> tuple[Floats, Floats]:
-    """The sum as rounded, and what rounding lost; both exact."""
+    """Return the sum as rounded, and the rounding error; both exact."""
     total = one + other
     back = total - one
     return total, (one - (total - back)) + (other - back)
@@ -323,25 +322,25 @@ def _two_sum(one: Floats, other: Floats) -> tuple[Floats, Floats]:
 _Mask = NDArray[np.bool_]
 
 VECTOR_BUILTINS: Final = VectorRegistry()
-"""By the name of the builtin function."""
+"""Vectorised builtins, by name."""
 
 vectorised: Final = VECTOR_BUILTINS.register
 
 _EXACT: Final = 2**53
-"""Up to this magnitude every integer is a float."""
+"""Magnitude up to which every integer is a float."""
 _ROOM: Final = float(2**62)
-"""Integers whose result is below this by floats are below 2⁶³ by all means."""
+"""Bound of a float result below which the integers' result is surely below 2⁶³."""
 
 
 def _numbers(argument: ArgumentBuffers) -> tuple[_Mask, _Mask]:
-    """Which cells are there, not null; in which calls all of these are numbers."""
+    """Return which cells are not null, and in which calls all of these are numbers."""
     present = argument.kinds != NULL
     is_number = (argument.kinds == INT) | (argument.kinds == FLOAT)
     return present, _all_in_row(is_number | ~present)
 
 
 def _is_comparable(argument: ArgumentBuffers) -> _Mask:
-    """In which calls as floats all numbers compare as they are."""
+    """Return in which calls all numbers compare as floats as they are."""
     large = (argument.bits > _EXACT) | (argument.bits < -_EXACT)
     return ~any_in_row((argument.kinds == INT) & large)
 
@@ -354,7 +353,7 @@ def _identity(value: ArgumentBuffers, count: int) -> VectorResult:
 @vectorised("sum", "values")
 def _sum(values: ArgumentBuffers, count: int) -> VectorResult:
     result = VectorResult.none(count)
-    if values.all_are(FLOAT):  # what is below says the same, and takes longer
+    if values.all_are(FLOAT):  # the code below gives an equal result, and takes longer
         total, is_exact = sum_rows_exact(values.floats)
         result.set_floats(is_exact & (total != 0), total)
         return result
@@ -365,7 +364,7 @@ def _sum(values: ArgumentBuffers, count: int) -> VectorResult:
     whole = np.where(present & (values.kinds == INT), values.bits, 0).sum(1)
     result.set_integers(fits & ~is_float & small, whole)
     total, is_exact = sum_rows_exact(floats)
-    # Of zeros, the sign is decided elsewhere.
+    # The sign of zeros is decided elsewhere.
     result.set_floats(fits & is_float & is_exact & (total != 0), total)
     return result
 
@@ -392,7 +391,7 @@ def _product(values: ArgumentBuffers, count: int) -> VectorResult:
     floats = np.where(present, values.floats, 1.0)
     whole = np.where(present & (values.kinds == INT), values.bits, 1)
     product, magnitude, integers = np.ones(count), np.ones(count), np.ones(count, np.int64)
-    for column in range(floats.shape[1]):  # in the order that the other multiplies in
+    for column in range(floats.shape[1]):  # in the order in which the scalar function multiplies
         product = product * floats[:, column]
         magnitude = magnitude * np.maximum(np.abs(floats[:, column]), 1.0)
         integers = integers * whole[:, column]
@@ -454,7 +453,7 @@ def _not(value: ArgumentBuffers, count: int) -> VectorResult:
 
 
 def _pair(left: ArgumentBuffers, right: ArgumentBuffers) -> tuple[_Mask, _Mask]:
-    """In which calls both are numbers, and in which both are integers."""
+    """Return in which calls both are numbers, and in which both are integers."""
     kinds = np.concatenate([left.kinds, right.kinds], 1)
     return _all_in_row((kinds == INT) | (kinds == FLOAT)), _all_in_row(kinds == INT)
 

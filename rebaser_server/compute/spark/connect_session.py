@@ -1,6 +1,6 @@
 """A session on a Spark Connect server: no JVM here, and one cluster for many such processes.
 
-Imports pyspark's Connect client, hence is itself imported when the first session starts.
+The module imports pyspark's Connect client, so it is imported when the first session starts.
 """
 
 import re
@@ -25,20 +25,20 @@ from rebaser_server.compute.spark.options import (
 from rebaser_server.settings.settings import redact_url
 
 MAX_ATTEMPTS: Final = 15
-"""Of a call that the server does not answer: a minute. Spark's own ten are long for one who waits
-for a run to end, and for an update that another attempt would bring on."""
+"""Maximum number of attempts of a call that the server does not answer: a minute. Spark's own ten
+take too long for a waiting update, which another attempt would bring on."""
 _MAX_BACKOFF: Final = 5_000  # milliseconds between two
 
 _LOST: Final = (PySparkException, RpcError, OSError)
 
 
 class ConnectSession:
-    """A session of our own on a server that is not ours."""
+    """A session of ours on a server that is not ours."""
 
     jvm_pid: int | None = None
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str], remote: str) -> None:
-        """`settings`: as they were set there."""
+        """Wrap the session; `settings` are those that were set there."""
         self.spark = spark
         self._remote = remote
         self._settings = settings
@@ -47,7 +47,7 @@ class ConnectSession:
         self._end_reason: str | None = None
 
     def end_reason(self) -> str | None:
-        """Reason why nothing can run in it any more; None if it can."""
+        """Return the reason why nothing can run in it any more; None if it can."""
         if self._is_doubtful and self._end_reason is None:
             try:
                 self._is_doubtful = not self._has(self._settings)
@@ -56,19 +56,19 @@ class ConnectSession:
         return self._end_reason
 
     def _has(self, settings: Mapping[str, str]) -> bool:
-        """Ask the server, which pyspark does not for much else: `version` is what it once was."""
+        """Ask the server for these settings; pyspark knows most else by itself, as `version`."""
         if any(self.spark.conf.get(name, None) != value for name, value in settings.items()):
             raise SessionFailed("the session there is another one")
         return True
 
     @contextmanager
     def job(self, run: str, about: str) -> Iterator[SparkSession]:
-        """The session; what this thread runs in it meanwhile is of this run."""
+        """Yield the session; work that this thread runs in it meanwhile is of this run."""
         del about  # a server's jobs have tags and no names
         self.spark.addTag(run)
         try:
             yield self.spark
-        except Exception:  # whatever the run made of the server's answer
+        except Exception:  # the run may raise anything
             self._is_doubtful = True
             raise
         finally:
@@ -88,16 +88,16 @@ class ConnectSession:
         return int(splits[1]) if splits else None
 
     def cancel(self, run: str) -> None:
-        """End what the run has begun. Does not wait for its end."""
-        # On its own thread: a call to a server that is gone is retried for a minute.
+        """End the work of the run. Does not wait for its end."""
+        # Another thread does it, since a call to a lost server is retried for a minute.
         Thread(target=self._interrupt, args=(run,), daemon=True).start()
 
     def _interrupt(self, run: str) -> None:
-        with suppress(*_LOST, ValueError):  # of a channel that was closed meanwhile
+        with suppress(*_LOST, ValueError):  # the channel may be closed meanwhile
             self.spark.interruptTag(run)
 
     def stop(self) -> None:
-        """Let the server forget the session, and what runs in it; if it is there at all."""
+        """Make the server forget the session, and end its work, if the server is there at all."""
         if self._end_reason is not None:
             with suppress(*_LOST):
                 self.spark.client.close()
@@ -109,7 +109,7 @@ class ConnectSession:
 
 
 def start(options: SparkOptions) -> ConnectSession:
-    """Raises `SessionFailed`: no server there, or none that we can use."""
+    """Start a session; raise `SessionFailed` if no server is there, or none that we can use."""
     where = redact_url(options.remote or "")
     try:
         spark = _connect(options.remote or "")

@@ -1,6 +1,6 @@
 """A JVM with a Spark session in it, as a child of this process.
 
-Imports pyspark, hence is itself imported when the first session starts.
+The module imports pyspark, so it is imported when the first session starts.
 """
 
 import os
@@ -38,16 +38,16 @@ _REMEMBERED: Final = (
     (SparkSession, "_instantiatedSession"),
     (SparkSession, "_activeSession"),
 )
-"""Where pyspark remembers the JVM that it has, and has no way to forget it."""
+"""Attributes in which pyspark remembers its JVM, and has no way to forget it."""
 _CONNECT_WITHIN: Final = 600.0
-"""Seconds that it may take to come up; Spark's scripts may download packages first."""
+"""Seconds that a JVM may take to come up; Spark's scripts may download packages first."""
 _TRAINING_GRACE: Final = 300.0
-"""Seconds likewise, while it writes what it has learnt."""
+"""Seconds that a JVM may take to end while it writes an archive."""
 _ENDS_WITHIN: Final = 1.0
-"""Seconds from when it does not answer until its end is known, if that is why."""
+"""Seconds after a missing answer within which the JVM's end is known, if that is the reason."""
 _EXECUTORS_WITHIN: Final = 60.0
 """Seconds that runs wait for an executor of a standalone cluster. Its master forgets the session if
-it ends, and the session would wait for ever."""
+the executor ends, and the session would wait for ever."""
 
 
 _OF_DRIVER: Final = 1
@@ -77,7 +77,7 @@ class JvmSession:
         self._java_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - what Python lacks
 
     def end_reason(self) -> str | None:
-        """Reason why nothing can run in it any more; None if it can."""
+        """Return the reason why nothing can run in it any more; None if it can."""
         code = self._gateway.proc.poll()
         if code is None:
             try:
@@ -92,7 +92,7 @@ class JvmSession:
         return f"its JVM ended{_why(code)}"
 
     def _why_alone(self) -> str | None:
-        """Reason why it is of no use though its JVM is well: it waits in vain for an executor."""
+        """Return the reason why it is of no use though its JVM is well: it has no executor."""
         context = self.spark.sparkContext
         if self._forgotten or not (context.master or "").startswith("spark://"):
             return self._forgotten  # other clusters tell a session what becomes of it
@@ -117,7 +117,7 @@ class JvmSession:
 
     @contextmanager
     def job(self, run: str, about: str) -> Iterator[SparkSession]:
-        """The session; what this thread runs in it meanwhile is of this run."""
+        """Yield the session; work that this thread runs in it meanwhile is of this run."""
         self._jobs += 1
         try:
             self._name(run, about)
@@ -136,7 +136,7 @@ class JvmSession:
             self._java_context.cancelJobGroupAndFutureJobs(run)
 
     def stop(self) -> None:
-        """Return when the JVM has ended, of itself or by force, and its files are gone."""
+        """Return when the JVM has ended, by itself or by force, and its files are gone."""
         if self.end_reason() is None:
             with suppress(Py4JError, OSError):
                 self.spark.stop()
@@ -147,10 +147,11 @@ class JvmSession:
 def start(
     options: SparkOptions, java: Path, scratch: ScratchDirectory, process: Popen[bytes]
 ) -> JvmSession:
-    """A session in the JVM `process`, which is starting.
+    """Return a session in the JVM `process`, which is starting.
 
     Raises:
-        SessionFailed: with the last that Spark said; JVM and scratch files are gone.
+        SessionFailed: the session did not start; the message ends with Spark's last words. JVM and
+            scratch files are gone.
     """
     gateway = None
     try:
@@ -166,7 +167,7 @@ def start(
         return JvmSession(SparkSession(context), gateway, scratch, grace)
     except SessionFailed:
         raise
-    except Exception as error:  # of a JVM that ends meanwhile, pyspark raises what it comes to
+    except Exception as error:  # pyspark may raise anything about a JVM that ends meanwhile
         cause = root_cause(error)
         ended = process.poll()
         if gateway is not None:
@@ -184,7 +185,7 @@ def start(
 
 
 def _connect(process: Popen[bytes], connection: Path) -> JavaGateway:
-    """Let pyspark talk to a JVM that it did not start, as `spark-submit` has it do."""
+    """Connect pyspark to a JVM that it did not start, as `spark-submit` does."""
     give_up = time.monotonic() + _CONNECT_WITHIN
     while not connection.exists():
         if process.poll() is not None:
@@ -202,7 +203,7 @@ def _connect(process: Popen[bytes], connection: Path) -> JavaGateway:
 
 
 def _log_in(gateway: JavaGateway) -> None:
-    """Have Hadoop, which Spark asks who it is, not ask the system for a name that this lacks."""
+    """Log in to Hadoop, which would ask the system for a user's name that it lacks."""
     if not has_name():
         users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
         users.setLoginUser(users.createRemoteUser("rebaser"))
@@ -226,18 +227,18 @@ def _active_context() -> SparkContext | None:
 
 
 def _why(code: int) -> str:
-    """Signal that ended a process, in parentheses; empty if there was none."""
+    """Return the signal that ended a process, in parentheses; empty if there was none."""
     if code == -signal.SIGKILL:
         return " (killed by SIGKILL, as when the machine is short of memory)"
     return f" (killed by {signal.Signals(-code).name})" if code < 0 else ""
 
 
 def _end(gateway: JavaGateway, grace: float) -> None:
-    """End the JVM, and let pyspark forget it: it would never start another."""
+    """End the JVM, and make pyspark forget it: otherwise it would never start another."""
     context = _active_context()
     if context is not None:
         context._jsc = None  # noqa: SLF001 - or it would ask the JVM that has ended
-        with suppress(Exception):  # of what is half made: it must be forgotten all the same
+        with suppress(Exception):  # a half made session must be forgotten, too
             context.stop()
         SparkContext._active_spark_context = None  # noqa: SLF001
     for holder, name in _REMEMBERED:

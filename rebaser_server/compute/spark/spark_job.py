@@ -21,12 +21,12 @@ _ANSWER_SCHEMA: Final = pa.schema([pa.field("done", pa.binary(), nullable=False)
 def execute_tasks(
     spark: "SparkSession", tasks: Sequence[bytes], store: RunStore | None, run: str
 ) -> list[bytes]:
-    """The answers to the tasks, in their order, see `task_protocol`.
+    """Return the answers to the tasks, in their order, see `task_protocol`.
 
-    Each is a task of its own, since the session asks for as many partitions as rows.
-    Blocks until all are done. Raises whatever Spark and what it is made of do.
+    Each row is one task of Spark's, since the session asks for as many partitions as rows. Blocks
+    until all are done. Errors of Spark and its libraries pass through.
     """
-    # In chunks of one row: what is too large for the query plan is partitioned by chunks.
+    # Chunks of one row: data too large for the query plan is partitioned by chunks.
     column = pa.chunked_array([[task] for task in tasks], pa.binary())
     frame = spark.createDataFrame(pa.table([column], schema=_TASK_SCHEMA))
     answers = frame.mapInArrow(_execute_batches_of(store, run), "done binary not null").toArrow()
@@ -54,7 +54,7 @@ def _execute_batches(
 
 
 def _refuse_further_tasks() -> None:
-    """Have Spark take another process for the next task of this worker.
+    """Make Spark take another process for the next task of this worker.
 
     A worker that does not find the end of its input says so behind its answer, and ends.
     """
