@@ -33,8 +33,30 @@ SETTINGS: Final = ("REBASER_", "OTEL_")
 IDENTIFIER = re.compile(r"[A-Za-z_]\w+")
 QUOTED = re.compile(r"`+([^`]+)`+")
 CHARACTER = re.compile(r"\\[xu][0-9a-f]+")
-RIDDLE = re.compile(r"\b(whoever|somebody|nobody|anybody|is told|are told)\b", re.IGNORECASE)
-"""Words that hide the actor."""
+RIDDLE = re.compile(
+    r"\b(whoever|somebody|nobody|anybody|is told|are told|whatever|octets?|so many|besides)\b"
+    r"|\bhowever (large|long|many|often)\b",
+    re.IGNORECASE,
+)
+"""Words that hide the actor, or stand for something that has a name."""
+
+NOT_FIRST = re.compile(
+    r"\W*(after|as|at|because|before|behind|below|beside|between|but|by|during|for|from|if|in|into"
+    r"|like|likewise|of|on|once|only|per|since|so|than|through|to|toward|under|until|up|while"
+    r"|with|within|without|another|anything|everything|it|its|nobody|nothing|something|that|their"
+    r"|them|these|they|this|those|how|what|when|where|which|who|whom|whose|why|most|neither|never"
+    r"|no|none|nor|not|been|has|have|is|are|was|were|does)\b",
+    re.IGNORECASE,
+)
+"""Words with which a docstring does not begin. Nouns, imperative verbs and *Whether* are right."""
+
+UNREVISED: Final = {
+    "rebaser_server/compute/executors.py",
+    "rebaser_server/compute/level_parallel.py",
+    "rebaser_server/compute/plan.py",
+    "rebaser_server/processor/dvu.py",
+}
+"""Modules whose docstrings may still begin with such a word. This list only shrinks."""
 
 TEXTS: Final = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 """Types of tokens with texts: from Python 3.12 on, f-strings come in pieces."""
@@ -56,6 +78,22 @@ def prose_in(source: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT or token.string.startswith(('"""', 'r"""')):
             yield token.start[0], token.string
+
+
+def docstrings_in(source: str) -> Iterator[tuple[int, str]]:
+    """Every docstring, those of attributes and constants among them, with its line."""
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        documented = documented or isinstance(node, ast.AsyncFunctionDef)
+        for before, statement in zip([None, *body], body, strict=False):
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))) if (
+                    documented if before is None else isinstance(before, ast.Assign | ast.AnnAssign)
+                ):
+                    yield statement.lineno, text
 
 
 def raised_in(source: str) -> Iterator[str]:
@@ -108,8 +146,33 @@ def test_the_actor_is_named() -> None:
     hidden = [
         f"{path}:{line}: {found[0]}"
         for path, source in MODULES.items()
+        if path not in UNREVISED
         for line, text in prose_in(source)
-        if (found := RIDDLE.search(text))
+        if (found := RIDDLE.search(QUOTED.sub("", text)))
     ]
 
     assert hidden == []
+
+
+def test_a_docstring_begins_with_a_noun_or_a_verb() -> None:
+    """A reader learns from the first word what it is about."""
+    riddles = [
+        f"{path}:{line}: {text.splitlines()[0]}"
+        for path, source in MODULES.items()
+        if path not in UNREVISED
+        for line, text in docstrings_in(source)
+        if NOT_FIRST.match(text)
+    ]
+
+    assert riddles == []
+
+
+def test_only_modules_with_riddles_are_unrevised() -> None:
+    """A module that was mended is held to its docstrings from then on."""
+    mended = [
+        path
+        for path in UNREVISED
+        if not any(NOT_FIRST.match(text) for _, text in docstrings_in(MODULES[path]))
+    ]
+
+    assert mended == []
