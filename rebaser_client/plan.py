@@ -167,7 +167,7 @@ class EditedDraft(Draft):
             InvalidDraft: the body of `edit` has not ended.
         """
         if self._plan is None:
-            raise InvalidDraft("what differs is known once the body of `edit` has ended")
+            raise InvalidDraft("the differences are known once the body of `edit` has ended")
         return self._plan
 
     @property

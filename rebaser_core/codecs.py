@@ -65,7 +65,7 @@ def dumps(content_type: str, data: Any) -> bytes:
     try:
         return _ENCODERS[content_type](data)
     except (ValueError, TypeError, RecursionError, cbor2.CBOREncodeError) as error:
-        raise MalformedMessage(f"not to be written as {content_type}: {_cause(error)}") from error
+        raise MalformedMessage(f"cannot be written as {content_type}: {_cause(error)}") from error
 
 
 def loads(content_type: str, payload: bytes) -> Any:

@@ -252,7 +252,7 @@ def _encode(body: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(body)
     except TypeError as error:  # a subject that is no UTF-8, for instance
-        raise Unsendable(f"not to be said in JSON: {error}") from error
+        raise Unsendable(f"cannot be encoded as JSON: {error}") from error
 
 
 def _merge_headers(

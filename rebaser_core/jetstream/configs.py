@@ -124,7 +124,7 @@ def _read(kind: Any, value: Any, *, is_exact: bool) -> Any:
     elif origin is Sequence:
         found = [_read(get_args(kind)[0], each, is_exact=is_exact) for each in value]
     if is_exact and _write(found) != value:
-        raise ValueError(f"{value!r} is not to be had exactly")
+        raise ValueError(f"{value!r} cannot be kept exactly")
     return found
 
 

@@ -56,7 +56,7 @@ def add(commands: Any) -> None:
     enqueue.add_argument(
         "--strict",
         action="store_true",
-        help="with --wait: end with exit code 6 if Rebaser corrected any update",
+        help="end with exit code 6 if Rebaser corrected any update; needs --wait",
     )
     enqueue.add_argument(
         "--unregistered",

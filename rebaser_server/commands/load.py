@@ -59,7 +59,7 @@ def _add_file(parser: Parser) -> None:
         default=[],
         metavar="COLUMN=MEANING",
         help="take a column of a table as `name`, `value`, `json`, `function` or `inputs`; with "
-        "nothing behind the =, leave it out; may be repeated (default: each is what it is called)",
+        "nothing behind the =, leave it out; may be repeated (default: each name is the meaning)",
     )
     parser.add_argument(
         "--prune", action="store_true", help="remove all values that the file does not name"
@@ -69,7 +69,9 @@ def _add_file(parser: Parser) -> None:
 def _meaning(text: str) -> tuple[str, str]:
     column, equals, means = text.rpartition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is no COLUMN=MEANING, as sku=name is")
+        raise argparse.ArgumentTypeError(
+            f"expected COLUMN=MEANING (for example sku=name), got {text!r}"
+        )
     return column, means
 
 

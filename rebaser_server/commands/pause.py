@@ -42,7 +42,7 @@ def add(commands: Any) -> None:
     _add_scope(resume)
 
     pauses = add_command(
-        commands, "pauses", _pauses, about="list what is paused, since when, by whom, and why"
+        commands, "pauses", _pauses, about="list pauses, with their time, author and reason"
     )
     add_ids(pauses)
 

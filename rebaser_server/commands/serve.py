@@ -45,9 +45,10 @@ def add(commands: Any) -> None:
         "--sync",
         choices=("always", "periodic"),
         default="always",
-        help="when NATS writes what it confirms to the disk: `always`, before it confirms; or "
-        "`periodic`, every two minutes, which is faster: then a power cut loses up to two minutes "
-        "of confirmed requests, or all data if the streams are younger (default: %(default)s)",
+        help="time at which NATS writes confirmed requests to the disk: `always`, before it "
+        "confirms; or `periodic`, every two minutes, which is faster: then a power cut loses up to "
+        "two minutes of confirmed requests, or all data if the streams are younger "
+        "(default: %(default)s)",
     )
 
     add_command(

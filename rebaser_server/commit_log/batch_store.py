@@ -93,7 +93,9 @@ class BatchStore:
         payload = await self._payload(address, self._max_bytes if untrusted else None)
         raw = payload if isinstance(address, ObjectRef) else None
         if isinstance(address, ObjectRef) and await _digest(payload) != address.object:
-            raise MalformedMessage(f"object {address.object} is not what its name says")
+            raise MalformedMessage(
+                f"object {address.object} has bytes that are not those of its name"
+            )
         batch = await self._decode(payload, from_client=untrusted)
         if batch.id != request_id:
             raise MalformedMessage(f"the batch at {address} is of request {batch.id}")
@@ -184,7 +186,7 @@ class BatchStore:
         except (FileNotFoundError, ValueError) as error:
             raise MissingBatch(f"nothing is kept as {key}") from error
         if blake3(payload).hexdigest() != key:
-            raise MissingBatch(f"what is kept as {key} is not what its name says")
+            raise MissingBatch(f"the bytes of {key} are not those of its name")
         return payload
 
     async def put_results(

@@ -351,7 +351,7 @@ class DefinitionHistory:
         """
         if until < self._commit:
             raise NotRetained(
-                f"{self._loader.change_set}: what was before commit {self._commit} is not kept"
+                f"{self._loader.change_set}: the past before commit {self._commit} is not kept"
             )
         change_set_id = self._loader.change_set.change_set_id
         async for sequence, entry in self._loader.log.entries(self._commit, until):

@@ -302,7 +302,7 @@ class TableFiles:
                 found = sizes.get(file.name, "none")
                 raise StoreDamaged(f"{path} has {found} of its {file.size} bytes")
             if self._rows_of(path) != file.rows:
-                raise StoreDamaged(f"{path} has not the {file.rows} rows that were written")
+                raise StoreDamaged(f"{path} does not have the {file.rows} rows that were written")
 
     def _rows_of(self, path: str) -> int:
         """Count the rows by the file's footer."""
@@ -360,7 +360,7 @@ def _actions_in(payload: bytes, path: str) -> list[dict[str, Any]]:
     if not actions:
         raise StoreDamaged(f"{path} is empty")
     if not all(isinstance(part, dict) for action in actions for part in (action, *action.values())):
-        raise StoreDamaged(f"{path} has what is no action")
+        raise StoreDamaged(f"{path} has an entry that is no action")
     return actions
 
 

@@ -161,7 +161,9 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
         assert message in await commands.tell("plan", "shop", file, code=1), name
     mapped = "plan", "shop", tmp_path / "e.json", "--map"
     assert "--map is for tables" in await commands.tell(*mapped, "sku=name", code=1)
-    assert "'sku' is no COLUMN=MEANING" in await commands.tell(*mapped, "sku", code=2)
+    assert "expected COLUMN=MEANING (for example sku=name), got 'sku'" in await commands.tell(
+        *mapped, "sku", code=2
+    )
 
 
 async def test_a_function_of_one_file_computes_values_of_the_next(

@@ -123,6 +123,6 @@ async def test_applying_and_reverting_wait_for_values_and_a_timeout_ends_a_wait(
     assert json.loads(reverted.out)["values"]["failed"] == 0
     assert late.code == Exit.NOT_IN_TIME
     assert "is paused: the request waits for `rebaser resume shop`" in late.err
-    assert "not done within 0.5 s; what was sent is not taken back" in late.err
+    assert "timeout of 0.5 s is over; requests that were sent are not taken back" in late.err
     assert "'0' is not a number of seconds above 0" in nonsense
     await commands.tell("resume", "shop")

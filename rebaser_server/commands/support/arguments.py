@@ -427,4 +427,4 @@ async def limited(command: Coroutine[Any, Any, int | None], seconds: float | Non
     if done:
         return work.result()
     await asyncio.wait([work])
-    raise NotInTime(f"not done within {seconds:g} s; what was sent is not taken back, and goes on")
+    raise NotInTime(f"timeout of {seconds:g} s is over; requests that were sent are not taken back")

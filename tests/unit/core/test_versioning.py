@@ -224,7 +224,7 @@ def test_any_text_is_a_content_type_or_refused(text):
 
 
 def test_a_text_that_is_none_is_not_written():
-    with pytest.raises(MalformedMessage, match="not to be written as application/cbor"):
+    with pytest.raises(MalformedMessage, match="cannot be written as application/cbor"):
         GREETING.encode(GreetingV3(id=ID, words=("\ud800",)))
 
 
