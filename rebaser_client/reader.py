@@ -2,9 +2,9 @@
 
 `QuerySender` sends a query over plain NATS until a Rebaser answers it, and joins the parts of the
 answer. The log is read as far back as it is kept. The classes are the answers, for people and
-programs: `BranchDifference` is the change of head that applying a branch would make, `Provenance`
-the edits that made a value what it is and what keeps it back, `RevertPlan` the batch that undoes a
-commit, which is not enqueued yet.
+programs: `BranchDifference` is the effect of applying a branch to head. `Provenance` is the edits
+that made a value, and the failures that keep it back. `RevertPlan` is a batch that undoes a commit,
+and is not enqueued yet.
 """
 
 import asyncio

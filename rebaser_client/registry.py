@@ -1,8 +1,8 @@
 """Workspaces and change sets by name: records in a bucket, changed by compare-and-swap alone.
 
-A workspace, its head and a branch begin with a record whose id is derived from what it names, so
-that a repeated request is recognised. `WorkspaceCheck` knows whether a workspace and a change set
-belong together, as far as the registry knows.
+The first record of a workspace, head or branch has the id of its change set, so that a repeated
+request is recognised. `WorkspaceCheck` knows whether a workspace and a change set belong together,
+as far as the registry knows.
 """
 
 import asyncio
@@ -265,7 +265,7 @@ def validated_name(name: str) -> str:
 def new_workspace(
     name: str, workspace_id: WorkspaceId, head: ChangeSetId, by: str | None
 ) -> Workspace:
-    """Raises as `named`."""
+    """Return the first records of a workspace and its head. Raises as `validated_name`."""
     record = WorkspaceRecordV1(
         id=RequestId.from_bytes(head.bytes),
         workspace_id=workspace_id,
@@ -290,7 +290,7 @@ def new_workspace(
 def new_branch(
     name: str, workspace: WorkspaceRecordV1, branch: ChangeSetId, base: ForkPoint, by: str | None
 ) -> ChangeSetRecordV1:
-    """Raises as `named`."""
+    """Return the first record of a branch. Raises as `validated_name`."""
     return ChangeSetRecordV1(
         id=RequestId.from_bytes(branch.bytes),
         workspace_id=workspace.workspace_id,

@@ -285,7 +285,7 @@ A second request with one change set and id is refused, which is no answer to th
 
 
 class ReplyInbox:
-    """Hands each response to the caller that waits for that request of that change set."""
+    """Hands each response to the caller that waits for it."""
 
     def __init__(self, inbox: str) -> None:
         self.inbox_root = inbox

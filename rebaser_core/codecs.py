@@ -3,9 +3,9 @@
 Plain data is what JSON can express: objects with text keys, arrays, text in UTF-8, 64-bit integers,
 finite floats, booleans, null.
 
-A few bytes can take much memory: an empty array is 1 byte in CBOR and 72 in memory. So a program
-that reads what others wrote first calls `require_affordable`, which estimates the memory from the
-bytes. The prices are CPython's, with some reserve; `docs/security.md` has figures.
+A few bytes can take much memory: an empty array is 1 byte in CBOR and 72 in memory. So a reader of
+foreign bytes first calls `require_affordable`, which estimates the memory. The prices are
+CPython's, with some reserve; `docs/security.md` has figures.
 """
 
 import io

@@ -1,8 +1,8 @@
 """The queries that any Rebaser answers: values, differences, edits behind a value, reverts.
 
 Each is asked over NATS and answered as of one commit. A difference is what a branch would change in
-head if it were applied now. Provenance is the edits that made a value what it is, and what keeps it
-back. A revert is the batch that undoes a commit; the asker enqueues it.
+head if it were applied now. Provenance is the edits that made a value, and the failures that keep
+it back. A revert is the batch that undoes a commit; the asker enqueues it.
 """
 
 from typing import Annotated, ClassVar, Final

@@ -187,9 +187,9 @@ class ObjectStore:
     async def put_once(self, name: str, payload: bytes) -> ObjectInfo:
         """Store an object whose name stands for its bytes, as a digest of them does.
 
-        The right to write suffices: nothing is read or deleted. So an object that is put again, or
-        whose put fails or is cancelled, leaves chunks that no object refers to. The bucket may
-        refuse rollups, so that no client wipes what others put.
+        The right to write suffices: nothing is read or deleted. So a repeated, failed or cancelled
+        put leaves chunks that no object refers to. The bucket may refuse rollups, so that no client
+        wipes what others put.
         """
         info, chunks = await self._chunk(name, payload)
         await self._put_chunks(info.nuid, chunks)

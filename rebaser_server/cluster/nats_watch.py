@@ -4,8 +4,8 @@ Durability is when NATS has on its disks what it confirms, and on how many. A se
 syncs on its monitoring port alone: neither its greeting nor JetStream's API has it.
 
 A NATS that syncs periodically starts again after a power cut with an earlier end of its streams,
-and goes on from there without a word. So the store, which syncs what it is given, has the ends that
-were seen last. A Rebaser notes them there, and reports at its start what NATS has lost since (S-8).
+and goes on from there without a word. So the ends that were seen last are in the store, which syncs
+its files. A Rebaser notes them there, and reports at its start what NATS has lost since (S-8).
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Former results of functions, by value: kept in memory, and those of dear calls in the store.
 
-The planner of an update hands the results that its values had to the evaluator, which knows by
-their keys whether one is what a call would return (`recall`). So nothing here can make a value
-wrong, and a lost result costs a call. A workspace's results are never looked up for another one.
+The planner of an update hands former results of its values to the evaluator. Keys tell whether one
+of them is the result of a call (`recall`). So nothing here can make a value wrong, and a lost
+result costs a call. A workspace's results are never looked up for another one.
 
 In the store each update adds a file to its workspace's directory: the digest of what follows, and
 an Arrow stream. Many files are merged, and the oldest are deleted beyond the limit in bytes; used

@@ -482,7 +482,7 @@ def _set_socket_timeout(seconds: float | None) -> None:
 
 
 class _Claim:
-    """A process whose only work is to call functions, and which owns the rest that they leave."""
+    """A process whose only work is to call functions, and which owns their leftovers."""
 
     def __init__(self) -> None:
         self._null = os.open(os.devnull, os.O_RDWR)
@@ -564,8 +564,8 @@ _prctl: Any = None
 def claim() -> None:
     """Declare that this process only calls functions, or does so for another unit from now on.
 
-    From then on processes that functions start, files that they leave open and threads that they
-    leave behind belong to the functions, and end with their call or with this process.
+    From then on processes, open files and threads that functions leave behind belong to the
+    functions, and end with their call or with this process.
     """
     global _claim, _prctl  # noqa: PLW0603 - of the process
     if sys.platform != "linux":

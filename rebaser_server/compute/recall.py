@@ -1,9 +1,9 @@
 """Results that are known, looked up in place of a call; and the keys of those that are computed.
 
 A key is a digest of a function's code, of the arguments' names, and of all their values. A function
-is pure, so a result under an equal key is what the call would return. Among a process's look-ups
-that find a result, each `_CHECK_EVERY`th is answered by a call nevertheless, so that a function
-that is not pure is found.
+is pure, so a result under an equal key is what the call would return. Each `_CHECK_EVERY`th
+successful look-up of a process is answered by a call nevertheless, so that an impure function is
+found.
 
 Evaluators import this on machines without the libraries that `memo` needs.
 """

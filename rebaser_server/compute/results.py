@@ -10,17 +10,14 @@ the log. It is a directory that all attempts at one update share. Files lie ther
 the digest of its bytes, without the limits that it is computed under:
 
 - `<digest>-<start>-<stop>-<unique>`: the result of its values from `start` up to `stop`, an encoded
-`UnitResult`. Written once: two attempts never share a name, so a file that a commit refers to never
-changes.
-
+  `UnitResult`. Written once: two attempts never share a name, so a file that a commit refers to
+  never changes.
 - `<digest>.blob`: the unit, if it is too large to travel with the job.
-
 - `progress/<run>-<digest>`: the number of its values that are done. This alone need not outlast a
-power cut: only the run in hand reads it.
+  power cut: only the run in hand reads it.
 
 The file `costs` has the first attempt's estimates of functions' costs, in all; `sweeps-<digest>`
-has those with which that attempt split the units of a round, of which the first has this digest,
-into levels.
+has its estimates when it split the units of a round into levels; the digest is the first unit's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -77,8 +77,8 @@ _GROWTH: Final = 16
 _STEP_SECONDS: Final = _REPORT_SECONDS
 """Seconds of a step, after each of which progress is reported."""
 TIME_SLICE: Final = 2.0
-"""Seconds of work after which a worker keeps its results and gives way, so that small runs wait
-only briefly for a large one, and a crash costs no more than that."""
+"""Seconds of work after which a worker keeps its results and gives way: small runs wait only
+briefly for a large one, and a crash costs little."""
 _MIN_START_RATIO: Final = 10
 """Multiple of the time that beginning took; a turn is not shorter."""
 INLINE_BYTES: Final = 64 * 1024

@@ -152,7 +152,7 @@ async def _set_value(context: ActionContext, body: OfValue) -> str:
 
 
 async def _take_theirs(context: ActionContext, body: OfDefinition) -> str:
-    """Replace what the branch has of a value or function that both changed by what head has.
+    """Replace the branch's version of a value or function by head's, if both changed it.
 
     The branch merges head's changes first, so that the values that head's definition needs exist.
     """

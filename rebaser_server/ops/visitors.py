@@ -1,7 +1,7 @@
 """Connections of visitors to the endpoint, bounded before it is known who they are.
 
 Each costs a descriptor of the process, and NATS, store and Spark need some, too. If there are too
-many, the connection that has been silent longest is closed, so that a visitor who asks is answered.
+many, the longest silent connection is closed, so that a visitor who asks is answered.
 """
 
 import asyncio

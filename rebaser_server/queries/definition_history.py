@@ -3,8 +3,8 @@
 The history of a branch begins with that of the change set that it was forked from. Edits that
 head's changes brought to it are those in head's log.
 
-For each part of a definition, the edit that last changed it is known. An edit is what one commit
-changed, so that a batch that repeats a definition is none. A change of a value's function, and its
+For each part of a definition, the edit that last changed it is known. An edit is a change by one
+commit, so a batch that repeats a definition is none. A change of a value's function, and its
 creation, define the value as a whole; other changes are of the value or of the inputs. The removal
 of an input takes that input out, and leaves the others as they were.
 """

@@ -95,7 +95,7 @@ def printable(value: object) -> str:
 
 
 class _LogLimiter:
-    """Memory of what was logged lately, so that a bad item that stays does not fill the log."""
+    """Memory of recent log lines, so that a bad item that stays does not fill the log."""
 
     def __init__(self) -> None:
         self._items: OrderedDict[tuple[object, ...], float] = OrderedDict()

@@ -4,10 +4,9 @@ A definition is the update that makes a value or function, `PutValue` or `PutFun
 results.
 
 A branch is head with the branch's own edits (ours) rebased onto it (`docs/rebase.md`). So beside
-its graph it keeps, for each value and function that it edited, its own update, and for each one
-that differs from head's the definition that head has (`theirs`). Its graph with `theirs` laid over
-it is head, as far as the branch has merged it. Its checkpoints hold the edits as JSON data beside
-the graph.
+its graph it keeps its own update of each edited value and function and, where it differs from head,
+head's definition (`theirs`). Its graph with `theirs` laid over it is head, as far as the branch has
+merged it. Its checkpoints hold the edits as JSON data beside the graph.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
