@@ -248,7 +248,7 @@ class GroupCommit:
 
     @property
     def min_size(self) -> int:
-        """Number of commits from which a batch is worth it; `NEVER` is more than there are."""
+        """Number of commits from which a batch pays; `NEVER` is more than are ever appended."""
         return self._min_size
 
     @property

@@ -100,7 +100,7 @@ class LargeClosure:
         self._is_done = np.zeros(len(graph.columns), np.bool_)
         self._ahead = sizes.ahead
         self.is_last = False
-        """Whether all due values are in the round in hand."""
+        """Whether no value can become due after the round in hand."""
 
     def next(self) -> Closure | None:
         """Return the next round, to be computed before the next call; None: no value is due."""

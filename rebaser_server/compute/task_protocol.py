@@ -120,7 +120,7 @@ def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
     """Execute an encoded task; return the answer for `decode_answer`.
 
     If a task raises, or `process_guard.unfit` then has a reason, the process should execute no
-    other: functions have spoilt it.
+    other: it is as functions have left it.
     """
     began, own = time.monotonic(), os.getpid()
     digest, unit, names, time_slice, limits = cbor2.loads(task)
