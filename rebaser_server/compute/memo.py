@@ -301,7 +301,7 @@ class ImpureFunctions:
         self.latest = [*filter(None, notes)]
 
     def _written_in(self, workspace: str) -> list[tuple[int, str]]:
-        """When a workspace's notes were written, and where they lie."""
+        """Return the times of a workspace's notes, in nanoseconds, and their paths."""
         directory = impure_directory(workspace)
         infos = self._files.list_infos(directory)
         return [(info.mtime_ns or 0, f"{directory}/{info.base_name}") for info in infos]

@@ -418,7 +418,7 @@ def _row(graph: Graph, value: Value) -> dict[str, Any]:
 
 
 def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]:
-    """What the page shows of a value, and its function."""
+    """Return the data of a value for the page, and its function."""
     value = graph.values.get(value_id)
     if value is None:
         return {"problem": "there is no such value"}, None

@@ -104,7 +104,7 @@ class _SessionHolder:
     def _ask_for_slots(self, running: "Running") -> None:
         try:
             self.slots = max(1, running.slots() or self.slots)
-        except Exception as error:  # noqa: BLE001 - of a session that ends, whatever it comes to
+        except Exception as error:  # noqa: BLE001 - the session may be ending
             log.info("parallelism unknown", reason=root_cause(error))
 
     def _get(self) -> "Running":
