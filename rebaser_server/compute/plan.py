@@ -30,6 +30,7 @@ from rebaser_server.compute.cost_model import (
     UNMEASURED_SECONDS,
     CostModel,
 )
+from rebaser_server.compute.functions.runtimes import expected_code
 from rebaser_server.compute.memo import WorkspaceMemo
 from rebaser_server.compute.results import (
     SCHEMA,
@@ -485,6 +486,7 @@ class _UnitBuilder:
             graph.texts_of(constants),
             self._limits.calls,
             *self._known_results(functions, calls_of[calls], ids),
+            expected_code(functions),
         ).encode()
 
     def _find_remembered(self) -> frozenset[tuple[str | None, str]]:

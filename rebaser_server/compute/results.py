@@ -60,7 +60,9 @@ ValueResult = tuple[str, str, Any]
 failed or blocked."""
 
 CallCosts = dict[tuple[str, str], tuple[int, float]]
-"""What calling functions took: runtime and code → how many values, how many seconds in all."""
+"""What calling functions took: runtime and code → how many values, how many seconds in all.
+
+With neither: all of its results were known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

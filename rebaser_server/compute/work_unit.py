@@ -6,7 +6,8 @@ for any value on the way.
 Encoded, little-endian: the format's version in one byte, three of padding, the length of the
 header in four, the number of values in eight; the limits in 32; the header in CBOR; then the
 columns as they lie in memory. Each part begins at a multiple of 8. The header is an array:
-functions, signatures, the number of constants, the length of each section. An array column is
+functions, signatures, the number of constants, the length of each section, and the code that
+functions are expected to have. An array column is
 one section, a string column two: Arrow's offsets of 64 bits, and the text. Behind that are the
 known results, as an Arrow stream; nothing if there are none.
 
@@ -98,7 +99,7 @@ def _split_sections(data: memoryview, lengths: Sequence[int]) -> list[memoryview
     return sections
 
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 OK: Final = 0
 FAILED: Final = 1
@@ -195,6 +196,9 @@ class WorkUnit:
     known_results: pa.LargeListArray | None = None
     """Results that each value had before, as `KNOWN_RESULTS`; None: of no value is any known.
     They change how a value is computed, and not to what."""
+    code: Mapping[int, str] = field(default_factory=dict)
+    """The code that functions, by their place, have where the unit was made, see
+    `runtimes.code_version`: an evaluator with another computes nothing."""
 
     def __len__(self) -> int:
         return len(self.signature_indices)
@@ -223,6 +227,7 @@ class WorkUnit:
                 self.signatures,
                 len(self.constant_known),
                 lengths,
+                self.code,
             ]
         )
         size = _HEADER_OFFSET + sum(n + -n % _ALIGNMENT for n in [len(header), *lengths])
@@ -254,7 +259,8 @@ class WorkUnit:
         _, length, count, size = _FIXED_PART.unpack_from(data)
         view, tail = memoryview(data)[:size], memoryview(data)[size:]
         start = _HEADER_OFFSET + length
-        functions, signatures, constants, lengths = cbor2.loads(view[_HEADER_OFFSET:start])
+        header = cbor2.loads(view[_HEADER_OFFSET:start])
+        functions, signatures, constants, lengths, code = header
         parts = _split_sections(view[start + -length % _ALIGNMENT :], lengths)
         return cls(
             [(runtime, code) for runtime, code in functions],
@@ -270,6 +276,7 @@ class WorkUnit:
             _strings_from_buffers(constants, *parts[11:13]),
             read_limits(data),
             *_decode_known(tail),
+            code,
         )
 
 
@@ -554,6 +561,7 @@ class IncrementalSplit:
             unit.limits,
             unit.remembered,
             None if unit.known_results is None else unit.known_results[start:stop],
+            unit.code,
         )
 
     def record(self, stop: int, changes: pa.Table) -> None:
