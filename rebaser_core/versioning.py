@@ -144,6 +144,10 @@ REQUEST_DIGEST: Final = "X-Request-Digest"
 """Digest of a request. A commit has that of the request that it settles. A query for an outcome
 has that of the request that it means, since another one may have had the id."""
 
+CODE: Final = "X-Code"
+"""Of a commit: the code that the change set's values were computed with, see
+`read_code`. The last commit that has it counts."""
+
 _is_version: Final = re.compile("v[1-9][0-9]{0,8}").fullmatch
 _DIGITS: Final = 10  # of a version; `int` of text without bounds is slow
 

@@ -161,12 +161,14 @@ class DvuCommitter:
     ) -> None:
         """Apply the result and append its commit; the caller holds the lock."""
         covered = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
-        settled, failed = None, 0
+        settled, failed, state = None, 0, self._ownership.state
+        is_last = claim.covers >= state.control.dirty_sequence
         try:
+            code = result.code(state.code, is_last=is_last)
             if address:
                 settled, failed = await self._apply(claim, address, result)
             with self._ownership.spans.result_span():
-                await self._append(settled, **covered)
+                await self._append(settled, code=code, **covered)
         except (RunEnded, asyncio.CancelledError):
             self._ownership.spoil()
             raise
