@@ -7,13 +7,20 @@ to a checkpoint.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, ClassVar, Final, NamedTuple, Self
 
 from pydantic import PrivateAttr, StringConstraints
 
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
-from rebaser_core.versioning import REQUEST_DIGEST, MessageType, ParseFromJson, Versioned, WireModel
+from rebaser_core.versioning import (
+    CODE,
+    REQUEST_DIGEST,
+    MessageType,
+    ParseFromJson,
+    Versioned,
+    WireModel,
+)
 
 AUTHOR_LENGTH: Final = 200
 """Maximum number of characters of an author; the rest is cut off."""
@@ -153,6 +160,7 @@ class CommitV1(Versioned):
     control: ControlState
     settled: SettledRequest | None = None
     _request_digest: str = PrivateAttr("")
+    _code: str = PrivateAttr("")
 
     @property
     def request_digest(self) -> str:
@@ -163,6 +171,48 @@ class CommitV1(Versioned):
         """Note the digest of the request that it settles."""
         self._request_digest = digest
         return self
+
+    @property
+    def code(self) -> str:
+        """The code that values were computed with, from its header; empty: as before."""
+        return self._code
+
+    def with_code(self, code: str) -> Self:
+        """Note the code that values were computed with."""
+        self._code = code
+        return self
+
+
+class CodeEntry(NamedTuple):
+    """The code that values of one distribution's functions were computed with."""
+
+    version: str
+    digest: str
+    before: str = ""
+    """The version before, while values are due because of this one."""
+
+
+def read_code(text: str) -> dict[str, CodeEntry]:
+    """Read `CommitV1.code`: by the name of the distribution."""
+    rows = (entry.split(" ") for entry in text.split(",") if entry)
+    return {name: CodeEntry(*rest[:3]) for name, *rest in rows if len(rest) > 1}
+
+
+def write_code(entries: Mapping[str, CodeEntry]) -> str:
+    """Write what `read_code` reads."""
+    return ",".join(" ".join(filter(None, (name, *each))) for name, each in entries.items())
+
+
+def code_reason(text: str) -> str | None:
+    """Return why values are due, for people; None if that is for no change of code."""
+    changes = [(name, each) for name, each in read_code(text).items() if each.before]
+    said = ", ".join(
+        f"{name} {each.before} → {each.version}"
+        if each.before != each.version
+        else f"{name} {each.version} is not what it was"
+        for name, each in changes
+    )
+    return f"new code: {said}" if said else None
 
 
 Commit: Final = MessageType("Commit", current=CommitV1)
@@ -176,6 +226,7 @@ def decode_commit_at(sequence: int, headers: Mapping[str, str], payload: bytes) 
     gap. Raises as `Commit.decode`.
     """
     commit = Commit.decode(headers, payload).with_digest(headers.get(REQUEST_DIGEST, ""))
+    commit.with_code(headers.get(CODE, ""))
     if headers.get(_BATCH_SEQUENCE, "1") == "1":
         return commit
     return commit.model_copy(update={"previous": sequence - 1})

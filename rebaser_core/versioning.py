@@ -145,6 +145,10 @@ REQUEST_DIGEST: Final = "X-Request-Digest"
 """Digest of a request. A commit has the digest of the request that it settles. A query for an
 outcome has that of the request that it means, since another request may have had the id."""
 
+CODE: Final = "X-Code"
+"""Code that a change set's values were computed with, in its commits, see `read_code`. The last
+commit that has it counts."""
+
 _is_version: Final = re.compile("v[1-9][0-9]{0,8}").fullmatch
 _DIGITS: Final = 10  # digits of a version; `int` of unbounded text is slow
 

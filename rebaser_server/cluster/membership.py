@@ -337,6 +337,11 @@ class Membership:
         alive = self._last_heard.keys() - self.suspected() - {self.instance}
         return all(_started(self.instance) < _started(member) for member in alive)
 
+    def is_youngest(self) -> bool:
+        """Whether no living member was started after this one, by their clocks."""
+        alive = self._last_heard.keys() - self.suspected() - {self.instance}
+        return all(_started(self.instance) > _started(member) for member in alive)
+
     def rank(self) -> int:
         """Return this member's place among the living, which act one after the other."""
         alive = sorted(self._last_heard.keys() - self.suspected() - {self.instance})

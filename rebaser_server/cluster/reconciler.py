@@ -32,9 +32,11 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
+from rebaser_core.versioning import CODE
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.log import UNFINISHED, UNSAVED
 from rebaser_server.commit_log.state_loader import StateCache
+from rebaser_server.processor.application import Application
 from rebaser_server.processor.dead_letters import (
     DIED_AT,
     REASON,
@@ -69,6 +71,9 @@ class UnfinishedScanner:
         self._stream = stream
         self._has_room = has_room
         self._next = 0
+        self.codes: dict[str, tuple[str, float]] = {}
+        """Code in the last commit of each subject of the last scan, and when that was stored,
+        in seconds since 1970."""
 
     async def scan(self, limit: int = _MAX_ENTRIES) -> set[str]:
         """Return the subjects whose last commit among up to `limit` next ones is unfinished.
@@ -76,6 +81,7 @@ class UnfinishedScanner:
         Later commits may say otherwise: see `is_unfinished`.
         """
         state = (await self._js.stream_info(self._stream)).state
+        self.codes = {}
         if not state.messages:
             return set()
         first, last = state.first_seq, state.last_seq
@@ -84,8 +90,10 @@ class UnfinishedScanner:
         start = self._next
         unfinished, left = await self._read(last, limit)
         if self._next > last:  # a round is over; older commits do not overrule later ones
-            self._next = first
+            self._next, later = first, self.codes
+            self.codes = {}
             unfinished |= (await self._read(start - 1, left))[0]
+            self.codes |= later
         return unfinished
 
     async def _read(self, last: int, limit: int) -> tuple[set[str], int]:
@@ -102,6 +110,7 @@ class UnfinishedScanner:
                     break
                 limit -= 1
                 self._next = message.stream_sequence + 1
+                self.codes[message.subject] = message.headers.get(CODE, ""), message.stored
                 if self._tells_of_work(message.headers):
                     unfinished.add(message.subject)
                 else:
@@ -195,6 +204,8 @@ class Reconciler:
         paused: Callable[[ChangeSet], bool] = lambda _: False,
         has_room: Callable[[], bool] = lambda: False,
         few: int = _FEW,
+        renewals: Application | None = None,
+        may_renew: Callable[[], bool] = lambda: True,
     ) -> None:
         """Run once in `period` seconds.
 
@@ -203,12 +214,15 @@ class Reconciler:
         `has_room`: whether slots are free for which no task waits, so that checkpoints may be
         made up for (X2b).
         `few`: change sets that are listed at once.
+        `renewals`: has values computed anew that were computed with outdated code, while
+        `may_renew` says so.
         """
         self._few = few
         self._streams = streams
         self._period = period
         self._paused = paused
         self._requests = SubjectSlices(streams.js, streams.requests_stream, few=few)
+        self._renewals, self._may_renew = renewals, may_renew
         self._scanner = UnfinishedScanner(streams.js, streams.commits_stream, has_room)
 
     async def run(self) -> Never:
@@ -239,7 +253,18 @@ class Reconciler:
         for change_set in without_task:
             with contained("change set", passing=(JetStreamError,), change_set=change_set):
                 await ensure_task(self._streams, change_set)
+        if self._renewals is not None and self._may_renew():
+            await self._renew(self._renewals, self._scanner.codes)
         return len(without_task)
+
+    async def _renew(self, renewals: Application, codes: Mapping[str, tuple[str, float]]) -> None:
+        """Ask for what was computed with outdated code, as far as the last scan shows."""
+        outdated = await renewals.outdated_codes({code for code, _ in codes.values() if code})
+        for subject, (code, stored) in codes.items() if outdated else ():
+            if code in outdated:
+                for change_set in await self._change_sets([subject], self._streams.commits_stream):
+                    with contained("change set", passing=(JetStreamError,), change_set=change_set):
+                        await renewals.renew(change_set, code, stored)
 
     async def _tasks(self) -> Collection[str] | None:
         """Return the subjects of all tasks; None if they are too many to list."""

@@ -26,6 +26,7 @@ _HEADINGS: Final = {
     "done": "done",
     "since": "since",
     "failures": "failures",
+    "why": "why",
     "instance": "Rebaser",
 }
 _FAILED: Final = {"name": "name or id", "status": "status", "message": "message"}

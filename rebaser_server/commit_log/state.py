@@ -349,7 +349,8 @@ class CheckpointAttempt(NamedTuple):
 class State:
     """The whole state of one change set, and which checkpoints hold how much of it.
 
-    Only `advance`, `content.apply` and the methods about checkpoints change it.
+    Only `advance`, `content.apply` and the methods about checkpoints change it; and what starts a
+    branch, its `code`.
     """
 
     content: Content
@@ -369,6 +370,8 @@ class State:
     damage: str = ""
     """Reason why a later checkpoint could not be read; empty if there is none. The log made up for
     it."""
+    code: str = ""
+    """Code that values were computed with, as the application writes it; empty: unknown."""
     _commits: int = field(default=0, init=False)
     _requests: int = field(default=0, init=False)
     _size: int = field(default=0, init=False)
@@ -387,6 +390,7 @@ class State:
             self.content.complete(commit.control.clean_sequence)
         self.control = commit.control
         self.commit, self.commit_id = sequence, commit.id
+        self.code = commit.code or self.code
         self._commits += 1
         if commit.settled is not None:
             self._requests += 1
@@ -406,6 +410,7 @@ class State:
         return {
             "commitId": None if self.commit_id is None else str(self.commit_id),
             "control": self.control.model_dump(mode="json", by_alias=True),
+            "code": self.code,
             **self.recent.metadata(),
             "stored": _EXTERNAL_BATCHES.dump_python(
                 self.external_batches, mode="json", by_alias=True
@@ -464,6 +469,7 @@ class State:
             checkpoint.commit,
             CheckpointRef.read_all(metadata),
             checkpoint.damage,
+            metadata.get("code", ""),
         )
 
 

@@ -8,6 +8,7 @@ DvuError
 EvaluatorAway
 ├── SessionFailed         there is no Spark to run on; the next run tries again
 │   └── JavaMissing       no Java that Spark can run on; an administrator must look
+├── CodeDiffers           functions have other code where they are called than here
 └── RunFailed             what computed has ended; nothing is lost by repeating the run
 
 Only a `DvuError` may in the end fail values: an update that another error ends is tried again
@@ -71,6 +72,10 @@ class JavaMissing(SessionFailed):
     """Java is missing, or not new enough."""
 
 
+class CodeDiffers(EvaluatorAway):
+    """A function has other code where it would be called, so nothing was called."""
+
+
 class RunFailed(EvaluatorAway):
     """The evaluator has ended, by itself or because of a value, and left no results behind."""
 
@@ -88,7 +93,10 @@ def evaluator_error(name: str, reason: str) -> EvaluationFailed | EvaluatorAway 
 
     Values are not to blame if the machine lacks memory, files or modules.
     """
-    if name.rpartition(".")[2] in _OF_THE_MACHINE:
+    name = name.rpartition(".")[2]
+    if name == CodeDiffers.__name__:
+        return CodeDiffers(reason)
+    if name in _OF_THE_MACHINE:
         return breakdown(RunFailed, reason)
     return EvaluationFailed(reason)
 

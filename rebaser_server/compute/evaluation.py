@@ -25,7 +25,7 @@ from rebaser_server.compute import process_guard
 from rebaser_server.compute.call_watchdog import IDLE, KILL_FACTOR, CallWatchdog
 from rebaser_server.compute.errors import FunctionMissing, describe
 from rebaser_server.compute.evaluators import EvaluationState, ScalarEvaluator, VectorEvaluator
-from rebaser_server.compute.functions.runtimes import resolve, resolve_vectorised
+from rebaser_server.compute.functions.runtimes import require_code, resolve, resolve_vectorised
 from rebaser_server.compute.process_guard import ProcessGuard, Spoilt
 from rebaser_server.compute.results import (
     SCHEMA,
@@ -184,11 +184,12 @@ class Evaluation:
 
     def _costs(self) -> CallCosts:
         rows, wide, costs = self._scalar, self._vector, CallCosts()
+        recalled = set() if rows.recall is None else rows.recall.used
         for index, (runtime, code) in enumerate(self._unit.functions):
             calls, seconds = wide.calls[index], wide.seconds[index]
             if rows.timed_calls[index]:
                 seconds += rows.timed_seconds[index] / rows.timed_calls[index] * rows.calls[index]
-            if runtime is not None and calls + rows.calls[index]:
+            if runtime is not None and (calls + rows.calls[index] or index in recalled):
                 costs[runtime, code] = calls + rows.calls[index], seconds
         return costs
 
@@ -395,7 +396,7 @@ def evaluate(unit: bytes | memoryview) -> pa.Buffer:
     dependents, and nothing else. A value is computed if it must be, or if an input comes out
     changed: with another value, or with a value where it had none, or without one.
     """
-    decoded, count = WorkUnit.decode(unit), count_values(unit)
+    decoded, count = decode_sound(unit), count_values(unit)
     evaluation = start_evaluation(decoded)
     evaluation.advance(count)
     if isinstance(evaluation, Evaluation) and evaluation.done < count:
@@ -406,6 +407,17 @@ def evaluate(unit: bytes | memoryview) -> pa.Buffer:
         evaluation.advance(count)
     evaluation.end()
     return encode_result(evaluation.result())
+
+
+def decode_sound(unit: bytes | memoryview) -> WorkUnit:
+    """The unit, whose functions have the same code here and where it was made.
+
+    Raises:
+        CodeDiffers: they have not.
+    """
+    decoded = WorkUnit.decode(unit)
+    require_code(decoded.functions, decoded.code)
+    return decoded
 
 
 def start_evaluation(unit: WorkUnit) -> Evaluation | ForkedEvaluation:

@@ -1,22 +1,12 @@
 """Executors of a plan's units: children beside the daemon, and the choice between these and Spark.
 
-The protocol of executors, which run the units of a plan.
+A run goes to one of two executors, by its cost or by the number of its values. A `DvuRun` knows
+which parts of a run are done, and which tasks are next.
 
-Routes a run to one of two executors, by what it costs or by the number of its values.
-
-The worker's process: asks it, reads its answers, and ends it with all that it forked.
-
-What functions print in it goes to the log: bounded, and with the change set that was computed.
-
-One run of a plan's units: which parts are done, which tasks are next, how far it is.
-
-Runs units in child processes, without Spark: a small run costs what its values cost.
-
-All workspaces share the children, and take them in turns. A task that takes longer than `QUICK`
-leaves its seat to others and goes on in a slow one; if no slow seat is free, it is ended, and
-begins again when one is. So a quick task waits for quick ones only.
-
-A time limit for work that may take as long as it likes, but has to get on.
+Children cost a small run no more than its values do. All workspaces share them, and take them in
+turns. A task that takes longer than `QUICK` leaves its seat to others and goes on in a slow one; if
+no slow seat is free, it is ended, and begins again when one is. So a quick task waits for quick
+ones only. Prints of functions go to the log: bounded, and with the change set that was computed.
 """
 
 import asyncio
@@ -87,7 +77,7 @@ class Executor(Protocol):
         store: RunStore | None = None,
         on_progress: OnProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        """What became of each unit, in their order. Several runs may go on at once.
+        """Return what became of each unit, in their order. Several runs may go on at once.
 
         `owner`: whose run it is; the runs of several owners take turns where room is short.
 
@@ -191,19 +181,19 @@ _PRINTED: Final = 2_000
 _PRINT_PAUSES: Final = (1.0, 10.0)
 """Seconds between two such lines: first, and as they double while more is printed."""
 _READ_AT_ONCE: Final = 1 << 20
-"""Bytes of prints that are read before what prints has to wait for..."""
+"""Bytes of prints that are read before the printing process has to wait for `_UNREAD`."""
 _UNREAD: Final = 0.1
-"""...so many seconds, so that reading them leaves this process time for others."""
+"""Seconds for which prints are not read, so that this process has time for others."""
 
 log: Final = structlog.get_logger()
 
 
 class _Prints:
-    """What was printed and is not logged yet, cut."""
+    """Prints that are not logged yet, cut."""
 
     def __init__(self) -> None:
         self.labels: dict[str, Any] = {}
-        """What log lines say of the work in hand: its change set."""
+        """Labels of log lines about the work in hand: its change set."""
         self._labels: dict[str, Any] = {}
         self._text = bytearray()
         self._left_out = 0
@@ -286,7 +276,7 @@ class _Protocol(SubprocessStreamProtocol):
 
 
 class _WorkerProcess:
-    """Has a session of its own: Ctrl-C is for this process, which decides what it means."""
+    """A child in a session of its own: Ctrl-C is for this process, which decides what it means."""
 
     def __init__(self, transport: SubprocessTransport, protocol: _Protocol) -> None:
         self._transport = transport
@@ -324,7 +314,7 @@ class _WorkerProcess:
 
     @property
     def code(self) -> int | None:
-        """As `Popen.returncode`."""
+        """Exit code, as `Popen.returncode`."""
         return self._transport.get_returncode()
 
     async def ask(self, question: bytes) -> bytes:
@@ -374,7 +364,7 @@ class _WorkerProcess:
 
 
 _INLINE_UNIT_BYTES: Final = 256 * 1024
-"""Octets of a unit that travels with the job; a larger one lies in the run store, if there is one:
+"""Bytes of a unit that travels with the job; a larger one lies in the run store, if there is one:
 in a job it would be held several times over by driver, scheduler and worker."""
 _PUT_CONCURRENCY: Final = 4
 """Large units written to the run store at a time."""
@@ -403,7 +393,7 @@ class DvuRun:
         self._sizes = list(map(count_values, units))
         self.size: Final = sum(self._sizes)
         self._stops = [0] * len(units)
-        """Of each unit, how many values are done for sure."""
+        """Number of values of each unit that are done for sure."""
         self._ended: dict[int, UnitResult | StoredResult] = {}
         self._unfit: set[int] = set()
         """The units whose functions made their process unfit for the rest of it."""
@@ -685,7 +675,7 @@ class ProgressDeadline:
             self._current = None
 
     def record(self, done: int, _in_all: int) -> None:
-        """As `OnProgress`: so many values are done."""
+        """Note that `done` values are done, as `OnProgress`."""
         if done > self._highest:
             self._highest = done
             self.extend()

@@ -42,9 +42,9 @@ from rebaser_server.compute.work_unit import (
 )
 
 _PARTS_PER_SLOT: Final = 2
-"""Into how many units for each slot a level is split, so that a slot that is done early helps."""
+"""Units for each slot that a level is split into, so that a slot that is done early helps."""
 _MIN_STAGES: Final = 2
-"""Times what a run takes besides: what takes no longer cannot win by splitting."""
+"""Units that take no longer than this many times a run's overhead cannot win by splitting."""
 _MAX_SAMPLE: Final = 4
 """Values of functions never measured that a sample holds, at most: it is computed once more."""
 
@@ -55,7 +55,7 @@ def split_costs_of(units: Sequence[bytes | memoryview]) -> str:
 
 
 class LevelParallelExecutor:
-    """An `Executor` that owns another and learns what each run of that costs besides."""
+    """An `Executor` that owns another and learns the overhead of each of its runs."""
 
     def __init__(self, inner: Executor, slots: Callable[[], int], costs: CostModel) -> None:
         """`slots`: of `inner`, as they are then; `costs`: of functions, as others learn them."""
@@ -190,7 +190,7 @@ class LevelParallelExecutor:
         return splits
 
     def _is_dear(self, units: Sequence[WorkUnit], costs: CostModel) -> list[bool]:
-        """For each unit whether it keeps one slot busy while others are idle."""
+        """Whether each unit keeps one slot busy while others are idle."""
         seconds = [float(costs.estimate(unit).sum()) for unit in units]
         fair = max(sum(seconds) / self._slots, _MIN_STAGES * costs.stage_seconds)
         return [each > fair for each in seconds]
@@ -248,10 +248,10 @@ class LevelParallelExecutor:
     def _parts(
         self, level_split: "_LevelSplit", piece: WorkUnit, stage: Stage
     ) -> list[tuple[NDArray[np.int64], WorkUnit]]:
-        """What to run, and each value's position in the piece.
+        """Return what to run, and each value's position in the piece.
 
-        By what was guessed at first, whatever was learnt since: so another attempt that begins
-        with the same guesses has the same parts, and finds in the run store what became of them.
+        Costs that were guessed at first decide, and not what was learnt since: so another attempt
+        that begins with equal guesses has equal parts, and finds their results in the run store.
         """
         if not stage.is_split:
             return [(np.arange(len(piece)), piece)]

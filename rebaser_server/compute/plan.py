@@ -1,15 +1,9 @@
-"""Plans a dependent values update: the affected values, packed into units of work.
+"""Plans of dependent values updates: the affected values, packed into units of work.
 
 The cost follows the affected values and their inputs; planning does not read the rest of the
-graph, and makes no Python object for any value.
-
-Bounds the text of a unit, which its evaluator holds in memory whole.
-
-Partitions affected values by connection and cost: a component stays in one group.
-
-A bounded sample of the values that an update affects, and of their edges, for display.
-
-Plans the updates of one change set, so that all attempts at an update have the same units.
+graph, and makes no Python object for any value. A component of connected values stays in one unit,
+and the text of a unit, which its evaluator holds in memory, is bounded. All attempts at an update
+have equal units. A bounded sample of values and edges is kept for display.
 """
 
 import heapq
@@ -30,6 +24,7 @@ from rebaser_server.compute.cost_model import (
     UNMEASURED_SECONDS,
     CostModel,
 )
+from rebaser_server.compute.functions.runtimes import expected_code
 from rebaser_server.compute.memo import WorkspaceMemo
 from rebaser_server.compute.results import (
     SCHEMA,
@@ -55,12 +50,12 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class UnitLimits:
-    """What a unit of work may take."""
+    """Limits of a unit of work."""
 
     calls: CallLimits = CallLimits()
-    """Of each call of a function in it."""
+    """Limits of each call of a function in it."""
     text_bytes: int = _MAX_UNIT_BYTES
-    """Of its values and constants; values that need more of it together are planned to fail."""
+    """Bytes of its values and constants; values that need more together are planned to fail."""
 
 
 def _text_bytes_of_parts(
@@ -125,7 +120,7 @@ _BALANCED_ONE_BY_ONE: Final = 4096
 
 
 def components(count: int, one: NDArray[np.int32], other: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Of `count` things, joined by edges from `one` to `other`, the component of each.
+    """Return the component of each of `count` things, joined by edges from `one` to `other`.
 
     Components are numbered by their first things. Each round hooks every tree of what is
     known to be connected under the lowest that it meets, and makes all trees flat: a few
@@ -153,7 +148,7 @@ def _number_by_root(parents: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def balance(costs: NDArray[Any], count: int) -> NDArray[np.int32]:
-    """Which of `count` groups each of these parts goes to, so that all cost about the same.
+    """Return the group, of `count`, that each part goes to, so that all cost about the same.
 
     The dearest are given out first, each to the group that costs least so far.
     """
@@ -194,12 +189,12 @@ class GraphPreview:
     """Bounded, and so is what it costs, by the constants above."""
 
     sources: int = 0
-    """How many changed."""
+    """Number of sources that changed."""
     affected: int = 0
     levels: int = 0
-    """Of the affected values."""
+    """Number of levels of the affected values."""
     sizes: list[int] = field(default_factory=list)
-    """Of the columns: the sources, if any changed, then level by level."""
+    """Sizes of the columns: the sources, if any changed, then level by level."""
     values: list[dict[str, Any]] = field(default_factory=list)
     """`column`, `name`, `function`; `forced`: whether computed even if no input changes."""
     edges: list[tuple[int, int]] = field(default_factory=list)
@@ -250,7 +245,7 @@ class _Drawing:
         """Some of those that take drawn ones."""
 
     def of_level(self, start: int, end: int) -> list[int]:
-        """Which of the affected values from `start` to `end` to draw."""
+        """Return those of the affected values from `start` to `end` that are drawn."""
         positions = self._affected.positions
         reached = [index for index in self._dependents if start < positions[index] <= end]
         first = self._affected.indices[start : min(end, start + self.most)].tolist()
@@ -286,9 +281,8 @@ class _Drawing:
 
 
 MIN_VALUES_PER_UNIT: Final = 256
-"""Values that a unit holds on average, at least: tasks of fewer would cost more than they gain;
-unless they are known to take as long as so many cheap ones, or may: one by itself that was never
-measured does."""
+"""Values of a cheap function that a unit holds on average, at least: tasks of fewer would cost more
+than they gain. Of dear values, and of those never measured, it may hold fewer."""
 UNITS_PER_SLOT: Final = 2
 """More than one, so that a slot that was given the cheaper values can take over from another."""
 _USUAL_SECONDS: Final = ROW_SECONDS + UNKNOWN_SECONDS
@@ -403,7 +397,7 @@ class _UnitBuilder:
         return total > allowed
 
     def _balanced(self, seconds: NDArray[np.float64], most: int, *, is_large: bool) -> list[bytes]:
-        """At most so many units of whole components, the dearest first.
+        """Return at most `most` units of whole components, the dearest first.
 
         More of them where they would need more text than a unit may have.
         """
@@ -485,6 +479,7 @@ class _UnitBuilder:
             graph.texts_of(constants),
             self._limits.calls,
             *self._known_results(functions, calls_of[calls], ids),
+            expected_code(functions),
         ).encode()
 
     def _find_remembered(self) -> frozenset[tuple[str | None, str]]:
@@ -503,7 +498,7 @@ class _UnitBuilder:
         functions_used: NDArray[np.int32],
         ids: pa.LargeStringArray,
     ) -> tuple[frozenset[int], pa.LargeListArray | None]:
-        """Which of these functions' results are remembered, and those known of the values."""
+        """Return the functions whose results are remembered, and those known of the values."""
         remembered = [n for n, each in enumerate(functions) if each in self._remembered]
         if not remembered or self._memo is None:
             return frozenset(), None
@@ -534,15 +529,15 @@ def _unique_codes(items: NDArray[np.integer]) -> tuple[NDArray[np.integer], NDAr
 
 _FEW_EDGES: Final = 4_096
 _PART: Final = 128
-"""An update is small with up to `_FEW_EDGES`, or one for so many values, before what it affects: to
-plan it costs no more than a snapshot of the graph."""
+"""An update is small if it follows at most `_FEW_EDGES` edges, or one for `_PART` values of the
+graph: its plan costs no more than a snapshot."""
 
 
 class Rounds:
     """The rounds of one attempt at an update, each of which has its units.
 
-    What is small is one round. Of a large update it is not looked at what it affects in all: what
-    came out changed in a round says what the next one has.
+    A small update is one round. The rounds of a large one end where nothing comes out changed: what
+    changed in a round says which values the next one has.
     """
 
     def __init__(
@@ -565,12 +560,12 @@ class Rounds:
 
     @property
     def units(self) -> list[bytes]:
-        """Of the round in hand; none once all is done."""
+        """Units of the round in hand; none once all is done."""
         return self._current.units
 
     @property
     def preview(self) -> GraphPreview:
-        """Of the round in hand."""
+        """Preview of the round in hand."""
         return self._current.preview
 
     def record(self, outcomes: Sequence[UnitResult | StoredResult], store: RunStore) -> None:

@@ -48,6 +48,8 @@ class Recall:
         self._prefixes = [_prefix(unit, *signature) for signature in unit.signatures]
         self._fingerprints: dict[int, bytes] = {}
         """Fingerprints of cells that were given to calls."""
+        self.used: set[int] = set()
+        """Functions of which results were found."""
         self._keys: dict[int, bytes] = {}
         """Keys of values that are computed."""
         self._formers: dict[int, str] = {}
@@ -65,6 +67,7 @@ class Recall:
         key = blake3(prefix + b"".join(map(self._fingerprint, refs))).digest(KEY_BYTES)
         text = self._known_text(position, key)
         if text is not None and next(_FOUND) % _CHECK_EVERY:
+            self.used.add(self._unit.signatures[call][0])
             try:
                 return read_only(loads(text))
             except ValueError:  # damaged

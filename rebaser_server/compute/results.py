@@ -59,7 +59,9 @@ ValueResult = tuple[str, str, Any]
 failed or blocked."""
 
 CallCosts = dict[tuple[str, str], tuple[int, float]]
-"""Costs of calls: runtime and code → number of values, seconds in all."""
+"""Costs of calls: runtime and code → number of values, seconds in all.
+
+The number is 0 if all results of the function were known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,12 @@ from typing import Final
 import cbor2
 import pyarrow as pa
 
-from rebaser_server.compute.evaluation import Evaluation, evaluate, start_evaluation
+from rebaser_server.compute.evaluation import (
+    Evaluation,
+    decode_sound,
+    evaluate,
+    start_evaluation,
+)
 from rebaser_server.compute.results import (
     PartFile,
     RunStore,
@@ -130,7 +135,7 @@ def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
         return _encode_inline(result)
     if unit is None:
         unit = store.get_unit(digest)
-    whole = WorkUnit.decode(unit)
+    whole = decode_sound(unit)
     if limits is not None:
         whole = replace(whole, limits=CallLimits(*limits))
     return _TaskExecution(store, run, digest, whole, contiguous_parts(names, digest)).run(

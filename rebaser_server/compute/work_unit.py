@@ -6,9 +6,9 @@ for any value on the way.
 Encoded, little-endian: the format's version in one byte, three of padding, the length of the header
 in four, the number of values in eight; the limits in 32; the header in CBOR; then the columns as
 they lie in memory. Each part begins at a multiple of 8. The header is an array: functions,
-signatures, the number of constants, the length of each section. An array column is one section, a
-string column two: Arrow's offsets of 64 bits, and the text. Behind that are the known results, as
-an Arrow stream; nothing if there are none.
+signatures, the number of constants, the length of each section, and the code that functions are
+expected to have. An array column is one section, a string column two: Arrow's offsets of 64 bits,
+and the text. Behind that are the known results, as an Arrow stream; nothing if there are none.
 
 A unit is in topological order, so a run of its values needs only values before it. It can be
 sorted, cut into segments without an edge inside, and cut into units that are evaluated one after
@@ -91,7 +91,7 @@ def _split_sections(data: memoryview, lengths: Sequence[int]) -> list[memoryview
     return sections
 
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 OK: Final = 0
 FAILED: Final = 1
@@ -189,6 +189,9 @@ class WorkUnit:
     known_results: pa.LargeListArray | None = None
     """Results that each value had before, as `KNOWN_RESULTS`; None: none is known. They change the
     way in which a value is computed, and not the result."""
+    code: Mapping[int, str] = field(default_factory=dict)
+    """Code that functions, by their place, have where the unit was made, see
+    `runtimes.code_version`: an evaluator with other code computes nothing."""
 
     def __len__(self) -> int:
         return len(self.signature_indices)
@@ -217,6 +220,7 @@ class WorkUnit:
                 self.signatures,
                 len(self.constant_known),
                 lengths,
+                self.code,
             ]
         )
         size = _HEADER_OFFSET + sum(n + -n % _ALIGNMENT for n in [len(header), *lengths])
@@ -248,7 +252,8 @@ class WorkUnit:
         _, length, count, size = _FIXED_PART.unpack_from(data)
         view, tail = memoryview(data)[:size], memoryview(data)[size:]
         start = _HEADER_OFFSET + length
-        functions, signatures, constants, lengths = cbor2.loads(view[_HEADER_OFFSET:start])
+        header = cbor2.loads(view[_HEADER_OFFSET:start])
+        functions, signatures, constants, lengths, code = header
         parts = _split_sections(view[start + -length % _ALIGNMENT :], lengths)
         return cls(
             [(runtime, code) for runtime, code in functions],
@@ -264,6 +269,7 @@ class WorkUnit:
             _strings_from_buffers(constants, *parts[11:13]),
             read_limits(data),
             *_decode_known(tail),
+            code,
         )
 
 
@@ -548,6 +554,7 @@ class IncrementalSplit:
             unit.limits,
             unit.remembered,
             None if unit.known_results is None else unit.known_results[start:stop],
+            unit.code,
         )
 
     def record(self, stop: int, changes: pa.Table) -> None:

@@ -1,14 +1,19 @@
 """The value graph as the application that Rebaser's core drives."""
 
-from typing import Never
+import asyncio
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Final, Never
 
-from rebaser_core.commits import RequestOutcome, SettledRequest
+from rebaser_client.requests import ensure_task, publish_request
+from rebaser_core.commits import RequestOutcome, SettledRequest, code_reason
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
-from rebaser_core.records import ChangeSetRequestV1
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.streams import Streams
 from rebaser_server.graph_application.branches import BranchRunner
+from rebaser_server.graph_application.code import outdated, renewal_id, renewed
 from rebaser_server.graph_application.commands import admit_difference, execute
 from rebaser_server.graph_application.dvu import DvuPlanner, DvuServices
 from rebaser_server.graph_application.state_machine import GraphStateMachine, TableMaintenance
@@ -16,6 +21,10 @@ from rebaser_server.processor.application import Changes
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
+from rebaser_server.processor.request_queue import StoredRequests
+
+_PATIENCE: Final = 60.0
+"""Seconds that a request waits; less than NATS remembers an id."""
 
 
 class GraphApplication(GraphStateMachine):
@@ -49,6 +58,27 @@ class GraphApplication(GraphStateMachine):
         self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
     ) -> RequestOutcome | str:
         return await admit_difference(ownership, request, message)
+
+    async def outdated_codes(self, codes: Collection[str]) -> Collection[str]:
+        return await asyncio.to_thread(lambda: [code for code in codes if outdated(code)])
+
+    async def renew(self, change_set: ChangeSet, code: str, stored: float) -> None:
+        """Ask for it as a client would, unless requests wait for long: that may be one of them."""
+        first = await StoredRequests(self._streams, change_set).lowest()
+        if first is not None and (datetime.now(UTC) - first.time).total_seconds() > _PATIENCE:
+            return
+        due = renewed(code, outdated(code))
+        request = ChangeSetRequestV1(
+            id=renewal_id(change_set, code, stored),
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+            action="recompute",
+            values=[],
+            by=code_reason(due),
+        )
+        headers, payload = ChangeSetRequest.encode(request)
+        await publish_request(self._streams, change_set, headers, payload)
+        await ensure_task(self._streams, change_set)
 
     def companion(self, ownership: Ownership, checkpointer: Checkpointer) -> BranchRunner:
         outcomes = OutcomeLookup(self._streams, self)

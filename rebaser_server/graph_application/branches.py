@@ -376,6 +376,7 @@ class BranchRunner:
         origin = content.origin
         if origin is None or not content.is_unstarted_branch(ownership.state.control):
             return
+        ownership.state.code = ownership.state.code or origin.code
         if origin.lost is None:
             await self._checkpointer.require()
         async with ownership.lock:

@@ -25,8 +25,10 @@ from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
 from rebaser_core.versioning import APPLY_REQUEST, header
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, State
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.compute.functions.runtimes import CodeVersion, code_version
 from rebaser_server.compute.memo import WorkspaceMemo
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
+from rebaser_server.graph_application.code import is_renewal, outdated, renewed
 from rebaser_server.graph_application.content import content_of, graph_of, require
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.dead_letters import reject
@@ -34,7 +36,7 @@ from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.requests import close
 from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.columns import ValueStatus
-from rebaser_server.values.edits import DefinitionView, value_definition
+from rebaser_server.values.edits import DefinitionView, func_definition, value_definition
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.merge import MergeResult, changes_between, merge
 
@@ -47,11 +49,15 @@ async def recompute(
 ) -> tuple[SettledRequest, Changes]:
     """Make the values that `message` names, or all failed ones, roots of the next update.
 
+    If it names none: those that were computed with other code than is installed.
+
     The commit has updates that every version reads. In a branch they are no edit: its difference to
     head does not change.
     """
     content = content_of(ownership.state)
     graph = content.graph
+    if message.values == []:
+        return await _renew(ownership, message, settled)
     value_ids = await asyncio.to_thread(_requested_values, graph, message.values)
     if isinstance(value_ids, str):
         return reject(settled, value_ids), {}
@@ -66,6 +72,41 @@ async def recompute(
         message.id, rebased.updates, head_side=batch.head_side
     )
     return settled.model_copy(update={"updates": address}), {"dirty_sequence": settled.sequence}
+
+
+async def _renew(
+    ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
+) -> tuple[SettledRequest, Changes]:
+    """Make the values due that were computed with other code, if the request is for ours.
+
+    That of another process is left to one with the same code: it asks again.
+    """
+    change_set, code = ownership.loader.change_set, ownership.code
+    content = content_of(ownership.state)
+
+    def find() -> tuple[dict[str, CodeVersion], list[AnyUpdate]]:
+        due = outdated(code) if is_renewal(message.id, change_set, code) else {}
+        updates: list[AnyUpdate] = []
+        for func_id in content.graph.funcs if due else ():
+            func = func_definition(content.graph, func_id)
+            own = func and code_version(func.runtime, func.code)
+            if func and own and own.name in due:  # put as another and put back, its values are due
+                other = "" if func.code else "other"
+                updates += [func.model_copy(update={"code": other}), func]
+        return due, updates
+
+    due, updates = await asyncio.to_thread(find)
+    if not due:
+        return settled, {}
+    batch = Batch(updates, head_side=None if content.edits is None else [])
+    rebased = await asyncio.to_thread(content.apply_now, settled.sequence, batch)
+    address = await ownership.loader.batches.put(
+        message.id, rebased.updates, head_side=batch.head_side
+    )
+    changes: Changes = {"code": renewed(code, due)}
+    if rebased.dirty:
+        changes["dirty_sequence"] = settled.sequence
+    return settled.model_copy(update={"updates": address}), changes
 
 
 def _requested_values(graph: Graph, names: list[str] | None) -> list[str] | str:

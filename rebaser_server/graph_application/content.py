@@ -26,6 +26,8 @@ class BranchOrigin(NamedTuple):
     """Commit of head's log that its base included."""
     lost: str | None = None
     """Reason why the base cannot be loaded; the branch is empty then."""
+    code: str = ""
+    """Code that the base's values were computed with, see `State.code`."""
 
 
 @dataclass(slots=True)

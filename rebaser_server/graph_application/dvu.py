@@ -40,6 +40,7 @@ from rebaser_server.compute.results import (
     total_costs,
 )
 from rebaser_server.compute.work_unit import WorkUnit, count_values
+from rebaser_server.graph_application.code import after_update
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.processor.application import Job
 from rebaser_server.processor.outcomes import Notifier
@@ -81,6 +82,9 @@ class DvuResult:
 
     def __len__(self) -> int:
         return len(self.updates) + sum(file.values for file in self.files)
+
+    def code(self, before: str, *, is_last: bool) -> str:
+        return after_update(before, self.costs, is_last=is_last)
 
     @property
     def batch(self) -> Batch:

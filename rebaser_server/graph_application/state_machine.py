@@ -179,7 +179,9 @@ class GraphStateMachine:
         content, cursor = content_of(parent), parent.commit
         if base.change_set_id != branch.head:  # a branch's branch has its edits and its cursor
             cursor = content.cursor(parent.control)
-        return GraphContent(content.graph, content.edits or Edits(), BranchOrigin(cursor))
+        code = parent.code or (content.origin.code if content.origin else "")
+        origin = BranchOrigin(cursor, code=code)
+        return GraphContent(content.graph, content.edits or Edits(), origin)
 
     def require_sound(self, state: State) -> None:
         """Raise `HistoryInconsistent` if a branch has commits and its base is lost."""

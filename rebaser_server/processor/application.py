@@ -6,7 +6,7 @@ holds, is the application's: see `graph_application` for Rebaser's own.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, Never, Protocol
 
 from rebaser_core.commits import DvuClaim, RequestOutcome, SettledRequest
@@ -73,6 +73,12 @@ class JobResult(Protocol):
         """Number of values that were computed."""
 
     def __len__(self) -> int: ...
+
+    def code(self, before: str, *, is_last: bool) -> str:
+        """The code that values were computed with, now that these are; see `State.code`.
+
+        `is_last`: nothing is left to do for the next job.
+        """
 
     @property
     def batch(self) -> Batch:
@@ -168,6 +174,21 @@ class Application(StateMachine, Protocol):
         """Work beside all change sets of the process, until cancelled."""
         await asyncio.Event().wait()
         raise AssertionError("nobody sets it")
+
+    async def outdated_codes(self, codes: Collection[str]) -> Collection[str]:
+        """Return those of the codes in commits with which values are not to be computed any more.
+
+        See `State.code`.
+        """
+        del codes
+        return ()
+
+    async def renew(self, change_set: ChangeSet, code: str, stored: float) -> None:
+        """Ask for values to be computed anew that were computed with outdated code.
+
+        Idempotent. `code` and `stored`, in seconds since 1970, are those of the last commit.
+        """
+        del change_set, code, stored
 
     def companion(self, ownership: Ownership, checkpointer: Checkpointer) -> Companion | None:
         """Return the work beside the requests of a branch, or of a change set that closes."""

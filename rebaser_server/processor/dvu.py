@@ -1,12 +1,8 @@
 """Schedule the dependent values updates of one change set: one at a time, none forgotten.
 
-Rules D1 to D6. The control record says whether an update is due; `notify` is only a hint.
-
-The claim of a dependent values update, and the plan of what it covers (D2).
-
-Commit the result of a dependent values update: in one commit, under the update's claim.
-
-The failure of a dependent values update: its message, and the delay of the next attempt.
+Rules D1 to D6. The control record says whether an update is due; `notify` is only a hint. An update
+is claimed and planned, evaluated, and committed in one commit under its claim. One that fails is
+tried again after a delay.
 """
 
 import asyncio
@@ -40,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ClaimedUpdate:
-    """What a claim covers, planned."""
+    """An update that is claimed, planned."""
 
     claim: DvuClaim
     base: int
@@ -49,7 +45,7 @@ class ClaimedUpdate:
     """The sequence up to which updates are committed."""
     job: Job | None
     error: Exception | None = None
-    """Why it could not be planned."""
+    """Reason why it could not be planned."""
 
     @property
     def affected(self) -> int:
@@ -91,7 +87,7 @@ def _given_up(failures: int, max_failures: int) -> Exception | None:
 
 
 async def _attempt(do: Callable[[], T]) -> tuple[T | None, Exception | None]:
-    """What `do`, which blocks, returns or raises."""
+    """Return what `do`, which blocks, returns or raises."""
     try:
         return await asyncio.to_thread(do), None
     except Exception as error:  # noqa: BLE001 - memory, sizes, storage: reported as a failed update
@@ -102,7 +98,7 @@ log: Final = structlog.get_logger()
 
 _APPEND_GRACE: Final = 2.0  # seconds for an append that is under way when the run ends
 _MAX_CORRECTIONS: Final = 20
-"""Most rejected results that the commit lists one by one."""
+"""Number of rejected results that the commit lists one by one, at most."""
 
 
 class ResultNotCommitted(RetryLater):
@@ -161,12 +157,14 @@ class DvuCommitter:
     ) -> None:
         """Apply the result and append its commit; the caller holds the lock."""
         covered = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
-        settled, failed = None, 0
+        settled, failed, state = None, 0, self._ownership.state
+        is_last = claim.covers >= state.control.dirty_sequence
         try:
+            code = result.code(state.code, is_last=is_last)
             if address:
                 settled, failed = await self._apply(claim, address, result)
             with self._ownership.spans.result_span():
-                await self._append(settled, **covered)
+                await self._append(settled, code=code, **covered)
         except (RunEnded, asyncio.CancelledError):
             self._ownership.spoil()
             raise
@@ -181,7 +179,7 @@ class DvuCommitter:
     async def _apply(
         self, claim: DvuClaim, address: UpdatesAddress, result: JobResult
     ) -> tuple[SettledRequest, int]:
-        """What the commit says of the result, and how many values failed."""
+        """Return what the commit says of the result, and the number of values that failed."""
         content = self._ownership.state.content
         applied = await content.apply(NO_REQUEST, result.batch, claim.covers)
         if applied.failed:
@@ -246,12 +244,12 @@ def _failure_reason(error: Exception) -> str:
 
 
 def _give_up_message(reason: str, failures: int) -> str:
-    """Return the message of a value that was given up after so many failures."""
+    """Return the message of a value that was given up after this number of failures."""
     return f"{_NOT_COMPUTED}, {many(failures, 'update')} failed: {reason}"[:_MAX_REASON]
 
 
 def retry_delay(failures: int) -> float:
-    """Return the seconds to wait after so many failures in a row."""
+    """Return the seconds to wait after this number of failures in a row."""
     return Backoff(FIRST_DELAY, MAX_DELAY).jittered(failures)
 
 

@@ -89,6 +89,11 @@ class Ownership:
         """The control record as it will be once all staged commits are written."""
         return self._staged[-1].control if self._staged else self.state.control
 
+    @property
+    def code(self) -> str:
+        """The code that values were computed with, once everything staged is written."""
+        return (self._staged and self._staged[-1].code) or self.state.code
+
     def has_staged(self, request_id: RequestId) -> bool:
         """Whether a staged commit settles that request."""
         return request_id in self._staged_requests
@@ -100,6 +105,7 @@ class Ownership:
         stored: float | None = None,
         digest: str = "",
         action: str | None = None,
+        code: str | None = None,
         **changes: Any,
     ) -> None:
         """Stage a commit with `changes` to the control record; `flush` writes all staged ones.
@@ -109,6 +115,7 @@ class Ownership:
             stored: time at which NATS stored that request, in seconds since 1970.
             digest: the request's, see `request_digest`.
             action: the action on the change set as a whole that the request asks for.
+            code: that values were computed with from then on; None: the same as before.
             **changes: new values of fields of the control record.
         """
         control = self.control.model_copy(update=changes)
@@ -117,6 +124,8 @@ class Ownership:
             self._staged_requests.add(settled.id)
         own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
         entry = CommitV1(id=own_id, previous=previous, control=control, settled=settled)
+        if control.closing is None:
+            entry.with_code(self.code if code is None else code)
         self._staged.append(entry.with_digest(digest))
         if action is not None:
             self._staged_actions[own_id] = action
@@ -240,7 +249,7 @@ class Ownership:
         if last is not None and last.control.owner:
             released = last.control.model_copy(update={"owner": ""})
             entry = CommitV1(id=RequestId(), previous=sequence, control=released)
-            await self.loader.log.append([entry])
+            await self.loader.log.append([entry.with_code(last.code)])
 
     async def confirm(self) -> None:
         """Raise `Fenced` if the log shows another owner (W10b)."""
@@ -280,6 +289,7 @@ async def acquire_ownership(
         )
         try:
             entry = CommitV1(id=own_id, previous=previous, control=own_control)
+            entry.with_code("" if last is None else last.code)
             [sequence] = await loader.log.append([entry], {own_id: trace})
         except Fenced:
             end = None

@@ -263,7 +263,14 @@ class _Rebaser:
         yield background(self._losses.run(period))
         yield serve_cancellations(streams.js.nc, streams, self._pauses)
         yield background(
-            Reconciler(streams, period, is_paused, has_room=lambda: slots.spare > 0).run()
+            Reconciler(
+                streams,
+                period,
+                is_paused,
+                has_room=lambda: slots.spare > 0,
+                renewals=self._services.application,
+                may_renew=members.is_youngest,
+            ).run()
         )
         yield background(UnsavedChangeSets(streams, states, quiet, lambda: slots.spare).run())
         yield background(StrayRequests(streams, members).run(period))

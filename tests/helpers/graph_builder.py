@@ -1,6 +1,7 @@
 """Graphs to plan from, and what becomes of them: written down once for all tests of `dvu`."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from rebaser_server.compute.affected import LargeClosure, RoundSizes
 from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.functions import runtimes
 from rebaser_server.compute.plan import MIN_VALUES_PER_UNIT, Rounds, plan
 from rebaser_server.compute.results import RunStore, UnitResult, decode_result
 from rebaser_server.values.columns import Func, Inputs
@@ -115,14 +117,26 @@ def install(
     source: str,
     functions: dict[str, str],
     group: str = "rebaser.functions",
+    version: str = "1.0",
 ) -> None:
     """Make `directory` a place on the path with one distribution that offers `functions`.
 
-    They are by name the object references, as in `pyproject.toml`, in `group`.
+    They are by name the object references, as in `pyproject.toml`, in `group`. Another version
+    replaces the one that is there.
     """
+    for before in directory.glob(f"{name}-*.dist-info"):
+        shutil.rmtree(before)
+    shutil.rmtree(directory / "__pycache__", ignore_errors=True)
     (directory / f"{name}.py").write_text(source)
-    metadata = directory / f"{name}-1.0.dist-info"
+    metadata = directory / f"{name}-{version}.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     points = "".join(f"{key} = {value}\n" for key, value in functions.items())
     (metadata / "entry_points.txt").write_text(f"[{group}]\n{points}")
+    forget_code()
+
+
+def forget_code() -> None:
+    """Have this process look anew at what is installed, as one does that starts."""
+    for each in (runtimes.code_digest, runtimes.installed_version, runtimes._entry_point):
+        each.cache_clear()

@@ -198,6 +198,9 @@ class _Unchanged:
     def __len__(self) -> int:
         return 0
 
+    def code(self, before: str, *, is_last: bool) -> str:
+        return before
+
     def clear(self) -> None:
         pass
 

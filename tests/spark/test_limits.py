@@ -1,7 +1,10 @@
 """On Spark, too, a function that takes too much, hangs or crashes fails its value alone."""
 
+from dataclasses import replace
+
 import pytest
 
+from rebaser_server.compute.errors import CodeDiffers
 from rebaser_server.compute.rescue import run_isolated
 from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
@@ -11,14 +14,14 @@ from tests.helpers.work_units import unit_from_rows
 pytestmark = pytest.mark.spark
 
 
-def unit(*functions: tuple[str, str, int]) -> bytes:
+def unit(*functions: tuple[str, str, int], code: dict[int, str] | None = None) -> bytes:
     """A value by each of these functions, whose arguments are the constants from a position on."""
     shapes = {key: ["value"] for key in ("crash", "interrupts", "forks", "large")}
     shapes |= {"hang": ["path"], "slow": ["value", "seconds"], "v": ["v"]}
     signatures = [
         (n, [(name, None) for name in shapes[code]]) for n, (_, code, _) in enumerate(functions)
     ]
-    return unit_from_rows(
+    made = unit_from_rows(
         [(runtime, code) for runtime, code, _ in functions],
         signatures,
         [
@@ -33,7 +36,18 @@ def unit(*functions: tuple[str, str, int]) -> bytes:
             for n, (_, code, first) in enumerate(functions)
         ],
         [("path", True, "/dev/null"), ("one", True, 1), ("seconds", True, 0)],
-    ).encode()
+    )
+    return replace(made, code=code or {}).encode()
+
+
+async def test_an_executor_with_other_code_calls_nothing_and_both_versions_are_named(
+    executor: SparkExecutor,
+) -> None:
+    """The run is refused as one whose Spark is away: it fails no value."""
+    expecting = unit(("python", "slow", 1), code={0: "misbehaving 0.9 3fa9"})
+
+    with pytest.raises(CodeDiffers, match=r"misbehaving 0\.9 \(3fa9\) .* and 1\.0 \("):
+        await executor.run([expecting])
 
 
 @pytest.mark.long

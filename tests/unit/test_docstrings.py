@@ -50,14 +50,6 @@ NOT_FIRST = re.compile(
 )
 """Words with which a docstring does not begin. Nouns, imperative verbs and *Whether* are right."""
 
-UNREVISED: Final = {
-    "rebaser_server/compute/executors.py",
-    "rebaser_server/compute/level_parallel.py",
-    "rebaser_server/compute/plan.py",
-    "rebaser_server/processor/dvu.py",
-}
-"""Modules whose docstrings may still begin with such a word. This list only shrinks."""
-
 TEXTS: Final = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 """Types of tokens with texts: from Python 3.12 on, f-strings come in pieces."""
 
@@ -146,7 +138,6 @@ def test_the_actor_is_named() -> None:
     hidden = [
         f"{path}:{line}: {found[0]}"
         for path, source in MODULES.items()
-        if path not in UNREVISED
         for line, text in prose_in(source)
         if (found := RIDDLE.search(QUOTED.sub("", text)))
     ]
@@ -159,20 +150,8 @@ def test_a_docstring_begins_with_a_noun_or_a_verb() -> None:
     riddles = [
         f"{path}:{line}: {text.splitlines()[0]}"
         for path, source in MODULES.items()
-        if path not in UNREVISED
         for line, text in docstrings_in(source)
         if NOT_FIRST.match(text)
     ]
 
     assert riddles == []
-
-
-def test_only_modules_with_riddles_are_unrevised() -> None:
-    """A module that was mended is held to its docstrings from then on."""
-    mended = [
-        path
-        for path in UNREVISED
-        if not any(NOT_FIRST.match(text) for _, text in docstrings_in(MODULES[path]))
-    ]
-
-    assert mended == []

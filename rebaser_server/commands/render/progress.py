@@ -21,7 +21,7 @@ from rebaser_client.outcomes import (
     read_missing_results,
 )
 from rebaser_client.requests import Updates
-from rebaser_core.commits import Commit, CommitV1
+from rebaser_core.commits import CommitV1, code_reason, decode_commit_at
 from rebaser_core.errors import MessageError, RebaserError, UnknownSubject, many
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ordered_reader
@@ -409,6 +409,7 @@ def _row(
         "done": update and update["done"],
         "since": update and update["since"],
         "failures": commit.control.dvu_failures,
+        "why": code_reason(commit.code),
         "instance": instance or owner or None,
     }
 
@@ -432,7 +433,7 @@ async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet
         if stored is None or UNFINISHED not in stored.headers:
             continue
         try:
-            commit = Commit.decode(stored.headers, stored.payload)
+            commit = decode_commit_at(stored.sequence, stored.headers, stored.payload)
             change_set = deployment.streams.parse_change_set(subject)
         except (MessageError, UnknownSubject):  # `rebaser doctor` reports them
             continue

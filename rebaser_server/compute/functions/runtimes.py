@@ -8,18 +8,25 @@ are checked for, and large ones.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import (
+    Distribution,
+    EntryPoint,
+    PackageNotFoundError,
+    distribution,
+    entry_points,
+    version,
+)
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from blake3 import blake3
 
-from rebaser_server.compute.errors import FunctionMissing, describe
-from rebaser_server.compute.functions import vectorised
+from rebaser_server.compute.errors import CodeDiffers, FunctionMissing, describe
+from rebaser_server.compute.functions import builtin, vectorised
 from rebaser_server.compute.functions.builtin import BUILTINS
 from rebaser_server.compute.functions.vectorised import VECTOR_BUILTINS, VectorFunction
 from rebaser_server.values.canonical_json import dumps, loads
@@ -169,41 +176,138 @@ def _installed(code: str) -> Callable[..., Any]:
     return _load(points, code)
 
 
-@cache
-def code_digest(runtime: str, code: str) -> bytes | None:
-    """Return the digest of a function's code: equal digests, equal results; None: it is unknown.
+class CodeVersion(NamedTuple):
+    """The code that functions are computed with. In text it is three words."""
 
-    For `cel` it is of the text and the engine's version; for `python` of the distribution's name
-    and version and its module's files, as they are when this process first uses the function.
-    Imports from other distributions are not in it.
+    name: str
+    """Name of the distribution; for Rebaser's own functions `OWN_CODE`."""
+    version: str
+    digest: str
+    """Digest of all that results depend on: equal digests, equal results."""
+
+    def __str__(self) -> str:
+        return " ".join(self)
+
+
+OWN_CODE: Final = "rebaser.builtin"
+_ENGINE: Final = "cel-expr-python"
+_DIGEST_DIGITS: Final = 16
+
+
+def code_version(runtime: str | None, code: str) -> CodeVersion | None:
+    """Return the code of a function as it was when this process first used it; None: unknown.
+
+    Imports from other distributions are not part of it.
     """
+    if runtime == "builtin":
+        return installed_version(OWN_CODE)
+    if runtime == "cel":
+        return installed_version(_ENGINE)
+    point = _entry_point(code) if runtime == "python" else None
+    return installed_version(point.dist.name) if point is not None and point.dist else None
+
+
+@cache
+def installed_version(name: str) -> CodeVersion | None:
+    """Return the code of this name that is installed here; None: it is unknown."""
     try:
-        if runtime == "cel":
-            return blake3(f"cel {version('cel-expr-python')} {code}".encode()).digest()
-        points = _entry_points_of(code) or _entry_points_of(code.partition("@")[0])
-        return _distribution_digest(points[0]) if runtime == "python" and points else None
+        if name == OWN_CODE:
+            release, digest = version("rebaser"), _files_digest(_own_files())
+        elif name == _ENGINE:
+            release = version(name)
+            digest = blake3(release.encode()).digest()
+        else:
+            found = distribution(name)
+            release, digest = found.version, _distribution_digest(found)
     except (PackageNotFoundError, OSError, ImportError, ValueError):
         return None
+    label = _NO_WORD.sub("_", release) or "_"
+    return CodeVersion(_NO_WORD.sub("_", name), label, digest.hex()[:_DIGEST_DIGITS])
 
 
-def _distribution_digest(point: EntryPoint) -> bytes | None:
-    top = point.module.partition(".")[0]
-    spec = find_spec(top)  # this imports nothing for a top level module
-    if spec is None or spec.origin is None:
+_NO_WORD: Final = re.compile("[^!-~]|,")
+"""Characters that a word of `CodeVersion` does not have."""
+
+
+def expected_code(functions: Sequence[tuple[str | None, str]]) -> dict[int, str]:
+    """Return the code of these functions here, by their place: evaluators must have the same."""
+    versions = (code_version(*function) for function in functions)
+    return {place: str(each) for place, each in enumerate(versions) if each is not None}
+
+
+def require_code(functions: Sequence[tuple[str | None, str]], expected: Mapping[int, str]) -> None:
+    """Raise `CodeDiffers` if a function has other code here than is expected."""
+    for place, code in expected.items():
+        own = code_version(*functions[place])
+        name, release, digest = code.split()
+        if own is None or own.digest != digest:
+            found = "none" if own is None else f"{own.version} ({own.digest})"
+            raise CodeDiffers(
+                f"function {functions[place][1][:_SHOWN]!r} is computed with {name} {release} "
+                f"({digest}) where updates are planned, and {found} is installed where it is "
+                "called, so nothing was computed: install the same version on the daemons and on "
+                "Spark's executors, and restart the daemons"
+            )
+
+
+_SHOWN: Final = 80
+"""Characters of a function's code that an error shows."""
+
+
+@lru_cache(10_000)
+def code_digest(runtime: str, code: str) -> bytes | None:
+    """Return the digest of a function's code, with its text or entry point; None: it is unknown."""
+    own = code_version(runtime, code)
+    if own is None:
         return None
-    hasher, seen = blake3(point.value.encode()), 0
-    if point.dist is not None:
-        hasher.update(f"{point.dist.name} {point.dist.version}".encode())
-    package, files = Path(spec.origin).parent, [Path(spec.origin)]
-    if spec.submodule_search_locations:
-        files = sorted(path for path in package.rglob("*") if path.is_file())
-    for path in files:
-        if path.suffix == ".pyc":
+    point = _entry_point(code) if runtime == "python" else None
+    return blake3(f"{own.name} {own.digest} {point.value if point else code}".encode()).digest()
+
+
+@lru_cache(1_000)
+def _entry_point(code: str) -> EntryPoint | None:
+    points = _entry_points_of(code) or _entry_points_of(code.partition("@")[0])
+    return points[0] if len({point.value for point in points}) == 1 else None
+
+
+def _distribution_digest(found: Distribution) -> bytes:
+    """Digest of its version, what it offers as functions, and all its modules' files."""
+    points = sorted((p.name, p.value, p.module) for p in found.entry_points if p.group == _GROUP)
+    files: dict[str, Path] = {}
+    for path in found.files or ():  # not files that a package writes into its own folder
+        if (
+            not path.parts[0].startswith(("..", "__editable__"))
+            and ".dist-info" not in path.parts[0]
+        ):
+            files[path.as_posix()] = Path(str(found.locate_file(path)))
+    installed = {path.partition("/")[0].removesuffix(".py") for path in files}
+    for module in {module.partition(".")[0] for _, _, module in points} - installed:
+        spec = find_spec(module)  # this imports nothing for a top level module
+        if spec is None or spec.origin is None:
+            raise ImportError(module)
+        origin, inside = Path(spec.origin), [Path(spec.origin)]
+        root = origin.parent
+        if spec.submodule_search_locations:
+            root, inside = root.parent, [*root.rglob("*")]
+        files |= {path.relative_to(root).as_posix(): path for path in inside}
+    offer = repr([found.version, *(each[:2] for each in points)]).encode()
+    return blake3(offer + _files_digest(files)).digest()
+
+
+def _own_files() -> dict[str, Path]:
+    return {Path(each).name: Path(each) for each in (builtin.__file__, vectorised.__file__)}
+
+
+def _files_digest(files: Mapping[str, Path]) -> bytes:
+    """Raises `ValueError`: they are too large."""
+    hasher, seen = blake3(), 0
+    for name, path in sorted(files.items()):
+        if path.parent.name == "__pycache__" or not path.is_file():
             continue
         seen += path.stat().st_size
         if seen > _MAX_FILES_BYTES:
-            return None
-        hasher.update(path.relative_to(package).as_posix().encode())
+            raise ValueError(f"more than {_MAX_FILES_BYTES} bytes")
+        hasher.update(name.encode())
         hasher.update(blake3(path.read_bytes()).digest())
     return hasher.digest()
 

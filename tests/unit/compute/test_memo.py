@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebaser_core.ids import RequestId
 from rebaser_server.compute import memo as memos
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.functions.runtimes import code_digest
 from rebaser_server.compute.memo import MAX_FILES, ImpureFunctions, Memo, WorkspaceMemo
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import REMEMBERED, UnitResult, decode_result
@@ -293,28 +291,6 @@ def test_what_is_used_is_written_again_before_it_is_old(
     known = again.known(results(0, 2).column("id").combine_chunks())
 
     assert [len(each) for each in known.to_pylist()] == [1, 1]
-
-
-def test_the_digest_of_a_function_is_that_of_its_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And of nothing else in the folder; of CEL it is that of the text."""
-
-    def digest(code: str) -> bytes | None:
-        root = tmp_path / str(RequestId())
-        root.mkdir()
-        install(root, "changing", code, {"it": "changing:it"})
-        (root / "other.py").write_text(code + str(root))
-        with monkeypatch.context() as patch:
-            patch.syspath_prepend(root)
-            code_digest.cache_clear()
-            return code_digest("python", "it")
-
-    one, other = "def it(): return 1", "def it(): return 2"
-    assert digest(one) == digest(one)
-    assert None is not digest(one) != digest(other)
-    assert code_digest("python", "missing") is None
-    assert None is not code_digest("cel", "1 + 1") != code_digest("cel", "1 + 2")
 
 
 VALUES = st.sampled_from([0, 1, 1.0, True, "x", "", [1, {"a": 2}], [1, {"a": 2.0}]])

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.errors import FunctionMissing
+from rebaser_server.compute.functions import builtin
 from rebaser_server.compute.functions.builtin import BUILTINS
-from rebaser_server.compute.functions.runtimes import resolve
-from tests.helpers.graph_builder import install
+from rebaser_server.compute.functions.runtimes import code_digest, code_version, resolve
+from tests.helpers.graph_builder import forget_code, install
 
 
 def test_builtin_is_by_name() -> None:
@@ -75,3 +76,51 @@ def test_versions_stand_beside_each_other(tmp_path: Path, monkeypatch: pytest.Mo
     assert resolve("python", "dated@2")() == "then"
     with pytest.raises(FunctionMissing, match=r"'dated@1' .*, only dated, dated@2, dated@3$"):
         resolve("python", "dated@1")
+
+
+def test_the_code_of_python_is_its_distribution_by_all_files_of_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And by nothing else in the folder, so that it is the same on all machines."""
+
+    def digest(module: str, helper: str = "", version: str = "1.2") -> str:
+        root = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        root.mkdir()
+        install(root, "changing", module, {"it": "changing:it"}, version=version)
+        (root / "changing_helper.py").write_text(helper)
+        (root / "other.py").write_text(str(root))
+        record = root / f"changing-{version}.dist-info/RECORD"
+        record.write_text("changing.py,,\nchanging_helper.py,,\n../bin/it.py,,\n")
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(root)
+            forget_code()
+            found = code_version("python", "it")
+        assert found is not None
+        assert found[:2] == ("changing", version)
+        return found.digest
+
+    one = "def it(): return 1"
+    assert digest(one) == digest(one)
+    others = digest("def it(): return 2"), digest(one, "x = 1"), digest(one, version="1.3")
+    assert len({digest(one), *others}) == 4
+    assert code_version("python", "missing") is code_digest("python", "missing") is None
+
+
+def test_the_code_of_a_builtin_is_its_source_and_of_cel_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, engine = code_version("builtin", "sum"), code_version("cel", "1 + 1")
+    assert own is not None
+    assert engine is not None
+    assert own.name == "rebaser.builtin"
+    assert engine == code_version("cel", "1 + 2") != own
+    assert None is not code_digest("cel", "1 + 1") != code_digest("cel", "1 + 2")
+
+    changed = tmp_path / "builtin.py"
+    changed.write_text(Path(builtin.__file__).read_text() + "# changed")
+    monkeypatch.setattr(builtin, "__file__", str(changed))
+    forget_code()
+
+    assert own.digest != (code_version("builtin", "sum") or own).digest
+    monkeypatch.undo()
+    forget_code()

@@ -11,16 +11,23 @@ from structlog.testing import capture_logs
 
 from rebaser_server.compute import executors
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.errors import EvaluationFailed, RunFailed
+from rebaser_server.compute.errors import CodeDiffers, EvaluationFailed, RunFailed
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.level_parallel import LevelParallelExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, decode_result
-from rebaser_server.compute.work_unit import WorkUnit
+from rebaser_server.compute.work_unit import WorkUnit, digest_of
 from rebaser_server.files import SharedFiles
 from tests.helpers.dear_functions import install_meeting, meetings, most_at_once
-from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
+from tests.helpers.graph_builder import (
+    Builder,
+    eventually,
+    forget_code,
+    install,
+    is_running,
+    pids_in,
+)
 
 FUNCTIONS = """
 import os, time
@@ -96,6 +103,27 @@ async def test_outcomes_are_those_of_the_evaluator(executor: ChildProcessExecuto
     ]
     assert seen == sorted(seen)
     assert {(250, 1000), (500, 1000), (750, 1000), (1000, 1000)} <= set(seen)
+
+
+async def test_a_child_with_other_code_calls_nothing_and_both_versions_are_named(
+    executor: ChildProcessExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says is no fault of the values, and nothing that was found before is mixed in."""
+    planned, called = tmp_path / "planned", tmp_path / "called"
+    planned.mkdir()
+    install(planned, "odd", "def told(path): return path", {"told": "odd:told"}, version="0.9")
+    store = RunStore(SharedFiles(str(tmp_path / "store")), "a" * 64)
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(planned)
+        made = units("told", path=str(called))
+
+    with pytest.raises(CodeDiffers, match=r"'told' .* odd 0\.9 \(.* and 1\.0 \(") as error:
+        await executor.run(made, store=store)
+
+    assert not error.value.crashed
+    assert not called.exists()
+    forget_code()
+    assert digest_of(made[0]) != digest_of(units("told", path=str(called))[0])
 
 
 async def test_output_of_functions_is_not_taken_for_results(executor: ChildProcessExecutor) -> None:

@@ -1,5 +1,6 @@
 """A unit is the same after its journey, from whichever columns it was made."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,14 @@ COLUMNS = (
 
 
 def example() -> WorkUnit:
-    return unit_from_rows(
+    unit = unit_from_rows(
         [("builtin", "sum"), (None, "gone")],
         [(0, [("values", 2)]), (1, [("value", None), ("others", 0)])],
         [("é", 0, "ok", 1.0, True, [-1, -2]), ("", 1, "failed", "why", False, [0])],
         [("c", True, {"ä": [None]}), ("d", False, None)],
         CallLimits(1.5, 2**40, is_forked=True),
     )
+    return replace(unit, code={0: "rebaser.builtin 1.2 3fa9"})
 
 
 def plain(unit: WorkUnit) -> dict[str, Any]:
@@ -31,6 +33,7 @@ def plain(unit: WorkUnit) -> dict[str, Any]:
         "functions": unit.functions,
         "signatures": unit.signatures,
         "limits": unit.limits,
+        "code": unit.code,
     }
 
 
