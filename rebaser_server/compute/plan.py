@@ -1,9 +1,10 @@
 """Plans of dependent values updates: the affected values, packed into units of work.
 
 The cost follows the affected values and their inputs; planning does not read the rest of the
-graph, and makes no Python object for any value. A component of connected values stays in one unit,
-and the text of a unit, which its evaluator holds in memory, is bounded. All attempts at an update
-have equal units. A bounded sample of values and edges is kept for display.
+graph, and makes no Python object for any value. Units are a partition by connection and cost: a
+component of connected values stays in one. The text of a unit, which its evaluator holds in memory,
+is bounded. All attempts at an update have equal units. A bounded sample of values and edges is kept
+for display.
 """
 
 import heapq
