@@ -76,7 +76,7 @@ async def _serve(settings: "Settings", _: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, _exit)  # until there is work to finish
     import structlog
 
-    from rebaser_server.runtime.process import quiet_allocators
+    from rebaser_server.runtime.memory import quiet_allocators
 
     quiet_allocators()  # before anything imports Arrow
     from rebaser_server.runtime.tasks import Shutdown, on_signals
