@@ -19,7 +19,7 @@ import structlog
 from rebaser_client.registry import Registry
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, JetStreamError, KeyValue
+from rebaser_core.jetstream import JetStreamError, KeyValue
 from rebaser_core.records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
@@ -263,10 +263,9 @@ _LOOK_EVERY: Final = 600.0  # seconds; Rebasers come, and consumers are edited
 class CapacityCheck:
     """Checks after a start and then now and then, and logs a warning; it changes nothing."""
 
-    def __init__(self, js: JetStream, tasks_stream: str, members: Membership, slots: int) -> None:
+    def __init__(self, streams: Streams, members: Membership, slots: int) -> None:
         """`slots` are those of this process; each other Rebaser is assumed to have as many."""
-        self._js = js
-        self._stream = tasks_stream
+        self._streams = streams
         self._members = members
         self._slots = slots
 
@@ -276,7 +275,8 @@ class CapacityCheck:
 
     async def check(self) -> int:
         """Return by how many slots the Rebasers exceed the consumer's limit; warn if any."""
-        config = await self._js.consumer_config(self._stream, TASKS_CONSUMER)
+        js, stream = self._streams.js, self._streams.tasks_stream
+        config = await js.consumer_config(stream, TASKS_CONSUMER)
         most = config.max_ack_pending or -1
         slots = self._members.alive() * self._slots
         if most <= 0 or most >= slots:

@@ -218,7 +218,7 @@ class _Endpoint:
         self._settings = settings
         self._context = context
         self._deployment = DeploymentStatus(context)
-        self._peers = Peers(context.nc, context.subjects, self._deployment)
+        self._peers = Peers(context.streams, self._deployment)
         self._guard = context.guard
 
     @asynccontextmanager
@@ -371,7 +371,6 @@ async def ops_endpoint(
             services.instance,
             redact_url(store.root),
             guard,
-            nc,
             services.streams,
             shutdown,
             stats,

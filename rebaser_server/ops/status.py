@@ -74,9 +74,9 @@ class StatusSource(Protocol):
 class Peers:
     """Replies with this Rebaser's status, and requests that of all Rebasers."""
 
-    def __init__(self, nc: Client, subjects: Subjects, source: StatusSource) -> None:
-        self._nc = nc
-        self._subject = subjects.join("rebaser.status")
+    def __init__(self, streams: Streams, source: StatusSource) -> None:
+        self._nc = streams.js.nc
+        self._subject = streams.join("rebaser.status")
         self._source = source
 
     @asynccontextmanager
@@ -393,8 +393,7 @@ class OpsContext:
     store: str
     """Where the store is, without secrets."""
     guard: Guard
-    nc: Client
-    subjects: Subjects
+    streams: Streams
     shutdown: Shutdown
     stats: WorkStats
     slots: SlotPool
@@ -463,7 +462,7 @@ class DeploymentStatus:
         status: dict[str, Any] = {
             "now": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "answering": self._context.instance,
-            "connected": self._context.nc.is_connected,
+            "connected": self._context.streams.js.nc.is_connected,
             "paused": self._context.stats.pauses(),
         }
         try:
