@@ -66,7 +66,7 @@ def _find_mistake(arguments: argparse.Namespace) -> str | None:
 
 
 def _configure_logs(settings: "Settings") -> None:
-    from rebaser_server.settings.settings import redact_text
+    from rebaser_server.settings.redaction import redact_text
     from rebaser_server.telemetry import logs
 
     logs.configure(settings.instance_id, settings.log_format, settings.log_level, mask=redact_text)

@@ -49,7 +49,7 @@ from rebaser_server.ops.pages import ChangeSetPage, NameCache, OperatorPage
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import Shutdown
-from rebaser_server.settings.settings import redact_url
+from rebaser_server.settings.redaction import redact_url
 from rebaser_server.telemetry import metrics
 from rebaser_server.telemetry.work_stats import WorkStats
 
