@@ -24,8 +24,7 @@ from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.jetstream.fast_client import inline_callback
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
-from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.tasks import repeat_every
+from rebaser_server.runtime.containment import contained, repeat_every
 
 log: Final = structlog.get_logger()
 

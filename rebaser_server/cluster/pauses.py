@@ -39,8 +39,7 @@ from rebaser_core.records import (
 from rebaser_core.streams import Streams
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.tasks import repeat_every
+from rebaser_server.runtime.containment import contained, repeat_every
 
 log: Final = structlog.get_logger()
 

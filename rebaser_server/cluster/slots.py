@@ -19,7 +19,7 @@ from rebaser_core.jetstream import ConsumerInfo
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.tasks import repeat_every
+from rebaser_server.runtime.containment import repeat_every
 
 _SOONEST: Final = 0.25  # seconds
 

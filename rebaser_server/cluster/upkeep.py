@@ -37,8 +37,7 @@ from rebaser_server.files import (
     impure_directory,
     memo_directory,
 )
-from rebaser_server.runtime.containment import contained, printable
-from rebaser_server.runtime.tasks import repeat_every
+from rebaser_server.runtime.containment import contained, printable, repeat_every
 from rebaser_server.settings.settings import StoreSettings
 
 log: Final = structlog.get_logger()

@@ -48,7 +48,8 @@ from rebaser_server.ops.status import (
 from rebaser_server.ops.visitors import Bounds, Visitors
 from rebaser_server.processor.context import Services
 from rebaser_server.queries.query_service import QueryService
-from rebaser_server.runtime.tasks import Shutdown, background, repeat_every
+from rebaser_server.runtime.containment import repeat_every
+from rebaser_server.runtime.tasks import Shutdown, background
 from rebaser_server.settings.redaction import redact_url
 from rebaser_server.settings.settings import OpsSettings, Settings
 from rebaser_server.telemetry.work_stats import WorkStats

@@ -59,7 +59,8 @@ from rebaser_server.processor.context import (
 from rebaser_server.processor.outcomes import Notifier, OutcomeLookup
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.values import QueryBounds
-from rebaser_server.runtime.tasks import Permits, Shutdown, background, survived
+from rebaser_server.runtime.containment import survived
+from rebaser_server.runtime.tasks import Permits, Shutdown, background
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
 
