@@ -16,7 +16,7 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.runtime.process import collect_rarely
+from rebaser_server.runtime.memory import collect_rarely
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service import composition
 from rebaser_server.service.daemon import ValueGraph

@@ -33,7 +33,7 @@ from rebaser_core.table_updates import decode_batch, read_stream
 from rebaser_core.updates import AnyUpdate, BatchLimits, read_update
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.compute.plan import plan
-from rebaser_server.runtime.process import collect_rarely
+from rebaser_server.runtime.memory import collect_rarely
 from rebaser_server.store.checkpoints import Checkpoints, take_changes
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase

@@ -1,10 +1,11 @@
-"""Rows as tables: for pandas, Polars, Arrow and notebooks.
+"""Rows as tables: for pandas, Polars, Arrow, and as HTML for notebooks.
 
 Each library is imported when its table is asked for. In HTML tables, names and values of others are
 shown as text.
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import import_module
@@ -16,42 +17,42 @@ Columns = Mapping[str, Sequence[Any]]
 """Column → its cells, all of one length."""
 
 
-def pandas_frame(columns: Columns) -> Any:
-    """The columns as a `pandas.DataFrame`.
+class Tabular(ABC):
+    """Rows that can be had as a table of pandas, Arrow or Polars, each imported when asked for."""
 
-    Raises:
-        MissingPackage: pandas is not installed.
-    """
-    return package("pandas", extra="pandas").DataFrame(columns)
+    @abstractmethod
+    def _columns(self) -> Columns: ...
 
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`, a row for each value. Raises `MissingPackage` without pandas."""
+        return package("pandas", extra="pandas").DataFrame(self._columns())
 
-def arrow_table(columns: Columns) -> Any:
-    """The columns as a `pyarrow.Table`; one with values of several kinds becomes JSON text.
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table`, a row for each value; a column with several kinds becomes JSON text.
 
-    Raises:
-        MissingPackage: pyarrow is not installed.
-    """
-    arrow = package("pyarrow", extra="arrow")
-    made = {}
-    for name, cells in columns.items():
+        Raises:
+            MissingPackage: pyarrow is not installed.
+        """
+        arrow = package("pyarrow", extra="arrow")
+        made = {}
+        for name, cells in self._columns().items():
+            try:
+                made[name] = arrow.array(cells)
+            except (arrow.ArrowException, TypeError, OverflowError):
+                made[name] = arrow.array(map(json.dumps, cells), arrow.string())
+        return arrow.table(made)
+
+    def to_polars(self) -> Any:
+        """A `polars.DataFrame`. Raises `MissingPackage` without Polars or pyarrow."""
+        table = self.to_arrow()
         try:
-            made[name] = arrow.array(cells)
-        except (arrow.ArrowException, TypeError, OverflowError):
-            made[name] = arrow.array(map(json.dumps, cells), arrow.string())
-    return arrow.table(made)
+            return import_module("polars").from_arrow(table)
+        except ModuleNotFoundError as error:
+            raise MissingPackage(f"{error.name} is not installed: pip install polars") from error
 
-
-def polars_frame(columns: Columns) -> Any:
-    """The columns as a `polars.DataFrame`; one with values of several kinds becomes JSON text.
-
-    Raises:
-        MissingPackage: Polars or pyarrow is not installed.
-    """
-    table = arrow_table(columns)
-    try:
-        return import_module("polars").from_arrow(table)
-    except ModuleNotFoundError as error:
-        raise MissingPackage(f"{error.name} is not installed: pip install polars") from error
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table for programs that take Arrow. Raises `MissingPackage` without pyarrow."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
 def package(name: str, *, extra: str) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, overload
 import nats.errors
 from nats.aio.subscription import Subscription
 
-from rebaser_client.display import Columns, arrow_table, html_table, pandas_frame, polars_frame
+from rebaser_client.display import Columns, Tabular, html_table
 from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import (
@@ -466,7 +466,7 @@ _SHOWN: Final = 5
 """Maximum number of values in the text of a set."""
 
 
-class ValueSet(Mapping[str, ValueSnapshot]):
+class ValueSet(Mapping[str, ValueSnapshot], Tabular):
     """Values by id and by name, all of them as of `commit`. Iterating gives ids."""
 
     def __init__(
@@ -502,22 +502,6 @@ class ValueSet(Mapping[str, ValueSnapshot]):
         listed = ", ".join([*shown, *more])
         return f"<ValueSet of {many(len(self), 'value')} as of commit {self.commit}: {listed}>"
 
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame`, a row for each value. Raises `MissingPackage` without pandas."""
-        return pandas_frame(self._columns())
-
-    def to_arrow(self) -> Any:
-        """A `pyarrow.Table`, a row for each value. Raises `MissingPackage` without pyarrow."""
-        return arrow_table(self._columns())
-
-    def to_polars(self) -> Any:
-        """A `polars.DataFrame`. Raises `MissingPackage` without Polars or pyarrow."""
-        return polars_frame(self._columns())
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The table for programs that take Arrow. Raises `MissingPackage` without pyarrow."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
-
     def _columns(self) -> Columns:
         names = ("name", "value", "status", "message", "id")
         return {name: [getattr(value, name) for value in self.values()] for name in names}
@@ -549,7 +533,7 @@ class ValueDifference:
     branch_status: str | None
 
 
-class ValueDifferences(Sequence[ValueDifference]):
+class ValueDifferences(Sequence[ValueDifference], Tabular):
     """All values that differ, sorted by name."""
 
     def __init__(self, head: ValueSet, branch: ValueSet) -> None:
@@ -565,22 +549,6 @@ class ValueDifferences(Sequence[ValueDifference]):
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    def to_pandas(self) -> Any:
-        """A `pandas.DataFrame`. Raises `MissingPackage` without pandas."""
-        return pandas_frame(self._columns())
-
-    def to_arrow(self) -> Any:
-        """A `pyarrow.Table`. Raises `MissingPackage` without pyarrow."""
-        return arrow_table(self._columns())
-
-    def to_polars(self) -> Any:
-        """A `polars.DataFrame`. Raises `MissingPackage` without Polars or pyarrow."""
-        return polars_frame(self._columns())
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The table for programs that take Arrow. Raises `MissingPackage` without pyarrow."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def _columns(self) -> Columns:
         names = ("name", "head", "branch", "head_status", "branch_status", "id")

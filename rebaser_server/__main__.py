@@ -3,7 +3,7 @@
 import sys
 from typing import Final
 
-from rebaser_server.runtime.process import collect_rarely
+from rebaser_server.runtime.memory import collect_rarely
 
 _OF_CLI: Final = frozenset({"prometheus_client", "pydantic_settings", "rich", "shtab", "structlog"})
 """Modules of the extra `cli`, which every command needs."""

@@ -16,15 +16,14 @@ from typing import Final, Never
 
 import nats.errors
 import structlog
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import NatsUnreachable, NoResponders, deadlines
 from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.jetstream.fast_client import inline_callback
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
-from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.tasks import repeat_every
+from rebaser_server.runtime.containment import contained, repeat_every
 
 log: Final = structlog.get_logger()
 
@@ -47,7 +46,7 @@ _PRESENT: Final = b"present"
 
 
 @asynccontextmanager
-async def present(nc: Client, subjects: Subjects, name: str) -> AsyncIterator[str]:
+async def present(streams: Streams, name: str) -> AsyncIterator[str]:
     """Answer checks while the body runs; yield the name that this instance then has.
 
     The name has the ending `ANSWERS` if checks reach the instance: if permissions keep them away,
@@ -58,9 +57,10 @@ async def present(nc: Client, subjects: Subjects, name: str) -> AsyncIterator[st
         with suppress(nats.errors.Error, OSError):
             await check.respond(_PRESENT)
 
-    instance = name + ANSWERS
-    async with subscribed(nc, _subject(subjects, instance), answer):
-        if await _is_reached(Connection.of(nc), _subject(subjects, instance)):
+    instance, nc = name + ANSWERS, streams.js.nc
+    subject = _subject(streams, instance)
+    async with subscribed(nc, subject, answer):
+        if await _is_reached(Connection.of(nc), subject):
             yield instance
         else:
             log.warning(
@@ -88,9 +88,9 @@ async def _is_reached(link: Connection, subject: str) -> bool:
 class PresenceChecks:
     """Checks of other members, and which of them were refused."""
 
-    def __init__(self, nc: Client, subjects: Subjects) -> None:
-        self._link = Connection.of(nc)
-        self._subjects = subjects
+    def __init__(self, streams: Streams) -> None:
+        self._link = streams.js.connection
+        self._streams = streams
         self._clock = asyncio.get_running_loop().time
         self._refused_since: dict[str, float] = {}
         """Time of the first refused check of each member since its last sign of life."""
@@ -104,7 +104,7 @@ class PresenceChecks:
             return
         sent = self._clock()
         try:
-            await self._link.request(_subject(self._subjects, member), timeout=CHECK_TIMEOUT)
+            await self._link.request(_subject(self._streams, member), timeout=CHECK_TIMEOUT)
         except NoResponders:
             if self._is_settled() and sent - self._refused_since.setdefault(member, sent) > _APART:
                 self._absent.add(member)
@@ -172,14 +172,14 @@ class Membership:
     """The Rebasers of a deployment, this one among them."""
 
     def __init__(
-        self, nc: Client, subjects: Subjects, instance: str, busy: Callable[[], int] = lambda: 0
+        self, streams: Streams, instance: str, busy: Callable[[], int] = lambda: 0
     ) -> None:
         """`instance` must be new for each start of a process: it names the owner in the log (F4).
 
         `busy` counts the tasks that this process works on; heartbeats carry it to the others.
         """
-        self._nc = nc
-        self._subject = subjects.join("rebaser.members")
+        self._nc = streams.js.nc
+        self._subject = streams.join("rebaser.members")
         self.instance = instance
         self._clock = asyncio.get_running_loop().time
         self._last_heard: dict[str, float] = {}
@@ -187,7 +187,7 @@ class Membership:
         self._busy: dict[str, int | None] = {}
         self._left = asyncio.Event()
         self._last_left = -_HANDOVER_TIME
-        self._checks = PresenceChecks(nc, subjects)
+        self._checks = PresenceChecks(streams)
         self._found_absent = asyncio.Event()
 
     async def heartbeat(self) -> Never:

@@ -23,9 +23,8 @@ from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.files import LOSSES, STREAM_ENDS, SharedFiles, loss_file
-from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.tasks import repeat_every
-from rebaser_server.settings.settings import redact_url
+from rebaser_server.runtime.containment import contained, repeat_every
+from rebaser_server.settings.redaction import redact_url
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=2.0)
 _NANOSECONDS: Final = 1e9

@@ -20,8 +20,8 @@ from rebaser_core.streams import Streams
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge, worst
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.errors import AppendRefused, WorkStopped
-from rebaser_server.runtime.containment import LONGEST_DELAY
-from rebaser_server.runtime.tasks import Interrupt, repeat_every
+from rebaser_server.runtime.containment import LONGEST_DELAY, repeat_every
+from rebaser_server.runtime.tasks import Interrupt
 
 log: Final = structlog.get_logger()
 

@@ -13,7 +13,6 @@ from typing import Any, Final, Never
 
 import nats.errors
 import structlog
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_client.requests import ensure_task
@@ -37,11 +36,9 @@ from rebaser_core.records import (
     now,
 )
 from rebaser_core.streams import Streams
-from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.containment import contained
-from rebaser_server.runtime.tasks import repeat_every
+from rebaser_server.runtime.containment import contained, repeat_every
 
 log: Final = structlog.get_logger()
 
@@ -252,14 +249,13 @@ def paused_since(paused: Paused, change_set: ChangeSet) -> str | None:
 
 
 @asynccontextmanager
-async def serve_cancellations(
-    nc: Client, subjects: Subjects, pauses: PauseMonitor
-) -> AsyncIterator[None]:
+async def serve_cancellations(streams: Streams, pauses: PauseMonitor) -> AsyncIterator[None]:
     """Serve cancellations while the body runs; only the Rebaser of the change set replies."""
+    nc = streams.js.nc
 
     async def on_message(message: Msg) -> None:
         with suppress(UnknownSubject):
-            slots = pauses.slots_of(subjects.parse_change_set(message.subject))
+            slots = pauses.slots_of(streams.parse_change_set(message.subject))
             if not slots:
                 return
             in_hand = [slot for slot in slots if slot.cancel_dvu.has_waiters]
@@ -270,6 +266,6 @@ async def serve_cancellations(
                     answer = json.dumps({"cancelled": bool(in_hand)}).encode()
                     await nc.publish(message.reply, answer)
 
-    subject = subjects.join("rebaser.cancellations.*.*")
+    subject = streams.join("rebaser.cancellations.*.*")
     async with subscribed(nc, subject, on_message):
         yield

@@ -44,8 +44,8 @@ from rebaser_server.processor.dead_letters import (
     STORED_AT,
     sendable_headers,
 )
-from rebaser_server.runtime.containment import contained, printable
-from rebaser_server.runtime.tasks import for_each_concurrently, repeat_every
+from rebaser_server.runtime.containment import contained, printable, repeat_every
+from rebaser_server.runtime.tasks import for_each_concurrently
 from rebaser_server.telemetry import metrics
 
 _MAX_ENTRIES: Final = 10_000

@@ -14,10 +14,11 @@ from typing import Final, Never
 import structlog
 
 from rebaser_core.ids import ChangeSet, WorkspaceId
-from rebaser_core.jetstream import ConsumerInfo, JetStream
+from rebaser_core.jetstream import ConsumerInfo
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.processor.slot_lease import SlotLease
-from rebaser_server.runtime.tasks import repeat_every
+from rebaser_server.runtime.containment import repeat_every
 
 _SOONEST: Final = 0.25  # seconds
 
@@ -148,8 +149,7 @@ class SlotPool:
 
     def __init__(
         self,
-        js: JetStream,
-        tasks_stream: str,
+        streams: Streams,
         count: int,
         fairness: Fairness,
         busy_elsewhere: Callable[[], int | None] = lambda: None,
@@ -161,8 +161,7 @@ class SlotPool:
 
         `in_handover`: whether one of them left lately.
         """
-        self._js = js
-        self._stream = tasks_stream
+        self._streams = streams
         self._count = count
         self._fairness = fairness
         self._leases: dict[SlotLease, None] = {}
@@ -304,7 +303,8 @@ class SlotPool:
         if self.free:
             self._undelivered_counts.clear()
             return
-        info = await self._js.consumer_info(self._stream, TASKS_CONSUMER)
+        js, stream = self._streams.js, self._streams.tasks_stream
+        info = await js.consumer_info(stream, TASKS_CONSUMER)
         if info.num_pending:
             self._tasks_waited_at = asyncio.get_running_loop().time()
         self._request_slots(self._leases, info.num_pending + self._undelivered(info))

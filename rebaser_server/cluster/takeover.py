@@ -15,8 +15,8 @@ from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import PRESUMED_DEAD, Membership
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
-from rebaser_server.runtime.containment import contained, printable
-from rebaser_server.runtime.tasks import finish, for_each_concurrently, repeat_every, survived
+from rebaser_server.runtime.containment import contained, printable, repeat_every, survived
+from rebaser_server.runtime.tasks import finish, for_each_concurrently
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()

@@ -16,7 +16,7 @@ import structlog
 from rebaser_client.registry import Registry
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import JetStream, JetStreamError, KeyValue
+from rebaser_core.jetstream import JetStreamError, KeyValue
 from rebaser_core.records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
@@ -34,8 +34,7 @@ from rebaser_server.files import (
     impure_directory,
     memo_directory,
 )
-from rebaser_server.runtime.containment import contained, printable
-from rebaser_server.runtime.tasks import repeat_every
+from rebaser_server.runtime.containment import contained, printable, repeat_every
 from rebaser_server.settings.settings import StoreSettings
 
 log: Final = structlog.get_logger()
@@ -267,10 +266,9 @@ _LOOK_EVERY: Final = 600.0  # seconds; Rebasers come, and consumers are edited
 class CapacityCheck:
     """Checks after a start and then from time to time, and logs a warning; it changes nothing."""
 
-    def __init__(self, js: JetStream, tasks_stream: str, members: Membership, slots: int) -> None:
+    def __init__(self, streams: Streams, members: Membership, slots: int) -> None:
         """Check with `slots` for this process; each other Rebaser is assumed to have as many."""
-        self._js = js
-        self._stream = tasks_stream
+        self._streams = streams
         self._members = members
         self._slots = slots
 
@@ -280,7 +278,8 @@ class CapacityCheck:
 
     async def check(self) -> int:
         """Return the number of slots beyond the consumer's limit; log a warning if any."""
-        config = await self._js.consumer_config(self._stream, TASKS_CONSUMER)
+        js, stream = self._streams.js, self._streams.tasks_stream
+        config = await js.consumer_config(stream, TASKS_CONSUMER)
         most = config.max_ack_pending or -1
         slots = self._members.alive() * self._slots
         if most <= 0 or most >= slots:

@@ -106,7 +106,7 @@ def _report(error: BaseException) -> None:
     try:
         import traceback
 
-        from rebaser_server.settings.settings import redact_text
+        from rebaser_server.settings.redaction import redact_text
 
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"at {Path(last.filename).name}:{last.lineno} in {last.name}"

@@ -144,7 +144,7 @@ async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> in
         book = PauseStore(deployment.streams)
         author = deployment.settings.author or None
         await book.pause(PauseScope(*change_set), by=author, reason=arguments.reason)
-    cancelled = await cancel_update(deployment.streams.js.nc, deployment.streams, change_set)
+    cancelled = await cancel_update(deployment.streams, change_set)
     if arguments.json:
         facts = {"cancelled": bool(cancelled), "held": cancelled is not None}
         say_json({**facts, "paused": arguments.pause})

@@ -67,7 +67,7 @@ def _find_mistake(arguments: argparse.Namespace) -> str | None:
 
 
 def _configure_logs(settings: "Settings") -> None:
-    from rebaser_server.settings.settings import redact_text
+    from rebaser_server.settings.redaction import redact_text
     from rebaser_server.telemetry import logs
 
     logs.configure(settings.instance_id, settings.log_format, settings.log_level, mask=redact_text)
@@ -77,7 +77,7 @@ async def _serve(settings: "Settings", _: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, _exit)  # until there is work to finish
     import structlog
 
-    from rebaser_server.runtime.process import quiet_allocators
+    from rebaser_server.runtime.memory import quiet_allocators
 
     quiet_allocators()  # before anything imports Arrow
     from rebaser_server.runtime.tasks import Shutdown, on_signals

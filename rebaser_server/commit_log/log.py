@@ -18,7 +18,6 @@ from rebaser_core.jetstream import (
     ApiError,
     BatchMessage,
     Delivery,
-    JetStream,
     JetStreamError,
     MessageNotFound,
     NatsUnreachable,
@@ -240,9 +239,8 @@ _ASK_AGAIN_AFTER: Final = 10.0  # seconds after a batch was refused, which may b
 class GroupCommit:
     """The way in which the stream takes several commits. All logs of a process share one."""
 
-    def __init__(self, js: JetStream, stream: str) -> None:
-        self._js = js
-        self._stream = stream
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
         self._min_size = NEVER
         self._known_until = 0.0
         self.replicated = False
@@ -263,7 +261,7 @@ class GroupCommit:
         if asyncio.get_running_loop().time() < self._known_until:
             return
         try:
-            config = await self._js.stream_config(self._stream)
+            config = await self._streams.js.stream_config(self._streams.commits_stream)
         except JetStreamError:
             return  # the append that follows says so, or is well
         self.replicated = (config.num_replicas or 1) > 1
@@ -295,7 +293,7 @@ class CommitLog(CommitLogReader):
         group_commit: GroupCommit | None = None,
     ) -> None:
         super().__init__(streams, change_set)
-        self._group_commit = group_commit or GroupCommit(streams.js, streams.commits_stream)
+        self._group_commit = group_commit or GroupCommit(streams)
         self._may_pipeline = True
         """Whether a commit may be sent before the one before it is confirmed, as far as known."""
         self._undisturbed = 0

@@ -281,7 +281,7 @@ def _scope_text(scope: PauseScope) -> str:
 
 async def cancel(context: ActionContext, body: OfChangeSet) -> str:
     """Cancel an update, as `rebaser dvu cancel` does."""
-    cancelled = await cancel_update(context.streams.js.nc, context.streams, body.target)
+    cancelled = await cancel_update(context.streams, body.target)
     if cancelled is None:
         return "no Rebaser works on this change set"
     if not cancelled:

@@ -10,18 +10,18 @@ from nats.aio.msg import Msg
 
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream.connection import request_all
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 
 _CANCEL_TIMEOUT: Final = 1.0  # seconds for the Rebaser that owns the change set to answer
 
 Answer = dict[str, Any]
 
 
-async def cancel_update(nc: Client, subjects: Subjects, change_set: ChangeSet) -> bool | None:
+async def cancel_update(streams: Streams, change_set: ChangeSet) -> bool | None:
     """Stop the running update; return whether one ran, or None if no Rebaser has the change set."""
     answers = await all_answers(
-        nc,
-        subjects.cancellations(change_set),
+        streams.js.nc,
+        streams.cancellations(change_set),
         _CANCEL_TIMEOUT,
         enough=lambda answer: bool(answer.get("cancelled")),  # a fenced-off owner may answer first
     )

@@ -45,8 +45,10 @@ from rebaser_server.ops.status import (
 from rebaser_server.ops.visitors import Bounds, Visitors
 from rebaser_server.processor.context import Services
 from rebaser_server.queries.query_service import QueryService
-from rebaser_server.runtime.tasks import Shutdown, background, repeat_every
-from rebaser_server.settings.settings import OpsSettings, Settings, redact_url
+from rebaser_server.runtime.containment import repeat_every
+from rebaser_server.runtime.tasks import Shutdown, background
+from rebaser_server.settings.redaction import redact_url
+from rebaser_server.settings.settings import OpsSettings, Settings
 from rebaser_server.telemetry.work_stats import WorkStats
 
 MAX_COMMENTS: Final = 100
@@ -216,7 +218,7 @@ class _Endpoint:
         self._settings = settings
         self._context = context
         self._deployment = DeploymentStatus(context)
-        self._peers = Peers(context.nc, context.subjects, self._deployment)
+        self._peers = Peers(context.streams, self._deployment)
         self._guard = context.guard
 
     @asynccontextmanager
@@ -369,7 +371,6 @@ async def ops_endpoint(
             services.instance,
             redact_url(store.root),
             guard,
-            nc,
             services.streams,
             shutdown,
             stats,

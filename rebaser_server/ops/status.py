@@ -40,7 +40,7 @@ from rebaser_server.ops.pages import ChangeSetPage, NameCache, OperatorPage
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import Shutdown
-from rebaser_server.settings.settings import redact_url
+from rebaser_server.settings.redaction import redact_url
 from rebaser_server.telemetry import metrics
 from rebaser_server.telemetry.work_stats import WorkStats
 
@@ -65,9 +65,9 @@ class StatusSource(Protocol):
 class Peers:
     """Replies with this Rebaser's status, and requests that of all Rebasers."""
 
-    def __init__(self, nc: Client, subjects: Subjects, source: StatusSource) -> None:
-        self._nc = nc
-        self._subject = subjects.join("rebaser.status")
+    def __init__(self, streams: Streams, source: StatusSource) -> None:
+        self._nc = streams.js.nc
+        self._subject = streams.join("rebaser.status")
         self._source = source
 
     @asynccontextmanager
@@ -391,8 +391,7 @@ class OpsContext:
     store: str
     """Location of the store, without secrets."""
     guard: Guard
-    nc: Client
-    subjects: Subjects
+    streams: Streams
     shutdown: Shutdown
     stats: WorkStats
     slots: SlotPool
@@ -461,7 +460,7 @@ class DeploymentStatus:
         status: dict[str, Any] = {
             "now": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "answering": self._context.instance,
-            "connected": self._context.nc.is_connected,
+            "connected": self._context.streams.js.nc.is_connected,
             "paused": self._context.stats.pauses(),
         }
         try:

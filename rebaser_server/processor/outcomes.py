@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import nats.errors
 import structlog
-from nats.aio.client import Client
 
 from rebaser_core import codecs, trace_context
 from rebaser_core.activities import ActivityKind, encode_activity
@@ -19,7 +18,6 @@ from rebaser_core.commits import NO_REQUEST, Commit, RequestOutcome, SettledRequ
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ordered_reader
-from rebaser_core.jetstream.connection import Connection
 from rebaser_core.messages import (
     CUT,
     Correction,
@@ -36,7 +34,6 @@ from rebaser_core.messages import (
     SuccessV2,
 )
 from rebaser_core.streams import Streams
-from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import REQUEST_DIGEST, announced_id
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import (
@@ -260,11 +257,10 @@ _SUBJECT: Final = re.compile(r"[!-)+\-/-=?-~]+(\.[!-)+\-/-=?-~]+)*")
 class Notifier:
     """Publishes without waiting for an answer. A lost message harms nothing: the log has it all."""
 
-    def __init__(self, nc: Client, subjects: Subjects) -> None:
+    def __init__(self, streams: Streams) -> None:
         self.stats = WorkStats()
         """Statistics that the status page shows."""
-        self._nc = nc
-        self._subjects = subjects
+        self._streams = streams
 
     async def reply(
         self, inbox: str, response: EnqueueUpdatesResponseV2, content_type: str | None
@@ -274,7 +270,7 @@ class Notifier:
         A subject that is no inbox gets no answer, so that callers cannot make us write into
         streams.
         """
-        ours = self._subjects.join("rebaser.")
+        ours = self._streams.join("rebaser.")
         fits = len(inbox) <= _INBOX_LENGTH and _SUBJECT.fullmatch(inbox)
         if not fits or inbox.startswith(("$", ours)):
             log.warning("reply inbox rejected", inbox=inbox[:200])
@@ -282,7 +278,7 @@ class Notifier:
         content_type = codecs.content_type_or_default(content_type)
         headers, payload = EnqueueUpdatesResponse.encode(response, content_type)
         headers = dict(trace_context.inject(headers))
-        if len(payload) > Connection.of(self._nc).message_limits.max_payload_for(inbox, headers):
+        if len(payload) > self._streams.js.message_limits.max_payload_for(inbox, headers):
             _, payload = EnqueueUpdatesResponse.encode(_shorten(response), content_type)
         await self._publish(inbox, payload, headers)
 
@@ -301,10 +297,10 @@ class Notifier:
         if kind is not ActivityKind.REQUEST_APPLIED:  # the most frequent, of which it keeps nothing
             self.stats.activity(change_set, kind, request_id, details)
         headers, payload = encode_activity(change_set, kind, request_id, details)
-        await self._publish(self._subjects.activities(change_set), payload, headers)
+        await self._publish(self._streams.activities(change_set), payload, headers)
 
     async def _publish(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
         try:
-            await self._nc.publish(subject, payload, headers=headers)
+            await self._streams.js.nc.publish(subject, payload, headers=headers)
         except (nats.errors.Error, OSError) as error:
             log.warning("publish failed", subject=subject, error=str(error))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Never, Protocol, TypeVar
 
 import structlog
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from rebaser_core import codecs
@@ -21,7 +20,6 @@ from rebaser_core.errors import MalformedMessage, MessageError, RebaserError, Un
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
 from rebaser_core.jetstream.connection import subscribed
-from rebaser_core.jetstream.fast_client import MessageLimits
 from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV1
 from rebaser_core.queries import (
     DifferenceQuery,
@@ -42,7 +40,7 @@ from rebaser_core.query_protocol import (
     parse_seconds,
     split_reply,
 )
-from rebaser_core.subjects import Subjects
+from rebaser_core.streams import Streams
 from rebaser_core.versioning import (
     CONTENT_TYPE,
     MESSAGE_ID,
@@ -73,22 +71,21 @@ class _ReplySender(Generic[ReplyT]):
 
     def __init__(
         self,
-        nc: Client,
-        subjects: Subjects,
+        streams: Streams,
         query: Msg,
         kind: MessageType[ReplyT],
         refusal: Callable[[RequestId, str], ReplyT],
     ) -> None:
         headers = query.headers or {}
-        self._nc = nc
-        self._room = MessageLimits(nc)
+        self._nc = streams.js.nc
+        self._room = streams.js.message_limits
         self._kind = kind
         self._workspace = query.subject.split(".")[-2]
         self._refusal = refusal
         self._content_type = codecs.content_type_or_default(header(headers, CONTENT_TYPE))
         self._reads_pieces = header(headers, ACCEPTS_PIECES) == "1"
         # A query cannot have us write into streams: NATS sends to any inbox that it names.
-        ours = subjects.join("rebaser.")
+        ours = streams.join("rebaser.")
         self._inbox = "" if query.reply.startswith(("$", ours)) else query.reply
 
     async def send(self, reply: ReplyT) -> None:
@@ -249,10 +246,9 @@ class _Intake(Generic[QueryT, ReplyT]):
     """Replies to each query, if only with an error; drops a query whose client gave up."""
 
     def __init__(
-        self, nc: Client, subjects: Subjects, kind: QueryKind[QueryT, ReplyT], bounds: QueryBounds
+        self, streams: Streams, kind: QueryKind[QueryT, ReplyT], bounds: QueryBounds
     ) -> None:
-        self._nc = nc
-        self._subjects = subjects
+        self._streams = streams
         self._kind = kind
         self._bounds = bounds
         self._queue = _Queue(bounds)
@@ -260,10 +256,11 @@ class _Intake(Generic[QueryT, ReplyT]):
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Answer queries while the body runs; queries that wait at its end are dropped."""
-        subject = self._subjects.join("rebaser", self._kind.name, "*", "*")
+        nc = self._streams.js.nc
+        subject = self._streams.join("rebaser", self._kind.name, "*", "*")
         limit = self._bounds.waiting_bytes
         async with (
-            subscribed(self._nc, subject, self._on_message, queue=QUEUE, pending_bytes=limit),
+            subscribed(nc, subject, self._on_message, queue=QUEUE, pending_bytes=limit),
             AsyncExitStack() as stack,
         ):
             for _ in range(CONCURRENCY):
@@ -324,7 +321,7 @@ class _Intake(Generic[QueryT, ReplyT]):
             MessageError: it is no query.
             UnknownSubject: the subject names no change set.
         """
-        change_set = self._subjects.parse_change_set(message.subject)
+        change_set = self._streams.parse_change_set(message.subject)
         headers, decode = message.headers or {}, self._kind.query.decode
         if len(message.data) < _LARGE_QUERY:
             query = decode(headers, message.data)
@@ -339,7 +336,7 @@ class _Intake(Generic[QueryT, ReplyT]):
         return query
 
     def _reply_sender(self, message: Msg) -> _ReplySender[ReplyT]:
-        return _ReplySender(self._nc, self._subjects, message, self._kind.reply, self._kind.refusal)
+        return _ReplySender(self._streams, message, self._kind.reply, self._kind.refusal)
 
     def _refusal(self, message: Msg, why: str) -> ReplyT:
         """A refusal without a look at the body; the asker knows the query by the inbox."""
@@ -358,12 +355,12 @@ class QueryService:
 
     def __init__(
         self,
-        subjects: Subjects,
+        streams: Streams,
         open_loader: OpenLoader,
         outcomes: OutcomeLookup,
         bounds: QueryBounds = DEFAULT,
     ) -> None:
-        self._subjects = subjects
+        self._streams = streams
         self._bounds = bounds
         self._outcomes = outcomes
         self.open_loader = open_loader
@@ -372,7 +369,7 @@ class QueryService:
         self.comparisons = ComparisonService(open_loader, bounds.answer_bytes)
 
     @asynccontextmanager
-    async def serve(self, nc: Client) -> AsyncIterator[None]:
+    async def serve(self) -> AsyncIterator[None]:
         """Answer queries while the body runs."""
         values = QueryKind("values", ValuesQuery, ValuesReply, self.values.replies, refusal)
         outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
@@ -392,11 +389,11 @@ class QueryService:
         )
         reverts = QueryKind("reverts", RevertQuery, RevertReply, self.comparisons.revert, no_revert)
         async with (
-            _Intake(nc, self._subjects, provenance, self._bounds).open(),
-            _Intake(nc, self._subjects, values, self._bounds).open(),
-            _Intake(nc, self._subjects, outcomes, self._bounds).open(),
-            _Intake(nc, self._subjects, differences, self._bounds).open(),
-            _Intake(nc, self._subjects, reverts, self._bounds).open(),
+            _Intake(self._streams, provenance, self._bounds).open(),
+            _Intake(self._streams, values, self._bounds).open(),
+            _Intake(self._streams, outcomes, self._bounds).open(),
+            _Intake(self._streams, differences, self._bounds).open(),
+            _Intake(self._streams, reverts, self._bounds).open(),
         ):
             yield
 

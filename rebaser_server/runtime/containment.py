@@ -1,18 +1,21 @@
 """Containment of errors, and which of them are transient.
 
-A bad item of many is logged, counted and skipped; it ends neither round nor process.
+A bad item of many is logged, counted and skipped; it ends neither round nor process. A round that
+fails is followed by the next.
 
 A transient error is about NATS or the store and says nothing about the work. Work is retried after
 it, for as long as that lasts; any other error counts as an attempt. So a full disk makes no dead
 letter, and a request that can never be handled becomes one.
 """
 
+import asyncio
+import random
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Never
 
 import structlog
 
@@ -165,3 +168,72 @@ def is_transient(error: BaseException) -> bool:
 def backoff(attempt: int) -> float:
     """Seconds to wait after that attempt, counted from 1: doubled each time, with jitter."""
     return Backoff(_FIRST_DELAY, LONGEST_DELAY).jittered(attempt)
+
+
+MAX_BACKOFF: Final = 30.0
+"""Seconds up to which the pause after a failed round grows, where the period is shorter."""
+
+Pause = Callable[[float], Awaitable[object]]
+
+
+@dataclass(slots=True)
+class Round:
+    """A round: whether it failed is known once it is over."""
+
+    failed: bool = False
+
+
+@contextmanager
+def survived(what: metrics.Round) -> Iterator[Round]:
+    """Log, count and swallow any error of the body: one round of what is done again."""
+    this = Round()
+    this.failed = True
+    try:
+        yield this
+        this.failed = False
+    except (JetStreamError, OSError) as error:  # NATS or the store, and not our fault
+        log.warning("round failed", what=what, error=_describe(error))
+    except BaseException as error:
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        log.exception("round failed", what=what, error=_describe(error))
+    if this.failed:
+        metrics.ROUNDS_FAILED.labels(what).inc()
+
+
+async def repeat_every(
+    seconds: float,
+    action: Callable[[], Awaitable[object]],
+    what: metrics.Round,
+    *,
+    first_delay: float | None = None,
+    jitter: float = 0.25,
+    max_backoff: float = MAX_BACKOFF,
+    pause: Pause = asyncio.sleep,
+) -> Never:
+    """Call `action` every `seconds` until cancelled, also after a round that fails.
+
+    An error is logged and counted, and the next round comes after the period, or later: after each
+    failure in a row the pause doubles, up to `max_backoff` if the period is shorter. `first_delay`:
+    seconds until the first round (default: the period). `jitter`: the part by which a period may be
+    shorter or longer, so that daemons do not act at one moment. `pause(seconds)` waits, or returns
+    earlier if there is news.
+    """
+    failures, backoff = 0, Backoff(seconds, max_backoff)
+    if first_delay is None:
+        first_delay = _jittered(seconds, jitter)
+    if first_delay:
+        await pause(first_delay)
+    while True:
+        with survived(what) as this:
+            await action()
+        failures = failures + 1 if this.failed else 0
+        await pause(_jittered(max(seconds, backoff.delay(failures + 1)), jitter))
+
+
+def _jittered(seconds: float, spread: float) -> float:
+    return seconds * random.uniform(1 - spread, 1 + spread)
+
+
+def _describe(error: BaseException) -> str:
+    return printable(f"{type(error).__name__}: {error}")

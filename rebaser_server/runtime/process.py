@@ -1,11 +1,6 @@
-"""The process itself: its memory, its garbage, and the children that end with it.
-
-The C library gives the memory of large arrays back when they are freed. Python looks for garbage
-less often. Child processes end with this one, even if it is killed.
-"""
+"""Child processes that end with this one, however this one ends."""
 
 import ctypes
-import gc
 import os
 import signal
 import sys
@@ -16,57 +11,6 @@ from functools import partial
 from subprocess import Popen
 from threading import Thread
 from typing import Any, Final
-
-_MMAP_THRESHOLD: Final = -3
-_ARENA_MAX: Final = -8
-"""Numbers of glibc's parameters, see mallopt(3)."""
-
-_LARGE: Final = 4 << 20
-"""Size in bytes from which a piece of memory is the system's again once it is freed. By default,
-glibc raises this up to 32 MiB, and keeps smaller pieces wherever something in use lies behind."""
-_ARENAS: Final = 2
-"""Number of heaps from which threads take the rest. Each keeps most of the memory that its threads
-once had at a time; by default there are eight for each processor."""
-
-
-_OF_LIBRARIES: Final = ("_RJEM_MALLOC_CONF", "JE_ARROW_MALLOC_CONF")
-"""Variables with settings of the allocators of Delta and Arrow, read as these are loaded.
-
-By default each allocator has its own threads. If a limit of processes forbids them, it writes a
-line to stderr for each that it cannot start, some ten thousand in a second.
-"""
-
-
-def quiet_allocators() -> None:
-    """Make Delta and Arrow free memory without threads, unless their settings are given."""
-    for variable in _OF_LIBRARIES:
-        os.environ.setdefault(variable, "background_thread:false")
-
-
-def limit_kept_memory() -> bool:
-    """Make glibc keep little freed memory; return whether the settings are in force.
-
-    They are not in force if the C library is another one, or if the environment has settings for
-    it.
-    """
-    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return False
-    return bool(mallopt(_MMAP_THRESHOLD, _LARGE) and mallopt(_ARENA_MAX, _ARENAS))
-
-
-THRESHOLDS: Final = 100_000, 20, 20
-"""Thresholds for `gc.set_threshold`. A graph is a million objects without a cycle among them, and
-so are modules: at the default of 700, looking for one takes half of a large batch's time, and a
-tenth of a start's."""
-
-
-def collect_rarely() -> None:
-    gc.set_threshold(*THRESHOLDS)
-
 
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 _OURS: Final = ("REBASER_", "PYSPARK_GATEWAY_")

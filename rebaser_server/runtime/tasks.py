@@ -1,14 +1,12 @@
-"""Asyncio's tasks: beside a body, interruptible, periodic, or in turns.
+"""Asyncio's tasks: beside a body, interruptible, or in turns.
 
 `BackgroundTasks` run beside a body, for no longer than it lasts. `Interrupt` ends waits, and
-`Shutdown` the process. `repeat_every` does work again and again, also after a round that fails.
-`Turns` gives seats to owners in turns, and `compute_in_turn` one thread at a time to each owner, so
-that an owner of much work does not keep others waiting.
+`Shutdown` the process. `Turns` gives seats to owners in turns, and `compute_in_turn` one thread at
+a time to each owner, so that an owner of much work does not keep others waiting.
 """
 
 import asyncio
 import math
-import random
 import signal
 import sys
 from asyncio import AbstractEventLoop, Lock
@@ -24,7 +22,6 @@ from collections.abc import (
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import Context, copy_context
-from dataclasses import dataclass
 from errno import EAGAIN
 from functools import partial
 from itertools import islice
@@ -32,14 +29,8 @@ from types import TracebackType
 from typing import Any, Final, Never, ParamSpec, Self, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-import structlog
-
-from rebaser_core.jetstream import JetStreamError
-from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_server.errors import BackgroundEnded, Fenced, Interrupted, LeaseLost, RunEnded
-from rebaser_server.runtime.containment import printable
 from rebaser_server.runtime.failures import LibraryPanicked, is_panic
-from rebaser_server.telemetry import metrics
 
 Work = Callable[[], Coroutine[Any, Any, Never]]
 
@@ -439,77 +430,6 @@ def on_signals(shutdown: Shutdown) -> Iterator[None]:
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
-
-
-log: Final = structlog.get_logger()
-
-MAX_BACKOFF: Final = 30.0
-"""Seconds up to which the pause after a failed round grows, if the period is shorter."""
-
-Pause = Callable[[float], Awaitable[object]]
-
-
-@dataclass(slots=True)
-class Round:
-    """A round: whether it failed is known once it is over."""
-
-    failed: bool = False
-
-
-@contextmanager
-def survived(what: metrics.Round) -> Iterator[Round]:
-    """Log, count and swallow any error of the body: one round of what is done again."""
-    this = Round()
-    this.failed = True
-    try:
-        yield this
-        this.failed = False
-    except (JetStreamError, OSError) as error:  # NATS or the store, and not our fault
-        log.warning("round failed", what=what, error=_describe(error))
-    except BaseException as error:
-        if not isinstance(error, Exception) and not is_panic(error):
-            raise
-        log.exception("round failed", what=what, error=_describe(error))
-    if this.failed:
-        metrics.ROUNDS_FAILED.labels(what).inc()
-
-
-async def repeat_every(
-    seconds: float,
-    action: Callable[[], Awaitable[object]],
-    what: metrics.Round,
-    *,
-    first_delay: float | None = None,
-    jitter: float = 0.25,
-    max_backoff: float = MAX_BACKOFF,
-    pause: Pause = asyncio.sleep,
-) -> Never:
-    """Call `action` every `seconds` until cancelled, also after a round that fails.
-
-    An error is logged and counted, and the next round comes after the period, or later: after each
-    failure in a row the pause doubles, up to `max_backoff` if the period is shorter. `first_delay`:
-    seconds until the first round (default: the period). `jitter`: the part by which a period may be
-    shorter or longer, so that daemons do not act at one moment. `pause(seconds)` waits, or returns
-    earlier if there is news.
-    """
-    failures, backoff = 0, Backoff(seconds, max_backoff)
-    if first_delay is None:
-        first_delay = _jittered(seconds, jitter)
-    if first_delay:
-        await pause(first_delay)
-    while True:
-        with survived(what) as this:
-            await action()
-        failures = failures + 1 if this.failed else 0
-        await pause(_jittered(max(seconds, backoff.delay(failures + 1)), jitter))
-
-
-def _jittered(seconds: float, spread: float) -> float:
-    return seconds * random.uniform(1 - spread, 1 + spread)
-
-
-def _describe(error: BaseException) -> str:
-    return printable(f"{type(error).__name__}: {error}")
 
 
 _lines: Final = WeakKeyDictionary[AbstractEventLoop, WeakValueDictionary[str, Lock]]()

@@ -29,7 +29,7 @@ from rebaser_core.jetstream.connection import await_subscriptions
 from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_core.stream_configs import StreamOptions
 from rebaser_core.streams import Streams
-from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.membership import Membership, present
 from rebaser_server.cluster.nats_watch import DurabilityWatch, LossWatch, StreamEnds
@@ -59,7 +59,8 @@ from rebaser_server.processor.context import (
 from rebaser_server.processor.outcomes import Notifier, OutcomeLookup
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.values import QueryBounds
-from rebaser_server.runtime.tasks import Permits, Shutdown, background, survived
+from rebaser_server.runtime.containment import survived
+from rebaser_server.runtime.tasks import Permits, Shutdown, background
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
 
@@ -68,7 +69,6 @@ MakeApplication = Callable[[Streams, BatchStore, Notifier], Application]
 
 
 def build_services(
-    nc: Client,
     provisioner: Provisioner,
     settings: Settings,
     make_application: MakeApplication,
@@ -78,11 +78,11 @@ def build_services(
     """Build the services that all runs of this process, one of the `members`, share."""
     streams = provisioner.streams
     batches = open_batch_store(streams, settings)
-    notifier = Notifier(nc, streams)
+    notifier = Notifier(streams)
     return Services(
         members.instance,
         streams,
-        GroupCommit(streams.js, streams.commits_stream),
+        GroupCommit(streams),
         batches,
         make_application(streams, batches, notifier),
         notifier,
@@ -148,15 +148,15 @@ async def serve(
         GraceExceeded: the runs took longer than the grace period and were cancelled.
     """
     # A process that is started again under its name does not own its former change sets (F4).
-    name, subjects = f"{settings.instance_id}/{Ulid()}", Subjects(settings.nats.prefix)
+    name = f"{settings.instance_id}/{Ulid()}"
     async with AsyncExitStack() as stack, AsyncExitStack() as starting:
         try:
             async with shutdown.interrupts():
                 # probes are answered until the endpoint is: no outage of NATS gets it restarted
                 await starting.enter_async_context(starting_endpoint(settings))
                 nc = await _connect_when_up(stack, connect_options(settings))
-            instance = await stack.enter_async_context(present(nc, subjects, name))
             provisioner = provisioner_of(open_jetstream(nc, settings.nats), settings)
+            instance = await stack.enter_async_context(present(provisioner.streams, name))
             async with shutdown.interrupts():
                 differences = await provisioner.ensure_when_up()
                 report(differences)
@@ -189,11 +189,10 @@ class _Rebaser:
     ) -> None:
         self._settings, self._provisioner, self._shutdown = settings, provisioner, shutdown
         streams = self._streams = provisioner.streams
-        nc, monitoring = streams.js.nc, settings.nats.monitoring
-        self._members = Membership(nc, streams, instance, lambda: self._slots.in_hand)
+        monitoring = settings.nats.monitoring
+        self._members = Membership(streams, instance, lambda: self._slots.in_hand)
         self._slots = SlotPool(
-            streams.js,
-            streams.tasks_stream,
+            streams,
             settings.concurrency,
             _fairness(settings.fairness),
             self._members.busy_elsewhere,
@@ -203,7 +202,7 @@ class _Rebaser:
         self._pauses = PauseMonitor(streams, lambda: self._writes.stop.is_set)
         self._writes.on_change = self._pauses.notify
         self._services = build_services(
-            nc, provisioner, settings, make_application, self._members, self._writes.why_stopped
+            provisioner, settings, make_application, self._members, self._writes.why_stopped
         )
         self._queries = query_service(self._services, settings)
         self._durability = DurabilityWatch(streams, monitoring)
@@ -261,7 +260,7 @@ class _Rebaser:
         yield background(self._durability.run(period))
         yield background(self._writes.run(period))
         yield background(self._losses.run(period))
-        yield serve_cancellations(streams.js.nc, streams, self._pauses)
+        yield serve_cancellations(streams, self._pauses)
         yield background(
             Reconciler(
                 streams,
@@ -281,12 +280,10 @@ class _Rebaser:
         yield background(members.heartbeat())
         yield background(members.check_presence())
         yield background(Takeover(streams, members, stats.held.__contains__).run())
-        yield background(
-            CapacityCheck(streams.js, streams.tasks_stream, members, settings.concurrency).run()
-        )
+        yield background(CapacityCheck(streams, members, settings.concurrency).run())
         yield background(self._services.application.run())
         yield background(GarbageJob.of(streams, members, settings.store).run())
-        yield self._queries.serve(streams.js.nc)
+        yield self._queries.serve()
 
     async def take_tasks(self) -> None:
         """Work on a change set in each slot; after a stop, return once all are given back.

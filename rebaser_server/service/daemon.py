@@ -32,7 +32,7 @@ from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
 from rebaser_server.processor.outcomes import Notifier
-from rebaser_server.runtime.process import collect_rarely, limit_kept_memory
+from rebaser_server.runtime.memory import collect_rarely, limit_kept_memory
 from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, switch_often
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import Settings, SparkSettings, StoreSettings

@@ -20,9 +20,8 @@ def services_of(
     update = {"quiet_period": quiet_period, "max_attempts": attempts}
     settings = deployment.settings.model_copy(update=update)
     return build_services(
-        deployment.nc,
         provisioner_of(deployment.js, settings),
         settings,
         ValueGraph(settings, deployment.executor, lambda: 1, CostModel()),
-        Membership(deployment.nc, deployment.streams, instance),
+        Membership(deployment.streams, instance),
     )

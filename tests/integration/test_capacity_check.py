@@ -17,6 +17,6 @@ async def test_slots_that_no_task_can_reach_are_counted(
     config = await js.consumer_config(stream, TASKS_CONSUMER)
     await js.delete_consumer(stream, TASKS_CONSUMER)
     await js.create_consumer(stream, config | ConsumerConfig(max_ack_pending=most))
-    alone = Membership(deployment.nc, deployment.streams, "only")
+    alone = Membership(deployment.streams, "only")
 
-    assert await CapacityCheck(js, stream, alone, slots=100).check() == missing
+    assert await CapacityCheck(deployment.streams, alone, slots=100).check() == missing

@@ -21,9 +21,7 @@ async def forget(deployment: Deployment, keep: float = 0) -> None:
     """What a Rebaser does once the retention time is over."""
     streams = deployment.streams
     files = SharedFiles(deployment.settings.store.root)
-    await DeletedDataJob(
-        streams, files, Membership(deployment.nc, streams, "me"), keep=keep
-    ).purge()
+    await DeletedDataJob(streams, files, Membership(streams, "me"), keep=keep).purge()
 
 
 async def test_a_workspace_is_deleted_with_its_branches_and_then_forgotten(

@@ -72,7 +72,7 @@ async def test_a_failed_update_waits_before_it_is_tried_again_unless_it_is_asked
     """D6: a request that comes meanwhile neither waits for it nor hastens it."""
     [change_set], values = new_change_sets(1), ExampleGraph()
     services, client = services_of(deployment), deployment.client
-    slots = SlotPool(deployment.js, deployment.streams.tasks_stream, 1, Fairness())
+    slots = SlotPool(deployment.streams, 1, Fairness())
     slot = slots.acquire(change_set)
     assert slot is not None
     monkeypatch.setattr(dvu, "retry_delay", lambda _: 1e6)

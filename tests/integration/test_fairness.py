@@ -65,7 +65,7 @@ async def test_a_task_that_would_be_too_many_of_its_workspace_is_given_back_for_
     monkeypatch.setattr(cluster_slots, "MAX_WAIT", 0.1)
     [busy, another] = new_change_sets(2)
     js, streams = deployment.js, deployment.streams
-    slots = SlotPool(js, streams.tasks_stream, 2, Fairness())
+    slots = SlotPool(streams, 2, Fairness())
     assert slots.acquire(busy) is not None
     runner = TaskRunner(
         services_of(deployment),

@@ -18,7 +18,7 @@ from tests.helpers.deployment import Deployment, new_change_sets, recording
 async def former(deployment: Deployment, *, lives: bool) -> AsyncIterator[str]:
     """The owner that the log names, whose process answers in the body if it `lives`."""
     if lives:
-        async with present(deployment.nc, deployment.streams, "alive/1") as instance:
+        async with present(deployment.streams, "alive/1") as instance:
             yield f"{instance}/{RequestId()}"
     else:
         yield f"dead/1{ANSWERS}/{RequestId()}"

@@ -177,7 +177,7 @@ async def test_batches_that_are_refused_for_the_moment_are_not_tried_at_once(
 
     monkeypatch.setattr(JetStreamRequests, "publish_batch", publish_batch)
     [change_set] = new_change_sets(1)
-    group = GroupCommit(js, SUBJECTS.commits_stream)
+    group = GroupCommit(Streams(js=js))
     ours = commits(5, behind=0)
 
     await CommitLog(Streams(js=js), change_set, group).append(ours)
@@ -215,7 +215,7 @@ async def test_on_three_servers_logs_that_grow_together_stay_whole(
     ):
         js, settings = JetStream(nc), Settings.model_validate({"nats": {"replicas": 3}})
         await eventually(lambda: _prepared(js, settings), within=60)
-        group = GroupCommit(js, SUBJECTS.commits_stream)
+        group = GroupCommit(Streams(js=js))
         change_sets = new_change_sets(10)
 
         async def grow(change_set: ChangeSet) -> list[RequestId]:

@@ -56,9 +56,9 @@ class Mortal:
         await self.branching.start()
         js, settings = self.deployment.js, self.deployment.settings
         value_graph = ValueGraph(settings, self.deployment.executor, lambda: 1, CostModel())
-        nc, streams = self.deployment.nc, self.deployment.streams
-        members = Membership(nc, streams, "mortal")
-        services = build_services(nc, provisioner_of(js, settings), settings, value_graph, members)
+        streams = self.deployment.streams
+        members = Membership(streams, "mortal")
+        services = build_services(provisioner_of(js, settings), settings, value_graph, members)
         slot = SlotLease(self.change_set.workspace_id)
         queue = RequestQueue(self.deployment.streams, self.change_set)
         handler = RequestHandler(RunContext(services, self.own, Shutdown(), slot), queue)

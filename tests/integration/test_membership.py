@@ -8,8 +8,9 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_core.jetstream import ConnectOptions, connected
+from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.jetstream.connection import Connection, subscribed
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster import membership
 from rebaser_server.cluster.membership import Membership, present
@@ -25,9 +26,9 @@ async def member(server: NatsServer, name: str) -> AsyncIterator[tuple[Membershi
     """One with a connection of its own, which beats and checks."""
     async with (
         connected(ConnectOptions(servers=(server.url,))) as nc,
-        present(nc, SUBJECTS, name) as instance,
+        present(Streams(js=JetStream(nc)), name) as instance,
     ):
-        members = Membership(nc, SUBJECTS, instance)
+        members = Membership(Streams(js=JetStream(nc)), instance)
         async with background(members.heartbeat()), background(members.check_presence()):
             yield members, nc
 
@@ -65,7 +66,7 @@ async def test_a_member_that_falls_silent_and_is_connected_is_not(
     async with (
         member(nats_server, "a/1") as (one, _),
         connected(options) as nc,
-        present(nc, SUBJECTS, "b/2") as silent,
+        present(Streams(js=JetStream(nc)), "b/2") as silent,
     ):
         await Connection.of(nc).publish(f"rebaser.members.{silent}", b"0")
         await eventually(lambda: one.is_known(silent))
@@ -99,7 +100,7 @@ async def test_each_member_is_asked_by_the_one_before_it_and_by_all_once_it_is_o
         names = ["a/1-p", "b/2-p", "c/3-p", "d/4-p"]
         asked, asked_if_overdue = {}, {}
         for name in names:
-            members = Membership(nc, SUBJECTS, name)
+            members = Membership(Streams(js=JetStream(nc)), name)
             now = asyncio.get_running_loop().time()
             members._last_heard = dict.fromkeys(names, now)
             asked[name] = members._to_be_checked()
@@ -161,7 +162,7 @@ async def test_the_one_that_checks_a_dead_member_acts_first(
         names = ["a", "b", "d", "e"]
         turns = {}
         for name in names:
-            members = Membership(nc, SUBJECTS, name)
+            members = Membership(Streams(js=JetStream(nc)), name)
             now = asyncio.get_running_loop().time()
             members._last_heard = dict.fromkeys([*names, "c"], now)
             turns[name] = members.turn("c")
@@ -176,7 +177,7 @@ async def test_gone_is_who_has_no_connection_and_not_who_is_silent(
     async with (
         member(nats_server, "a/1") as (one, nc),
         member(nats_server, "b/2") as (_, other),
-        present(nc, SUBJECTS, "c/3") as silent,
+        present(Streams(js=JetStream(nc)), "c/3") as silent,
     ):
         await eventually(lambda: one.is_known("b/2-p"))
         await Connection.of(nc).publish("rebaser.members.old/4", b"0")
@@ -196,7 +197,7 @@ async def test_a_member_that_does_not_hear_itself_presumes_none_dead(
 ) -> None:
     """F6: it is cut off itself, and what it does not hear says nothing of the others."""
     async with connected(ConnectOptions(servers=(nats_server.url,))) as nc:
-        members = Membership(nc, SUBJECTS, "a/1")
+        members = Membership(Streams(js=JetStream(nc)), "a/1")
         now = asyncio.get_running_loop().time()
         silent = now - 2 * membership.PRESUMED_DEAD
         for own, suspected in ((silent, set()), (now, {"b/2"})):

@@ -156,11 +156,10 @@ async def test_a_run_that_fails_after_it_was_overtaken_ends_as_overtaken(
     [change_set] = new_change_sets(1)
     await deployment.client.enqueue_updates(*change_set, [])
     services = build_services(
-        deployment.nc,
         provisioner_of(deployment.js, deployment.settings),
         deployment.settings,
         ValueGraph(deployment.settings, deployment.executor, lambda: 1, CostModel()),
-        Membership(deployment.nc, deployment.streams, "first"),
+        Membership(deployment.streams, "first"),
     )
 
     async def overtaken_and_put_off(*_: Any) -> None:

@@ -188,7 +188,7 @@ async def test_a_task_that_a_resume_found_there_is_made_again_by_who_removes_it(
     """P2, step by step: known as paused here, resumed by its operator, set aside, poked for."""
     [change_set] = new_change_sets(1)
     js, streams, services = deployment.js, deployment.streams, services_of(deployment)
-    slots = SlotPool(js, streams.tasks_stream, 1, Fairness())
+    slots = SlotPool(streams, 1, Fairness())
     late = PauseMonitor(streams)
     writes = WriteWatch(provisioner_of(js, deployment.settings))
     terms = LeaseTerms(LeaseSettings(2, 0.4))

@@ -130,7 +130,7 @@ async def test_a_turn_does_not_end_between_a_request_and_the_update_that_it_need
 ) -> None:
     """W10c: without a request nothing would show soon that an update is due."""
     [change_set], services = new_change_sets(1), services_of(deployment)
-    slots = SlotPool(deployment.js, deployment.streams.tasks_stream, 1, Fairness())
+    slots = SlotPool(deployment.streams, 1, Fairness())
     slot = slots.acquire(change_set)
     assert slot is not None
     slot.expired = True

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from nats.aio.client import Client
 
-from rebaser_core.jetstream import ConnectOptions, connected
+from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.jetstream.connection import subscribed
+from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster import membership
 from rebaser_server.cluster.membership import ANSWERS, PresenceChecks, present
@@ -30,14 +31,14 @@ async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
 async def member(nats_server: NatsServer) -> AsyncIterator[str]:
     """The name of one with a connection of its own."""
     options = ConnectOptions(servers=(nats_server.url,))
-    async with connected(options) as nc, present(nc, SUBJECTS, "other/1") as name:
+    async with connected(options) as nc, present(Streams(js=JetStream(nc)), "other/1") as name:
         yield name
 
 
 async def test_a_member_is_absent_once_its_connection_is_gone(
     nats_server: NatsServer, nc: Client
 ) -> None:
-    checks = PresenceChecks(nc, SUBJECTS)
+    checks = PresenceChecks(Streams(js=JetStream(nc)))
     async with member(nats_server) as name:
         assert name == MEMBER
         assert not await checks.confirm_absence(name)
@@ -47,7 +48,7 @@ async def test_a_member_is_absent_once_its_connection_is_gone(
 
 
 async def test_one_refusal_is_not_enough_and_a_sign_of_life_undoes_it(nc: Client) -> None:
-    checks = PresenceChecks(nc, SUBJECTS)
+    checks = PresenceChecks(Streams(js=JetStream(nc)))
 
     await checks.check(MEMBER)
     assert checks.is_doubted(MEMBER)
@@ -60,7 +61,7 @@ async def test_one_refusal_is_not_enough_and_a_sign_of_life_undoes_it(nc: Client
 
 async def test_two_refusals_at_one_moment_count_as_one(nc: Client) -> None:
     """All that is unknown to a server for a moment would be dead."""
-    checks = PresenceChecks(nc, SUBJECTS)
+    checks = PresenceChecks(Streams(js=JetStream(nc)))
 
     await asyncio.gather(checks.check(MEMBER), checks.check(MEMBER))
 
@@ -70,7 +71,7 @@ async def test_two_refusals_at_one_moment_count_as_one(nc: Client) -> None:
 async def test_a_frozen_member_is_in_no_doubt(nc: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its connection is there, so it is not refused, and only its silence speaks."""
     monkeypatch.setattr(membership, "CHECK_TIMEOUT", 0.02)
-    checks = PresenceChecks(nc, SUBJECTS)
+    checks = PresenceChecks(Streams(js=JetStream(nc)))
 
     async with subscribed(nc, SUBJECTS.join("rebaser", "presence", MEMBER)):
         assert not await checks.confirm_absence(MEMBER)
@@ -79,7 +80,7 @@ async def test_a_frozen_member_is_in_no_doubt(nc: Client, monkeypatch: pytest.Mo
 
 
 async def test_a_member_of_an_older_release_is_never_absent(nc: Client) -> None:
-    checks = PresenceChecks(nc, SUBJECTS)
+    checks = PresenceChecks(Streams(js=JetStream(nc)))
 
     assert not await checks.confirm_absence("older/1")
 
@@ -101,7 +102,7 @@ async def test_after_an_own_reconnect_no_refusal_counts_for_a_while(
     lose: Callable[[Client, NatsServer], Awaitable[None]],
 ) -> None:
     """The others may be reconnecting, too, and have no subscription yet."""
-    checks = PresenceChecks(nc, SUBJECTS)
+    checks = PresenceChecks(Streams(js=JetStream(nc)))
     assert await checks.confirm_absence(MEMBER)
 
     await lose(nc, nats_server)
@@ -124,5 +125,5 @@ async def test_a_rebaser_that_checks_do_not_reach_does_not_say_that_it_answers(
     config = f"authorization {{ users: [{user}] }}\n"
     with running(NatsServer(tmp_path, config)) as server:
         options = ConnectOptions(servers=(server.url,), user="u", password="p")
-        async with connected(options) as nc, present(nc, SUBJECTS, "this/1") as name:
+        async with connected(options) as nc, present(Streams(js=JetStream(nc)), "this/1") as name:
             assert name == "this/1"

@@ -171,7 +171,7 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
     subject, inbox = deployment.streams.values(change_set), deployment.nc.new_inbox()
     heard = await deployment.nc.subscribe(inbox)
     headers, payload = values_question(change_set, which=["x" * 60_000, value])
-    async with served.serve(deployment.nc):
+    async with served.serve():
         for _ in range(400):  # 24 MB
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
         busy = await heard.next_msg(timeout=20)
@@ -208,7 +208,7 @@ async def test_questions_of_a_workspace_leave_room_and_an_answerer_to_others(
     headers, payload = values_question(busy, which=[value])
     inbox = deployment.nc.new_inbox()
     heard = await deployment.nc.subscribe(inbox)
-    async with served.serve(deployment.nc):
+    async with served.serve():
         for _ in range(400):
             subject = deployment.streams.values(busy)
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
@@ -239,7 +239,7 @@ async def test_a_question_at_a_time_without_a_leader_is_answered_later(
         return archive_of(change_set)
 
     served.values._open_loader = with_elections
-    async with served.serve(deployment.nc):
+    async with served.serve():
         found = await deployment.client.change_set(*change_set).values(value)
 
     assert (found[value].value, elections) == (1, -1)
@@ -276,7 +276,7 @@ async def test_a_question_whose_asker_left_is_not_answered(deployment: Deploymen
     gate = asyncio.Event()
     served.values._open_loader = Counted(served.values._open_loader, gate)
     nc, inboxes = deployment.nc, []
-    async with served.serve(nc):
+    async with served.serve():
         for number, change_set in enumerate(change_sets):  # four are being answered, two wait
             inboxes.append(await nc.subscribe(nc.new_inbox()))
             headers, payload = values_question(change_set)

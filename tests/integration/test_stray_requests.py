@@ -20,7 +20,7 @@ async def test_a_stray_request_is_moved_to_the_dead_letters_and_a_sound_one_stay
     await publish_raw(deployment.nats.port, [(subject, b"body") for subject in strays])
 
     for _ in range(2):
-        await StrayRequests(streams, Membership(deployment.nc, streams, "me")).move()
+        await StrayRequests(streams, Membership(streams, "me")).move()
 
     assert await js.stream_subjects(streams.requests_stream) == {streams.requests(change_set): 1}
     assert await js.stream_subjects(streams.dead_letters_stream) == {

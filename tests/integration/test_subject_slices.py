@@ -90,7 +90,7 @@ async def test_a_stray_among_many_requests_is_moved(deployment: Deployment) -> N
         await js.publish(streams.requests(change_set), b"x")
     strays = [b"rebaser.requests.\xff.x", b"rebaser.requests.x"]
     await publish_raw(deployment.nats.port, [(subject, b"body") for subject in strays])
-    mover = StrayRequests(streams, Membership(deployment.nc, streams, "me"), few=FEW)
+    mover = StrayRequests(streams, Membership(streams, "me"), few=FEW)
 
     for _ in range(2):
         await mover.move()

@@ -27,13 +27,13 @@ async def test_a_starting_rebaser_asks_the_owners_that_the_logs_name(
 ) -> None:
     """It replaces the tasks of the absent one at once, and none of the one that answers (F6)."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 1e6)
-    js, nc, streams = deployment.js, deployment.nc, deployment.streams
+    js, streams = deployment.js, deployment.streams
     orphaned, owned, unowned = new_change_sets(3)
     for change_set in (orphaned, owned, unowned):
         await deployment.client.enqueue_updates(*change_set, ExampleGraph().define(1, 2))
     async with (
         PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks,
-        present(nc, streams, "living/1") as living,
+        present(streams, "living/1") as living,
     ):
         for _ in range(3):
             assert await tasks.take(1) is not None
@@ -41,7 +41,7 @@ async def test_a_starting_rebaser_asks_the_owners_that_the_logs_name(
         await acquire_ownership(deployment.archive(owned), living)
         before = await _tasks(deployment)
 
-        starting = Takeover(streams, Membership(nc, streams, "starting/3"))
+        starting = Takeover(streams, Membership(streams, "starting/3"))
         running = asyncio.create_task(starting.run())
 
         async def replaced() -> set[str]:
@@ -62,11 +62,11 @@ async def test_an_owner_that_is_not_heard_loses_its_tasks_after_a_while(
 ) -> None:
     """F3: also one whose name does not say that it can be asked."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 0.2)
-    js, nc, streams = deployment.js, deployment.nc, deployment.streams
+    js, streams = deployment.js, deployment.streams
     change_set = await _held_by(deployment, "silent/1")
     async with PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks:
         assert await tasks.take(1) is not None
-        before, members = await _tasks(deployment), Membership(nc, streams, "starting/2")
+        before, members = await _tasks(deployment), Membership(streams, "starting/2")
 
         async with (
             background(members.heartbeat()),
@@ -85,11 +85,11 @@ async def test_only_what_was_delivered_before_a_start_is_looked_at_and_once(
 ) -> None:
     """F3: what is delivered later is in the hands of one that lives, and may have no owner yet."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 0.2)
-    js, nc, streams = deployment.js, deployment.nc, deployment.streams
+    js, streams = deployment.js, deployment.streams
     absent, silent = await _held_by(deployment, "dead/2-p"), await _held_by(deployment, "silent/1")
     async with PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks:
         await _taken(tasks, 2)
-        first, members = await _tasks(deployment), Membership(nc, streams, "starting/3")
+        first, members = await _tasks(deployment), Membership(streams, "starting/3")
         looking = asyncio.create_task(Takeover(streams, members)._reclaim_orphans())
         await eventually(lambda: _is_replaced(deployment, absent, first))  # it has begun
         await _held_by(deployment, "silent/1")
@@ -107,13 +107,13 @@ async def test_a_presumption_is_acted_on_once_each_time_that_it_arises(
     deployment: Deployment,
 ) -> None:
     """F1: else a successor that has not committed yet would lose its task, time after time."""
-    js, nc, streams = deployment.js, deployment.nc, deployment.streams
-    survivor = Membership(nc, streams, "survivor/1-p")
+    js, streams = deployment.js, deployment.streams
+    survivor = Membership(streams, "survivor/1-p")
     surviving = Takeover(streams, survivor)
     change_set = await _held_by(deployment, "dead/2-p")
 
     async def is_heard() -> bool:
-        await nc.publish(streams.join("rebaser.members.dead/2-p"), b"0")
+        await deployment.nc.publish(streams.join("rebaser.members.dead/2-p"), b"0")
         return survivor.is_alive("dead/2-p")
 
     async with (
@@ -142,8 +142,8 @@ async def test_tasks_of_an_absent_rebaser_are_replaced_at_once(
     """F6: not when it is looked next whether a member is silent for long."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 1e6)  # nothing is left from before its start
     monkeypatch.setattr(takeover, "CHECK_EVERY", 1e6)
-    js, nc, streams = deployment.js, deployment.nc, deployment.streams
-    survivor = Membership(nc, streams, "survivor/1-p")
+    js, streams = deployment.js, deployment.streams
+    survivor = Membership(streams, "survivor/1-p")
     async with (
         PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks,
         background(survivor.heartbeat()),
@@ -155,7 +155,7 @@ async def test_tasks_of_an_absent_rebaser_are_replaced_at_once(
         before = await _tasks(deployment)
         await eventually(survivor.hears_itself)
 
-        await nc.publish(streams.join("rebaser.members.dead/2-p"), b"0")
+        await deployment.nc.publish(streams.join("rebaser.members.dead/2-p"), b"0")
 
         async def is_replaced() -> bool:
             subject = streams.task(change_set)
@@ -170,10 +170,10 @@ async def test_tasks_that_a_dead_rebaser_had_not_begun_with_are_republished_by_t
     """F7: the log does not name it yet, so it might be any delivered task without an owner."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 1e6)  # nothing is left from before its start
     monkeypatch.setattr(membership, "PRESUMED_DEAD", 2.0)
-    js, nc, streams = deployment.js, deployment.nc, deployment.streams
+    js, streams = deployment.js, deployment.streams
     unclaimed, of_earlier_dead, undelivered = new_change_sets(3)
-    eldest = Membership(nc, streams, "eldest/1")
-    younger = Membership(nc, streams, "younger/2")
+    eldest = Membership(streams, "eldest/1")
+    younger = Membership(streams, "younger/2")
     held = set[ChangeSet]()
     async with (
         background(eldest.heartbeat()),
@@ -186,7 +186,7 @@ async def test_tasks_that_a_dead_rebaser_had_not_begun_with_are_republished_by_t
             Takeover(streams, eldest, held.__contains__),
         )
         async with background(acting[0].run()), background(acting[1].run()):
-            await nc.publish(streams.join("rebaser.members.dead/3"), b"0")
+            await deployment.nc.publish(streams.join("rebaser.members.dead/3"), b"0")
             mine = await _held_by(deployment, "")
             held.add(mine)
             await _held_by(deployment, younger.instance)
@@ -211,8 +211,8 @@ async def test_at_a_start_the_eldest_alone_takes_tasks_without_an_owner_and_none
 ) -> None:
     """F5: to the others they may have been given, and the log does not name them yet."""
     monkeypatch.setattr(takeover, "PRESUMED_DEAD", 0.2)
-    js, nc, streams = deployment.js, deployment.nc, deployment.streams
-    eldest, younger = (Membership(nc, streams, each) for each in ("eldest/1", "younger/2"))
+    js, streams = deployment.js, deployment.streams
+    eldest, younger = (Membership(streams, each) for each in ("eldest/1", "younger/2"))
     mine, given_back = await _held_by(deployment, ""), await _held_by(deployment, "")
     async with (
         PullConsumer(js, streams.tasks_stream, TASKS_CONSUMER) as tasks,
@@ -295,7 +295,7 @@ async def test_a_task_that_is_taken_while_its_owner_is_checked_is_not_republishe
         await acquire_ownership(deployment.archive(elsewhere), "living")
         return True
 
-    members = Membership(deployment.nc, deployment.streams, "a")
+    members = Membership(deployment.streams, "a")
     takeover = Takeover(deployment.streams, members)
     republished = await takeover.republish_tasks(1_000, is_dead, except_for=held.__contains__)
 
@@ -327,7 +327,7 @@ async def test_a_deleted_task_is_followed_by_the_next_though_another_one_cannot_
         await eventually(is_deleted)
         raise NatsUnreachable("no answer")
 
-    members = Membership(deployment.nc, deployment.streams, "a")
+    members = Membership(deployment.streams, "a")
     late = Streams(js=LatePublishes(deployment.nc))
     with pytest.raises(NatsUnreachable):
         await Takeover(late, members).republish_tasks(1_000, is_dead)
@@ -361,7 +361,7 @@ async def _republished(deployment: Deployment, up_to: int) -> int:
     async def is_dead(owner: str) -> bool:
         return owner == "dead"
 
-    members = Membership(deployment.nc, deployment.streams, "survivor/1")
+    members = Membership(deployment.streams, "survivor/1")
     return await Takeover(deployment.streams, members).republish_tasks(up_to, is_dead)
 
 

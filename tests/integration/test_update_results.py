@@ -280,7 +280,7 @@ async def test_an_update_in_hand_outlasts_the_turn(deployment: Deployment, gate:
     """W10c: it would begin again and again while others wait and requests keep coming."""
     [change_set], burst = new_change_sets(1), 50
     services = services_of(deployment)
-    slots = SlotPool(deployment.js, deployment.streams.tasks_stream, 1, Fairness())
+    slots = SlotPool(deployment.streams, 1, Fairness())
     slot = slots.acquire(change_set)
     assert slot is not None
     gate.close()

@@ -150,7 +150,7 @@ async def test_too_much_is_refused_and_says_where_to_read_it(
 ) -> None:
     [change_set] = new_change_sets(1)
     monkeypatch.setattr(queries_values, "MAX_VALUES", 10)
-    async with deployment.answering().serve(deployment.nc):
+    async with deployment.answering().serve():
         await deployment.start()
         await commit_of(deployment, change_set, [put(new_id(), n) for n in range(11)])
         for daemon in deployment.daemons:
@@ -173,7 +173,7 @@ async def test_change_sets_asked_for_long_ago_are_forgotten(
         daemon.kill()
     cache = StateCache(60_000)
     served = deployment.answering(cache=cache)
-    async with served.serve(deployment.nc):
+    async with served.serve():
         readers = [deployment.client.change_set(*change_set) for change_set in change_sets]
         for _ in range(2):
             answers = await asyncio.gather(*(reader.values() for reader in readers))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rebaser_server.settings.settings import Settings, redact_url
+from rebaser_server.settings.redaction import redact_url
+from rebaser_server.settings.settings import Settings
 
 SECRET = "hush-hush"
 

@@ -21,7 +21,8 @@ from rebaser_core.ids import ChangeSet
 from rebaser_server.commands import cli
 from rebaser_server.ops import endpoint
 from rebaser_server.settings import settings as types
-from rebaser_server.settings.settings import Settings, redact_text
+from rebaser_server.settings.redaction import redact_text
+from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry import logs
 from rebaser_server.telemetry.log_options import LogFormat
 from tests.helpers.batches import Batch, new_id, put

@@ -1,9 +1,13 @@
-"""The files of the product that one request and one update enter, recorded in a running daemon."""
+"""The files of the product that one request and one update enter, recorded in a running daemon.
+
+What the daemon does beside or after them is left out: heartbeats, pages, the last checkpoint.
+"""
 
 import asyncio
 import sys
 import tempfile
 import threading
+from contextvars import ContextVar
 from pathlib import Path
 from threading import Thread
 from types import FrameType
@@ -13,10 +17,11 @@ from rebaser_client import connect
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.tasks import TaskRunner
+from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.dvu import claim_update
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service import daemon
-from rebaser_server.service.composition import prepare
+from rebaser_server.service.composition import _Rebaser, prepare
 from rebaser_server.settings.settings import Settings
 from tests.helpers.batches import ExampleGraph, put
 from tests.helpers.deployment import new_change_sets
@@ -29,6 +34,9 @@ REQUEST = "daemon, from the task to the request's deletion"
 UPDATE = "daemon, from an update's claim to its commit on Spark"
 _BEGINS = {TaskRunner._process.__code__: REQUEST, claim_update.__code__: UPDATE}
 _VISITOR = "visitor"
+_ENDS = {_Rebaser.running.__wrapped__.__code__, Checkpointer.on_end.__code__}
+_is_beside = ContextVar("_is_beside", default=False)
+"""Whether a task runs with or without a request, as heartbeats do, or the run goes idle."""
 
 
 class Ways:
@@ -53,7 +61,10 @@ class Ways:
         if threading.current_thread().name == _VISITOR:
             if self.is_client_on:
                 self._note(CLIENT, code.co_filename)
-        elif self.expected is not None:
+            return
+        if code in _ENDS or code in _BEGINS:
+            _is_beside.set(code in _ENDS)
+        if self.expected is not None and not _is_beside.get():
             self._began = self._began or _BEGINS.get(code) == self.expected
             if self._began:
                 self._note(self.expected, code.co_filename)

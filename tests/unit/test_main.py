@@ -51,6 +51,30 @@ def test_commands_import_without_what_only_the_server_needs() -> None:
     assert (run.returncode, run.stderr) == (0, "")
 
 
+def test_help_loads_no_module_that_only_work_needs() -> None:
+    """Each of these takes a tenth of the start of `rebaser --help`, or more."""
+    code = (
+        "import sys, atexit; sys.argv = ['rebaser', '--help'];"
+        "slow = {'asyncio', 'ctypes', 'logging', 'pydantic', 'rich', 'subprocess'};"
+        "atexit.register(lambda: print(slow & {*sys.modules}, file=sys.stderr));"
+        "from rebaser_server.__main__ import run; run()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stderr == "set()\n"
+
+
+def test_a_command_connects_without_logs_and_metrics() -> None:
+    """A command that reads prints; both are a daemon's, and as slow to load as all else of it."""
+    code = (
+        "import sys, rebaser_server.commands.support.execution; "
+        "print({'prometheus_client', 'structlog'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set()\n"
+
+
 def test_slow_imports_wait_until_needed():
     """Each of these takes as long as half of a start."""
     code = (

@@ -22,7 +22,7 @@ from rebaser_server.compute.spark.options import (
     root_cause,
     session_settings,
 )
-from rebaser_server.settings.settings import redact_url
+from rebaser_server.settings.redaction import redact_url
 
 MAX_ATTEMPTS: Final = 15
 """Maximum number of attempts of a call that the server does not answer: a minute. Spark's own ten

@@ -27,7 +27,7 @@ from typing import Final
 from uuid import uuid4
 
 from rebaser_server.compute.errors import SessionFailed
-from rebaser_server.settings.settings import SECRET_NAME
+from rebaser_server.settings.redaction import SECRET_NAME
 
 OLDEST_SPARK: Final = (4, 0)
 NEWEST_SPARK: Final = (4, 3)

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from rebaser_core.jetstream import NatsUnreachable
-from rebaser_server.runtime.tasks import MAX_BACKOFF, repeat_every
+from rebaser_server.runtime.containment import MAX_BACKOFF, repeat_every
 from tests.helpers.panicking_tables import PanicException
 
 

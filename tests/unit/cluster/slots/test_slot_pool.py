@@ -15,7 +15,7 @@ BUSY, OTHER, NEWCOMER = WorkspaceId(), WorkspaceId(), WorkspaceId()
 
 
 def slots(count, **fairness):
-    return SlotPool(None, "TASKS", count, Fairness(**fairness))
+    return SlotPool(None, count, Fairness(**fairness))
 
 
 def one_of(workspace):
@@ -107,7 +107,7 @@ async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_ove
 
 async def test_however_often_it_looks_it_asks_one_to_go_for_each_task_that_was_put_off():
     looks = []
-    process = SlotPool(None, "TASKS", 10, Fairness(), in_handover=lambda: not looks.append(1))
+    process = SlotPool(None, 10, Fairness(), in_handover=lambda: not looks.append(1))
     idle = [process.acquire(one_of(BUSY)) for _ in range(8)]
     waits = [asyncio.create_task(idle_until_asked(turn)) for turn in idle]
     refused = [one_of(BUSY) for _ in range(3)]

@@ -1,8 +1,10 @@
-"""Memory that large arrays had is the system's again."""
+"""Memory that large arrays had is the system's again, and looking for garbage is rare."""
 
 import os
 import subprocess
 import sys
+
+from rebaser_server.runtime.memory import THRESHOLDS
 
 MIB = 1 << 20
 ARRAYS = 40
@@ -11,7 +13,7 @@ EACH = 8  # MiB
 PROGRAM = f"""
 import sys
 import numpy as np
-from rebaser_server.runtime.process import limit_kept_memory
+from rebaser_server.runtime.memory import limit_kept_memory
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -58,7 +60,7 @@ def test_settings_of_the_environment_stay() -> None:
 
 QUIET = """
 import os, sys, tempfile
-from rebaser_server.runtime.process import quiet_allocators
+from rebaser_server.runtime.memory import quiet_allocators
 
 if sys.argv[1] == "quiet":
     quiet_allocators()
@@ -83,3 +85,16 @@ def test_the_allocators_of_tables_have_no_threads() -> None:
 
     assert threads("quiet") == 0
     assert threads("as it is") > 0
+
+
+def test_a_command_looks_for_garbage_rarely_while_it_imports() -> None:
+    code = (
+        "import gc, sys; sys.argv = ['rebaser', '--help']; sys.modules['argparse'] = None\n"
+        "from rebaser_server.__main__ import run\n"
+        "try: run()\n"
+        "except SystemExit: print(gc.get_threshold())"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"{THRESHOLDS}\n"
