@@ -219,7 +219,7 @@ class Adjacency:
         return dependents, np.bincount(owners, minlength=len(indices))
 
     def prune(self) -> None:
-        """Take removed values out of all inputs. Call it before one of them is defined again."""
+        """Remove removed values from all inputs. Call it before one of them is defined again."""
         for index in list(self._dangling):  # the first one of a dictionary is further and further
             if index in self._dangling:  # no other one has compacted meanwhile
                 self._prune(index)
