@@ -47,8 +47,8 @@ class Deferrals:
         self._due: dict[ChangeSet, float] = {}
         """Times at which the tasks of deferred change sets are redelivered."""
         self._in_order: dict[WorkspaceId, deque[tuple[float, ChangeSet]]] = {}
-        """The same of each workspace, the soonest first, with some that count no more: so a look
-        costs the same however many are deferred."""
+        """The same of each workspace, the soonest first, with some that count no more: so the cost
+        of a look does not grow with the number of deferred tasks."""
         self._last: dict[WorkspaceId, float] = {}
         """Time at which the last deferred task of each workspace is redelivered, if that is not
         past."""
