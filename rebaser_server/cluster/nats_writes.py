@@ -67,18 +67,22 @@ async def refusal(streams: Streams, stream: str) -> JetStreamError | None:
     return None
 
 
-async def may_try(js: JetStream) -> Callable[[str], bool]:
-    """Whether this user may try a stream; False if NATS does not say."""
+CANNOT_WRITE: Final = "NATS cannot write"
+"""First words of a `NatsProblem` that is no difference in the configuration."""
+
+
+async def permissions(js: JetStream) -> Callable[[str], bool | None]:
+    """Whether this user may make a call of JetStream's API; None if NATS does not say."""
     try:
         reply = await js.connection.request("$SYS.REQ.USER.INFO", b"", timeout=_PERMISSIONS_TIMEOUT)
         info: Mapping[str, Any] = json.loads(reply.data)["data"]
     except (JetStreamError, ValueError, LookupError):
-        return lambda _: False
+        return lambda _: None
     publish = (info.get("permissions") or {}).get("publish") or {}
     allowed, denied = publish.get("allow") or [">"], publish.get("deny") or []
 
-    def may(stream: str) -> bool:
-        subject = f"{js.prefix}.STREAM.PURGE.{stream}"
+    def may(call: str) -> bool:
+        subject = f"{js.prefix}.{call}"
         return any(_matches(each, subject) for each in allowed) and not any(
             _matches(each, subject) for each in denied
         )
@@ -113,7 +117,7 @@ class NatsProblem:
 
 
 async def unwritten(
-    streams: Streams, may: Callable[[str], bool] = lambda _: True
+    streams: Streams, may: Callable[[str], bool | None] = lambda _: True
 ) -> NatsProblem | None:
     """Return why NATS writes no requests or commits; None if it does, or may not be tried.
 
@@ -121,9 +125,9 @@ async def unwritten(
         JetStreamError: NATS does not answer.
     """
     for stream in (streams.requests_stream, streams.commits_stream):
-        error = await refusal(streams, stream) if may(stream) else None
+        error = await refusal(streams, stream) if may(f"STREAM.PURGE.{stream}") else None
         if isinstance(error, ApiError):
-            what = f"NATS cannot write: {error.description} (stream {stream})"
+            what = f"{CANNOT_WRITE}: {error.description} (stream {stream})"
             return NatsProblem(what, _REMEDY)
         if error is not None:
             raise error
@@ -173,7 +177,7 @@ class WriteWatch:
             return
         remedy = next(what for text, what in _RAISE if cause.description.startswith(text))
         self._refused_at = time.monotonic()
-        self._refusal = NatsProblem(f"NATS cannot write: {error}", f"{remedy}. {_KEPT}")
+        self._refusal = NatsProblem(f"{CANNOT_WRITE}: {error}", f"{remedy}. {_KEPT}")
         self._note(self._refusal)
 
     async def why_stopped(self) -> str | None:

@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from operator import itemgetter
 from typing import Final, Never
 
@@ -46,6 +47,9 @@ class Deferrals:
     def __init__(self) -> None:
         self._due: dict[ChangeSet, float] = {}
         """Times at which the tasks of deferred change sets are redelivered."""
+        self._in_order: dict[WorkspaceId, deque[tuple[float, ChangeSet]]] = {}
+        """The same of each workspace, the soonest first, with some that count no more: so the cost
+        of a look does not grow with the number of deferred tasks."""
         self._last: dict[WorkspaceId, float] = {}
         """Time at which the last deferred task of each workspace is redelivered, if that is not
         past."""
@@ -63,6 +67,7 @@ class Deferrals:
         soonest = max(last + len(self._last) / self._per_second(now), now + _SOONEST)
         redelivery = min(soonest, now + MAX_DEFERRAL)
         self._last[workspace] = self._due[change_set] = redelivery
+        self._in_order.setdefault(workspace, deque()).append((redelivery, change_set))
         return redelivery - now
 
     def _per_second(self, now: float) -> float:
@@ -84,9 +89,18 @@ class Deferrals:
         """Return the number of deferred tasks of each workspace that are redelivered about now."""
         now = asyncio.get_running_loop().time()
         self._last = {whose: at for whose, at in self._last.items() if at > now}
-        late = now - _PREEMPT_AHEAD  # another Rebaser took those
-        self._due = {which: due for which, due in self._due.items() if due > late}
-        return Counter(c.workspace_id for c, due in self._due.items() if due < now + _PREEMPT_AHEAD)
+        counts = Counter[WorkspaceId]()
+        for workspace, deferred in list(self._in_order.items()):
+            while deferred and deferred[0][0] <= now - _PREEMPT_AHEAD:  # another Rebaser took it
+                at, change_set = deferred.popleft()
+                if self._due.get(change_set) == at:
+                    del self._due[change_set]
+            soon = takewhile(lambda each: each[0] < now + _PREEMPT_AHEAD, deferred)
+            if count := sum(self._due.get(change_set) == at for at, change_set in soon):
+                counts[workspace] = count
+            if not deferred:
+                del self._in_order[workspace]
+        return counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,11 @@ def _find_mistake(arguments: argparse.Namespace) -> str | None:
     return None
 
 
-def _configure_logs(settings: "Settings") -> None:
+def _prepare(settings: "Settings") -> None:
+    """Set up what a Rebaser's process has for all its life, before anything imports Arrow."""
+    from rebaser_server.runtime.memory import quiet_allocators
+
+    quiet_allocators()
     from rebaser_server.settings.redaction import redact_text
     from rebaser_server.telemetry import logs
 
@@ -77,13 +81,10 @@ async def _serve(settings: "Settings", _: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, _exit)  # until there is work to finish
     import structlog
 
-    from rebaser_server.runtime.memory import quiet_allocators
-
-    quiet_allocators()  # before anything imports Arrow
+    _prepare(settings)
     from rebaser_server.runtime.tasks import Shutdown, on_signals
     from rebaser_server.service import daemon
 
-    _configure_logs(settings)
     structlog.get_logger().info("starting")
     shutdown = Shutdown()
     with on_signals(shutdown):
@@ -95,9 +96,9 @@ def _exit(*_: object) -> Never:
 
 
 async def _up(settings: "Settings", arguments: argparse.Namespace) -> None:
+    _prepare(settings)
     from rebaser_server.service.dev_server import run_dev_server
 
-    _configure_logs(settings)
     await run_dev_server(
         settings,
         arguments.data.absolute(),

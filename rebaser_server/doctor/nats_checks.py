@@ -1,20 +1,16 @@
 """Checks of the NATS servers, of the streams and their configuration, and of tasks."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from nats.aio.msg import Msg
-
 from rebaser_client.requests import ensure_task
 from rebaser_core.errors import UnknownSubject, many
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ApiError, KeyValue, NatsUnreachable, ordered_reader
-from rebaser_core.jetstream.connection import request_all
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge
 from rebaser_server.cluster.nats_watch import (
@@ -24,13 +20,13 @@ from rebaser_server.cluster.nats_watch import (
     read_monitoring,
     urls_of,
 )
-from rebaser_server.cluster.nats_writes import may_try, refusal
+from rebaser_server.cluster.nats_writes import CANNOT_WRITE, permissions, refusal
 from rebaser_server.cluster.pauses import PauseStore, paused_since
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.cluster.reconciler import stray_letters_subject
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.doctor.findings import Finding, Severity
-from rebaser_server.runtime.containment import contained
+from rebaser_server.ops.answers import Answer, all_answers
 
 _STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
 _LIMITS_TIMEOUT: Final = 1.0  # seconds; a user who may not ask gets no answer
@@ -61,18 +57,17 @@ async def durability(provisioner: Provisioner, monitoring: str | None) -> AsyncI
 
 async def _sync_known_to_rebasers(provisioner: Provisioner) -> str:
     """Time at which the servers sync, from the Rebasers that know it; empty if none does."""
-    known: set[str] = set()
+    said = {
+        (report.get("durability") or {}).get("sync", UNKNOWN)
+        for report in await _reports(provisioner)
+    }
+    return " or ".join(sorted(sync for sync in said if not sync.startswith(UNKNOWN)))
 
-    def read(reply: Msg) -> bool:
-        with contained("announcement"):
-            report = json.loads(reply.data) if reply.data else {}  # empty: no Rebaser runs
-            sync = (report.get("durability") or {}).get("sync", UNKNOWN)
-            known.update({sync} if not sync.startswith(UNKNOWN) else ())
-        return False
 
-    subject = provisioner.streams.join("rebaser.status")
-    await request_all(provisioner.streams.js.nc, subject, b"", read, _STATUS_TIMEOUT)
-    return " or ".join(sorted(known))
+async def _reports(provisioner: Provisioner) -> list[Answer]:
+    """Ask the Rebasers that run for their status."""
+    streams = provisioner.streams
+    return await all_answers(streams.js.nc, streams.join("rebaser.status"), _STATUS_TIMEOUT)
 
 
 async def room(provisioner: Provisioner, monitoring: str | None) -> AsyncIterator[Finding]:
@@ -119,23 +114,29 @@ _REMEDY: Final = (
 
 
 async def streams(provisioner: Provisioner) -> AsyncIterator[Finding]:
-    """Streams that NATS does not write to, as far as this user may try it."""
+    """Streams that NATS does not write to, as this user may try it or else the Rebasers say."""
     js, names = provisioner.streams.js, _streams(provisioner.streams)
-    may = await may_try(js)
-    tried = [name for name in names if may(name)]
+    may = await permissions(js)
+    tried = [name for name in names if may(f"STREAM.PURGE.{name}")]
     errors = await asyncio.gather(*(refusal(provisioner.streams, name) for name in tried))
     for name, error in zip(tried, errors, strict=True):
         if error is not None:
             is_silent = isinstance(error, NatsUnreachable)
             what = f"NATS {'does not answer for it' if is_silent else 'does not write to it'}"
             yield Finding("streams", name, f"{what}: {error}", Severity.ERROR, remedy=_REMEDY)
-    if left := [name for name in names if name not in tried]:
+    left = [name for name in names if name not in tried]
+    reports = await _reports(provisioner) if left else []
+    problems = {tuple(report["natsProblem"]) for report in reports if report.get("natsProblem")}
+    for what, remedy in sorted(problems):
+        if what.startswith(CANNOT_WRITE):
+            yield Finding("streams", "NATS", what, Severity.ERROR, remedy=remedy)
+    if left and not reports:
         yield Finding(
             "streams",
             "NATS",
             f"not tried, since NATS does not say that this user may purge them: {', '.join(left)}",
             Severity.NOTE,
-            remedy="a Rebaser logs `nats cannot write` if NATS does not write requests or commits",
+            remedy="start a Rebaser: it may, and says whether NATS writes requests and commits",
         )
 
 
@@ -153,31 +154,46 @@ def _streams(subjects: Subjects) -> Sequence[str]:
 
 async def configuration(provisioner: Provisioner) -> AsyncIterator[Finding]:
     """Streams, consumer and bucket that are missing or configured differently."""
-    for fault in judge(await provisioner.diff()):
-        drift = fault.drift
-        if drift.field == "allow_atomic":
-            yield Finding(
-                "configuration",
-                drift.name,
-                "takes no atomic batches, so commits are stored one by one",
-                Severity.WARNING,
-                remedy="`rebaser doctor --repair`, once all Rebasers are of this release",
-                repair=partial(provisioner.mend, drift.name),
+    faults = judge(await provisioner.diff())
+    may = await permissions(provisioner.streams.js) if faults else lambda _: None
+    for fault in faults:
+        finding = _configuration_finding(provisioner, fault)
+        missing = fault.drift.field == "existence"
+        kind, _, name = fault.drift.name.partition(" ")
+        call = f"STREAM.{'CREATE' if missing else 'UPDATE'}.{name}"
+        if kind == "stream" and finding.repair is not None and may(call) is False:
+            remedy = (
+                f"`rebaser doctor --repair` with a NATS user that may publish to "
+                f"{provisioner.streams.js.prefix}.{call}, which this one may not"
             )
-            continue
-        missing = drift.field == "existence"
-        is_requests = drift.name == f"stream {provisioner.streams.requests_stream}"
-        repair = provisioner.recreate_requests if missing and is_requests else None
-        if fault.can_be_mended:
-            repair = partial(provisioner.mend, drift.name)
-        yield Finding(
+            finding = replace(finding, repair=None, remedy=remedy)
+        yield finding
+
+
+def _configuration_finding(provisioner: Provisioner, fault: Fault) -> Finding:
+    drift = fault.drift
+    if drift.field == "allow_atomic":
+        return Finding(
             "configuration",
             drift.name,
-            "is missing" if missing else _difference(fault),
-            Severity.ERROR,
-            remedy=fault.remedy,
-            repair=repair,
+            "takes no atomic batches, so commits are stored one by one",
+            Severity.WARNING,
+            remedy="`rebaser doctor --repair`, once all Rebasers are of this release",
+            repair=partial(provisioner.mend, drift.name),
         )
+    missing = drift.field == "existence"
+    is_requests = drift.name == f"stream {provisioner.streams.requests_stream}"
+    repair = provisioner.recreate_requests if missing and is_requests else None
+    if fault.can_be_mended:
+        repair = partial(provisioner.mend, drift.name)
+    return Finding(
+        "configuration",
+        drift.name,
+        "is missing" if missing else _difference(fault),
+        Severity.ERROR,
+        remedy=fault.remedy,
+        repair=repair,
+    )
 
 
 def _difference(fault: Fault) -> str:

@@ -8,6 +8,7 @@ one at a time in each process.
 import asyncio
 import sys
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final, Never
 
@@ -112,7 +113,7 @@ class TableMaintenance:
         """Compact tables; replaced files stay `keep_replaced` seconds for readers that use them."""
         self.checkpoints = checkpoints
         self._keep_replaced = keep_replaced
-        self._scheduled: dict[ChangeSet, int] = {}
+        self._scheduled: OrderedDict[ChangeSet, int] = OrderedDict()
         self._wakeup = asyncio.Event()
 
     def schedule(self, change_set: ChangeSet, start: int) -> None:
@@ -126,8 +127,7 @@ class TableMaintenance:
             await self._wakeup.wait()
             self._wakeup.clear()
             while self._scheduled:
-                change_set = next(iter(self._scheduled))
-                start = self._scheduled.pop(change_set)
+                change_set, start = self._scheduled.popitem(last=False)
                 with contained("table", change_set=change_set):
                     await self._compact(change_set, start)
 

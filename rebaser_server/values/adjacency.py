@@ -220,8 +220,9 @@ class Adjacency:
 
     def prune(self) -> None:
         """Remove removed values from all inputs. Call it before one of them is defined again."""
-        while self._dangling:
-            self._prune(next(iter(self._dangling)))
+        for index in list(self._dangling):  # the first one of a dictionary is further and further
+            if index in self._dangling:  # no other one has compacted meanwhile
+                self._prune(index)
 
     def compact(self) -> None:
         """Move all edges into the compacted rows, and drop refs that no value uses."""

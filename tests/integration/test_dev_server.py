@@ -56,6 +56,16 @@ async def test_unfinished_work_resumes_when_the_dev_server_restarts(
         assert (await reply).status.success.commit > 0
 
 
+async def test_it_sets_up_its_process_as_the_daemon_does(tmp_path: Path) -> None:
+    """Children have what was set before the allocators of tables were loaded."""
+    async with upped(tmp_path):
+        [ports] = (tmp_path / "nats").glob("nats-server_*.ports")
+        environment = Path(f"/proc/{ports.stem.rpartition('_')[2]}/environ")
+        given = await asyncio.to_thread(environment.read_text)
+
+    assert "_RJEM_MALLOC_CONF=background_thread:false" in given
+
+
 async def test_a_nats_that_died_is_started_again_with_a_line_that_says_so(tmp_path: Path) -> None:
     """Clients find it at the same address."""
     [change_set], value = new_change_sets(1), new_id()

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore
+from rebaser_core.jetstream import ApiError, ObjectNotFound, ObjectStore, StreamConfig
 from rebaser_core.messages import StoreRef
 from rebaser_core.records import PauseScope
 from rebaser_core.streams import Streams
@@ -15,6 +16,8 @@ from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.commands.cli import main
 from rebaser_server.commands.support.arguments import Exit
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.nats_process import NatsServer
@@ -27,6 +30,8 @@ from tests.security.roles import (
     with_accounts,
 )
 from tests.security.test_permissions import serving
+
+SUBJECTS = Subjects()
 
 Run = Callable[..., Awaitable[tuple[int, str]]]
 
@@ -86,7 +91,29 @@ async def test_an_operator_may_operate(nats_server: NatsServer, tmp_path: Path, 
             nothing_there = code == Exit.FAILED and words[1:] == ("cancel",)
             assert code == Exit.OK or nothing_there, said
             assert "NATS does not let" not in said
+        _, said = await run("operator", "doctor")
+        assert "nottried" not in "".join(said.split()), "the Rebaser tries what it may not"
 
+    assert violations(nats_server) == []
+
+
+async def test_an_operator_learns_which_right_a_repair_takes(
+    nats_server: NatsServer, run: Run
+) -> None:
+    """The one that updates streams is nobody's: it could have NATS drop what is in them."""
+    config = StreamConfig(
+        name=SUBJECTS.commits_stream,
+        subjects=[SUBJECTS.join("rebaser.commits.>")],
+        max_age=timedelta(hours=1),
+    )
+    async with connected_as(nats_server, "server") as js:
+        await js.create_stream(config)
+        await prepare(js, Settings())
+
+    code, said = await run("operator", "doctor", "--repair")
+
+    assert code == Exit.DAMAGED
+    assert "$JS.API.STREAM.UPDATE.REBASER_COMMITS" in "".join(said.split())
     assert violations(nats_server) == []
 
 

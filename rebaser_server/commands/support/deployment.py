@@ -198,7 +198,7 @@ async def _nats_problem(streams: Streams) -> tuple[str, str] | None:
 
     Both come from the Rebasers, or from a trial if the user may try.
     """
-    from rebaser_server.cluster.nats_writes import may_try, unwritten
+    from rebaser_server.cluster.nats_writes import permissions, unwritten
     from rebaser_server.ops.answers import all_answers
 
     reports = await all_answers(streams.js.nc, streams.join(_STATUS), _STATUS_TIMEOUT)
@@ -206,7 +206,7 @@ async def _nats_problem(streams: Streams) -> tuple[str, str] | None:
         if report.get("natsProblem"):
             what, remedy = report["natsProblem"]
             return str(what), str(remedy)
-    problem = await unwritten(streams, await may_try(streams.js))
+    problem = await unwritten(streams, await permissions(streams.js))
     return None if problem is None else (problem.what, problem.remedy)
 
 

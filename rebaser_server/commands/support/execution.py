@@ -23,6 +23,7 @@ from rebaser_server.errors import (
     OpsNotStarted,
     StoreNotKnown,
 )
+from rebaser_server.runtime.failures import EvaluatorAway
 from rebaser_server.settings.settings import (
     Settings,
     malformed_objects,
@@ -153,6 +154,13 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (NewerVersion, "Use a newer release: a newer one wrote this message."),
     (MalformedMessage, "docs/wire.md describes the updates."),
     (JetStreamError, "`rebaser doctor` checks NATS."),
+    (
+        EvaluatorAway,
+        (
+            "REBASER_SPARK__MASTER and REBASER_SPARK__REMOTE say which Spark it is; `rebaser "
+            "settings` shows them."
+        ),
+    ),
     (
         OSError,
         "REBASER_STORE__ROOT and REBASER_STORE__OPTIONS must be those of the daemons.",

@@ -51,3 +51,41 @@ async def test_a_process_that_takes_many_tasks_has_more_of_those_put_off_back():
     delays = [deferrals.defer(one_of(BUSY)) for _ in range(5_000)]
 
     assert sum(delay <= 10 for delay in delays) >= 10 * 4 * DEFERRED_PER_SECOND
+
+
+class Counted(ChangeSet):
+    """A change set that counts how often one is looked up."""
+
+    looks = 0
+
+    def __hash__(self):
+        Counted.looks += 1
+        return super().__hash__()
+
+
+async def test_a_look_costs_the_same_however_many_are_put_off():
+    """It comes up to fifty times a second, and a hundred thousand may be put off."""
+    deferrals = Deferrals()
+    for _ in range(5_000):
+        deferrals.defer(Counted(BUSY, ChangeSetId()))
+    Counted.looks = 0
+
+    due = deferrals.due()
+
+    assert due[BUSY] > 0
+    assert Counted.looks < len(deferrals) / 2
+
+
+async def test_what_was_taken_or_put_off_again_is_not_due_any_more():
+    deferrals = Deferrals()
+    taken, again, other = (one_of(BUSY) for _ in range(3))
+    for each in (taken, again, other):
+        deferrals.defer(each)
+    for _ in range(2 * DEFERRED_PER_SECOND):
+        deferrals.defer(one_of(OTHER))
+    deferrals.defer(again)
+
+    deferrals.on_taken(taken)
+
+    assert len(deferrals) == 2 + 2 * DEFERRED_PER_SECOND
+    assert deferrals.due()[BUSY] <= 2
