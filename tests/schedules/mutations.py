@@ -348,7 +348,7 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     going_to_head_under_a_new_id: (10, 16),
     without_an_end_of_branches: (12,),
     passing_over_a_stream_made_anew: (6,),
-    without_confirmed_deletes: (100,),
+    without_confirmed_deletes: (100, 62),
     purging_what_was_not_handled: (9, 293),
     without_looking_whether_it_was_overtaken: (30, 69),
 }
