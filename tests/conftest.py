@@ -12,7 +12,12 @@ import pytest
 from tests.helpers.machine_requirements import lacked
 
 BARE = Path(__file__).with_name("bare")
-TOGETHER = {"tests/docs/": "docs", "tests/spark/": "spark", "tests/chaos/": "chaos"}
+TOGETHER = {
+    "tests/docs/": "docs",
+    "tests/spark/test_lost_spark.py": "lost Spark",
+    "tests/spark/": "spark",
+    "tests/chaos/": "chaos",
+}
 """What runs in one process of several (`-n`): it shares a deployment, or a JVM, or is heavy."""
 _SET_BY_OTHERS = re.compile("^(PYTEST_CURRENT_TEST|SPARK_.*|_RJEM_MALLOC_CONF)$|/userFiles-")
 
@@ -41,8 +46,8 @@ def _process() -> dict[str, str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         group = next((TOGETHER[place] for place in TOGETHER if item.nodeid.startswith(place)), None)
-        if item.get_closest_marker("spark"):
-            group = "spark"
+        if group is None and item.get_closest_marker("spark"):
+            group = "started Spark"
         if group:
             item.add_marker(pytest.mark.xdist_group(group))
 

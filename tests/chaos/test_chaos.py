@@ -20,7 +20,7 @@ SEEDS = [
         id="no fault at all",
         marks=pytest.mark.long,
     ),
-    pytest.param("1", SHORT, id="seed 1"),
+    pytest.param("1", SHORT, id="seed 1", marks=pytest.mark.long),
     pytest.param("4", SHORT, id="seed 4", marks=pytest.mark.long),
     pytest.param(
         "2",

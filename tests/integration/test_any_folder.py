@@ -99,16 +99,17 @@ async def test_values_are_computed_and_kept_in_any_folder(
     folder = tmp_path / ALL
     folder.mkdir()
     [example] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    where = {"REBASER_SPARK__MIN_AFFECTED": "0"} if all_on_spark else {}
-    inherited = environment(folder, installation, **where)
+    inherited = environment(folder, installation)
+    idle = {"REBASER_SPARK__WARM": "false"}
+    where = {"REBASER_SPARK__MIN_AFFECTED": "0"} if all_on_spark else idle
 
-    async with upped(folder, inherited) as nats:
+    async with upped(folder, inherited | where) as nats:
         (folder / "program.py").write_text(example.replace("nats://127.0.0.1:4222", nats))
         printed = await run("program.py", folder=folder, environment=inherited)
         here = inherited | {"REBASER_NATS__URL": nats}
         command = ("-m", "rebaser_server", "checkpoint", "shop", "--json")
         stored = json.loads(await run(*command, folder=folder, environment=here))
-    async with upped(folder, inherited) as nats, connect(nats) as client:
+    async with upped(folder, inherited | idle) as nats, connect(nats) as client:
         shop = await client.addresses.find("shop")
         values = await client.change_set(*shop.change_set).values()
         kept = await asyncio.to_thread(_values_of_checkpoint, folder, shop.change_set)

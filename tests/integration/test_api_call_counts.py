@@ -48,13 +48,13 @@ async def life(deployment: Deployment, change_set: ChangeSet, values: ExampleGra
 async def test_a_life_takes_a_bounded_number_of_calls_however_many_lived_before(
     deployment: Deployment,
 ) -> None:
-    change_sets, values = new_change_sets(8), ExampleGraph()
+    change_sets, values = new_change_sets(5), ExampleGraph()
     await deployment.start(RECONCILE_INTERVAL="3600", HISTORY__RETENTION="1")
     for change_set in change_sets:
         await deployment.client.enqueue_updates(*change_set, values.define())
     await deployment.at_rest()
 
-    lives = [await life(deployment, change_sets[0], values) for _ in range(6)]
+    lives = [await life(deployment, change_sets[0], values) for _ in range(4)]
     others = [await life(deployment, change_set, values) for change_set in change_sets[1:]]
 
     # One looks for orphans, too (F3), and a task too many costs an empty run on a slow machine.

@@ -64,7 +64,7 @@ def lose_last_write(deployment: Deployment, change_set: ChangeSet) -> None:
     "when",
     [
         pytest.param("before", marks=pytest.mark.long),
-        "after",
+        pytest.param("after", marks=pytest.mark.long),
         "after, and the store loses its last write",
     ],
 )

@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.queries.comparisons import diff
@@ -30,6 +32,7 @@ async def exposed(deployment: Deployment, change_set: ChangeSet) -> int:
     return count
 
 
+@pytest.mark.long
 async def test_the_debian_story_runs_as_documented(deployment: Deployment) -> None:
     await deployment.start()
     [program] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -139,6 +139,7 @@ async def _send(
     return [str(await deployment.client.enqueue_updates(*change_set, batch)) for batch in batches]
 
 
+@pytest.mark.long
 async def test_a_small_update_passes_the_slow_values_of_other_workspaces(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

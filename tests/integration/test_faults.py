@@ -65,15 +65,15 @@ async def kill_nats_and_start_it_again(deployment: Deployment) -> None:
 
 async def lose_nats_for_longer_than_the_lease(deployment: Deployment) -> None:
     await asyncio.to_thread(deployment.nats.kill)
-    await asyncio.sleep(3)
+    await asyncio.sleep(3)  # for longer than SCALED's ACK_WAIT
     await asyncio.to_thread(deployment.nats.start)
 
 
 FAULTS = [
     pytest.param(nothing, marks=pytest.mark.long),
     kill_and_start_again,
-    stop_and_start_again,
-    freeze_past_the_lease_beside_another,
+    pytest.param(stop_and_start_again, marks=pytest.mark.long),
+    pytest.param(freeze_past_the_lease_beside_another, marks=pytest.mark.long),
     pytest.param(kill_nats_and_start_it_again, marks=pytest.mark.long),
     lose_nats_for_longer_than_the_lease,
 ]

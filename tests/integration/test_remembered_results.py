@@ -52,7 +52,10 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return since
 
 
-@pytest.fixture(params=["beside the daemon", pytest.param("on Spark", marks=[pytest.mark.spark])])
+ON_SPARK = pytest.param("on Spark", marks=[pytest.mark.spark, pytest.mark.long])
+
+
+@pytest.fixture(params=["beside the daemon", ON_SPARK])
 async def daemon(
     deployment: Deployment, calls: Callable[[], int], request: pytest.FixtureRequest
 ) -> Daemon:

@@ -336,7 +336,7 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     deleting_before_committing: (22,),
     with_results_of_any_claim: (118,),
     looking_at_the_claim_too_early: (468, 220),
-    with_results_of_whoever_was_overtaken: (15,),
+    with_results_of_whoever_was_overtaken: (69, 66, 15),
     with_results_that_cover_all: (2,),
     settling_what_is_not_its_own: (80, 38),
     without_a_release_after_a_failure: (72,),
@@ -345,11 +345,11 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     believing_that_it_is_still_paused: (1,),
     without_tasks_from_clients: (1,),
     passing_over_what_head_did: (1,),
-    going_to_head_under_a_new_id: (16,),
+    going_to_head_under_a_new_id: (10, 16),
     without_an_end_of_branches: (12,),
     passing_over_a_stream_made_anew: (6,),
-    without_confirmed_deletes: (100,),
+    without_confirmed_deletes: (100, 62),
     purging_what_was_not_handled: (9, 293),
-    without_looking_whether_it_was_overtaken: (69,),
+    without_looking_whether_it_was_overtaken: (30, 69),
 }
 """With schedules that show it soon, each on some Python; otherwise one of the first shows it."""

@@ -18,7 +18,9 @@ CYCLE.append(CYCLE)
 
 
 def client(replies=None, **options):
-    return RebaserClient(JetStream(Client()), replies or ReplyInbox("_INBOX.a"), **options)
+    """A client of another account's streams: it looks nothing up before it sends."""
+    js = JetStream(Client(), api_prefix="JS.shared.API")
+    return RebaserClient(js, replies or ReplyInbox("_INBOX.a"), **options)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import pytest
 from debian_demo.graph import UnknownPackage, load_packages
 from tests.helpers import demo_reference as reference
 
+pytestmark = pytest.mark.xdist_group("debian")  # the fixtures take seconds, in each process anew
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_garbage_collection():

@@ -18,7 +18,7 @@ from rebaser_server.values.rebase import rebase
 from tests.helpers.checkpoint_writer import CHANGE_SET, function, ulid
 from tests.helpers.random_batches import contents
 
-FEW, MANY = 48, 1_400
+FEW, MANY = 48, 400
 """Random damages in each run, and in the long one."""
 
 LAST = 7

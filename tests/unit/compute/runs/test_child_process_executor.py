@@ -255,7 +255,7 @@ async def test_a_quick_run_passes_more_slow_ones_than_there_are_children(
     gate = tmp_path / "gate"
     slow = [
         asyncio.create_task(children.run(units("waits", path=str(gate), number=n), owner=f"{n}"))
-        for n in range(12)
+        for n in range(6)
     ]
     await eventually(lambda: len([*tmp_path.glob("gate.*")]) >= 4)
 
