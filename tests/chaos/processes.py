@@ -144,7 +144,7 @@ class Seat:
 
     def kill_evaluator(self) -> None:
         """End the child in which functions run, as the system does when memory is short."""
-        self._kill_children(b"runs.local_worker")
+        self._kill_children(b"compute.local_worker")
 
     def kill_jvm(self) -> bool:
         """End the JVM of its Spark likewise; whether it has one."""
