@@ -219,8 +219,9 @@ def use(installed: Installed) -> None:
     for name in SOURCES:
         sys.modules.pop(name, None)
     importlib.invalidate_caches()
-    runtimes.code_digest.cache_clear()
-    runtimes._installed.cache_clear()
+    for each in vars(runtimes).values():
+        if hasattr(each, "cache_clear"):
+            each.cache_clear()
 
 
 @pytest.fixture(scope="module")
