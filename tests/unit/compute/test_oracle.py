@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -19,14 +20,15 @@ import pytest
 
 from rebaser_core.updates import AnyUpdate, SetComputed
 from rebaser_server.compute import recall
+from rebaser_server.compute.affected import Closure, LargeClosure, RoundSizes
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.functions import runtimes
 from rebaser_server.compute.memo import Memo, WorkspaceMemo
-from rebaser_server.compute.plan import plan
-from rebaser_server.compute.results import REMEMBERED, UnitResult, decode_result
+from rebaser_server.compute.plan import Plan, Rounds, plan
+from rebaser_server.compute.results import REMEMBERED, RunStore, UnitResult, decode_result
 from rebaser_server.files import SharedFiles
 from rebaser_server.values.edits import DefinitionView, value_definition
-from rebaser_server.values.graph import Graph
+from rebaser_server.values.graph import Graph, GraphSnapshot
 from rebaser_server.values.merge import changes_between
 from rebaser_server.values.rebase import apply_result_table, rebase
 from tests.helpers.drawn_graphs import SOURCES, Drawing, Installed, told
@@ -49,7 +51,31 @@ def whole(graph: Graph, memo: WorkspaceMemo | None, chance: random.Random) -> li
     return [decode_result(evaluate(unit)) for unit in planned.units]
 
 
-WALKS: list[Walk] = [whole]
+def in_rounds(graph: Graph, memo: WorkspaceMemo | None, chance: random.Random) -> list[UnitResult]:
+    """Only what early cutoff needs is planned, round by round, as a large update is."""
+    sizes = RoundSizes(
+        chance.choice([0, 2, 30]),
+        growth=chance.choice([1, 2]),
+        behind=chance.choice([0, 1_000]),
+        steps=chance.choice([1, 4, 100]),
+        values=chance.choice([0.2, 1.0]),
+    )
+    snapshot = GraphSnapshot(graph)
+    large = LargeClosure(snapshot, sizes)
+
+    def plan_round(affected: Closure | None) -> Plan:
+        return plan(snapshot, 2, affected=affected, memo=memo)
+
+    rounds, outcomes = Rounds(plan_round(large.next()), large, plan_round), list[UnitResult]()
+    while rounds.units:
+        of_round = [decode_result(evaluate(unit)) for unit in rounds.units]
+        rounds.record(of_round, UNUSED)
+        outcomes += of_round
+    return outcomes
+
+
+UNUSED = RunStore(SharedFiles(tempfile.gettempdir()), "ab" * 32)
+WALKS: list[Walk] = [whole, in_rounds]
 """Ways from a graph's roots to results; one is drawn for each update."""
 
 
