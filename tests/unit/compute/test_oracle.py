@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 
@@ -251,12 +251,16 @@ def use(installed: Installed) -> None:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def all_versions(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("functions"))
+
+
+@pytest.fixture
+def installed(all_versions: Installed, monkeypatch: pytest.MonkeyPatch) -> Installed:
     """One remembered result of five is computed all the same."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recall, "_CHECK_EVERY", 5)
-        patch.setattr(sys, "path", sys.path[:])
-        yield Installed(tmp_path_factory.mktemp("functions"))
+    monkeypatch.setattr(recall, "_CHECK_EVERY", 5)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    return all_versions
 
 
 def live(seed: int, root: Path, installed: Installed) -> World:
@@ -282,4 +286,4 @@ def test_all_that_can_happen_does(tmp_path: Path, installed: Installed) -> None:
         seen += live(seed, tmp_path / f"{seed}", installed).seen
 
     assert {"cycle", "missing-value", "applied", "ok", "failed", "blocked"} <= seen.keys()
-    assert next(recall._FOUND) - before > 100  # results that were remembered
+    assert next(recall._FOUND) - before > 10  # results that were remembered
