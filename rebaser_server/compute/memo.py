@@ -14,7 +14,7 @@ Functions that came to two results from equal inputs are noted in the store for 
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,7 +30,7 @@ from blake3 import blake3
 from rebaser_core.ids import RequestId
 from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
 from rebaser_server.compute.results import REMEMBERED
-from rebaser_server.compute.work_unit import KNOWN_RESULTS
+from rebaser_server.compute.work_unit import KEY_BYTES, KNOWN_RESULTS
 from rebaser_server.files import IMPURE, MEMO, SharedFiles, impure_directory, memo_directory
 from rebaser_server.runtime.containment import contained
 
@@ -55,6 +55,8 @@ _REWRITTEN_AFTER: Final = 3_600.0
 _DIGEST_BYTES: Final = 32
 _ENTRY_BYTES: Final = 300
 """Estimated bytes of memory of a result in addition to its text."""
+_FORGOTTEN: Final = b"\xff" * KEY_BYTES
+"""Key of a row that takes back all earlier results of its value; no call has this key."""
 _REMEMBERED_RUNTIMES: Final = ("python", "cel")
 _NOTE_SECONDS: Final = 30 * 86_400.0
 """Seconds for which a function that is not pure is noted."""
@@ -118,22 +120,25 @@ class Memo:
                 place = workspace, value_id
                 entry = self._results.setdefault(place, _Results({}, written))
                 self._results.move_to_end(place)
-                entry.by_key.pop(key, None)
-                entry.by_key[key], entry.written = text, written
-                if len(entry.by_key) > _RESULTS_PER_VALUE:
-                    del entry.by_key[next(iter(entry.by_key))]
+                _keep(entry.by_key, key, text)
+                entry.written = written
                 self._size -= entry.size
                 entry.size = sum(_ENTRY_BYTES + len(each) for each in entry.by_key.values())
                 self._size += entry.size
             while self._size > self._room and self._results:
                 self._size -= self._results.popitem(last=False)[1].size
 
-    def forget(self, workspace: str, value_ids: Iterable[str]) -> None:
-        """Forget the results of these values, so that they are computed; new ones count again."""
-        with self._lock:
-            for value_id in value_ids:
-                results = self._results.pop((workspace, value_id), None)
-                self._size -= 0 if results is None else results.size
+    def forget(self, workspace: str, value_ids: Sequence[str]) -> None:
+        """Forget the results of these values, so that they are computed; new ones count again.
+
+        That holds in other processes, too, once they read what the store has. Blocks.
+        """
+        self.read(workspace)  # else what it has would be taken in later, and count
+        count = len(value_ids)
+        columns = [value_ids, [_FORGOTTEN] * count, [""] * count, pa.nulls(count)]
+        forgotten = pa.table(columns, schema=REMEMBERED)
+        self.add(workspace, forgotten, time.time())
+        self.put(workspace, forgotten)
 
     def read(self, workspace: str) -> None:
         """Read results in the store, of other processes or from before this one was started."""
@@ -216,11 +221,7 @@ class Memo:
             rows = self._get(workspace, name)
             columns = (rows.column(column).to_pylist() for column in ("id", "key", "text"))
             for value_id, key, text in zip(*columns, strict=True):
-                results = latest.setdefault(value_id, {})
-                results.pop(key, None)
-                results[key] = text
-                if len(results) > _RESULTS_PER_VALUE:
-                    del results[next(iter(results))]
+                _keep(latest.setdefault(value_id, {}), key, text)
         merged = [(i, key, text) for i, results in latest.items() for key, text in results.items()]
         if merged:
             columns_of_all = [*map(list, zip(*merged, strict=True)), pa.nulls(len(merged))]
@@ -266,9 +267,20 @@ class WorkspaceMemo:
                 with contained("remembered result", workspace=self.workspace):
                     self.memo.put(self.workspace, results)
 
-    def forget(self, value_ids: Iterable[str]) -> None:
-        """Forget the results of these values, so that they are computed anew."""
-        self.memo.forget(self.workspace, value_ids)
+    def forget(self, value_ids: Sequence[str]) -> None:
+        """Forget the results of these values, so that they are computed anew. Blocks."""
+        with contained("remembered result", workspace=self.workspace):
+            self.memo.forget(self.workspace, value_ids)
+
+
+def _keep(results: dict[bytes, str], key: bytes, text: str) -> None:
+    """Add the latest result of a value to its results that are kept."""
+    if key == _FORGOTTEN:
+        results.clear()
+    results.pop(key, None)
+    results[key] = text
+    if len(results) > _RESULTS_PER_VALUE:
+        del results[next(iter(results))]
 
 
 class ImpureFunctions:

@@ -64,7 +64,7 @@ async def recompute(
     if not value_ids:
         return settled, {}
     if memo is not None:
-        memo.forget(value_ids)
+        await asyncio.to_thread(memo.forget, value_ids)
     puts = [put for value_id in value_ids if (put := value_definition(graph, value_id)) is not None]
     batch = Batch(puts, head_side=None if content.edits is None else [])
     rebased = await asyncio.to_thread(content.apply_now, settled.sequence, batch)

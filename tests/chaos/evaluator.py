@@ -126,4 +126,5 @@ _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     ("builtin", "divide"): lambda left, right: left / right,
     ("python", "chaos-slow"): lambda value, seconds: value,
     ("python", "chaos-crash"): _crash,
+    ("python", "chaos-counted"): lambda value: [value, value],
 }

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
+from tests.chaos.deadly_steps import STEPS
 from tests.chaos.history import History, Kind
 from tests.chaos.processes import Seat, SparkElsewhere
 from tests.chaos.slow_files import NotPossible, slow_files
 from tests.helpers.nats_process import NatsServer
 
 READY_WITHIN = 60.0  # seconds, for a daemon that was exchanged
+STEP_WITHIN = 4.0  # seconds until a daemon is killed that did not come to the step
 STARVED_TIMES = 9
 
 
@@ -98,6 +100,14 @@ async def kill_a_daemon(target: Target, fault: Fault) -> None:
     async with _seat(target, fault) as seat:
         seat.kill()
         await asyncio.sleep(fault.seconds)
+        seat.again()
+
+
+async def kill_a_daemon_at_a_step_to_its_commit(target: Target, fault: Fault) -> None:
+    """Between what functions returned, what is remembered of it, and the commit."""
+    async with _seat(target, fault) as seat:
+        step = STEPS[round(100 * fault.seconds) % len(STEPS)]
+        await seat.kill_at(step, within=STEP_WITHIN)
         seat.again()
 
 
@@ -435,6 +445,7 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         suspend_the_machine_past_the_lease,
         have_leaders_step_down,
         starve_all_daemons,
+        kill_a_daemon_at_a_step_to_its_commit,
     )
 }
 NEEDS = {
@@ -451,4 +462,9 @@ NEEDS = {
 }
 """What a kind of fault is not possible without."""
 _PAST_THE_LEASE = {kind for kind in _KINDS if "lease" in kind}
-_WEIGHTS = {"kill_a_daemon": 4, "freeze_a_daemon_past_the_lease": 4, "kill_all_daemons": 1}
+_WEIGHTS = {
+    "kill_a_daemon": 4,
+    "kill_a_daemon_at_a_step_to_its_commit": 4,
+    "freeze_a_daemon_past_the_lease": 4,
+    "kill_all_daemons": 1,
+}

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from tests.chaos import deadly_steps
 from tests.helpers import loop_monitor
 
 DEADLY = (13, 31)
 """Values for which `chaos-crash` ends the process that calls it."""
+CALLS = "CHAOS_CALLS"
+"""The variable with the file in which each call of `chaos-counted` is a byte."""
 
 _CODE = f'''"""For tests."""
 
@@ -22,13 +25,28 @@ def crash(*, value):
 def slow(*, value, seconds):
     time.sleep(seconds)
     return value
+
+
+def counted(*, value):
+    with open(os.environ[{CALLS!r}], "ab") as file:
+        file.write(b".")
+    time.sleep(0.06)
+    return [value, value]
 '''
+
+_ARM = f"""
+    try:
+        from {deadly_steps.__name__} import arm
+        arm()
+    except (ImportError, AttributeError):  # an older release has other names
+        pass
+"""
 
 
 def install(directory: Path) -> Path:
     """Make both known to every process that has the returned directory in its `PYTHONPATH`.
 
-    Daemons with it log what holds their event loops.
+    Daemons with it log what holds their event loops, and can be killed at `deadly_steps.STEPS`.
     """
     root = directory / "functions"
     info = root / "rebaser_chaos-0.dist-info"
@@ -39,5 +57,6 @@ def install(directory: Path) -> Path:
         "[rebaser.functions]\n"
         "chaos-slow = rebaser_chaos_functions:slow\n"
         "chaos-crash = rebaser_chaos_functions:crash\n"
+        "chaos-counted = rebaser_chaos_functions:counted\n"
     )
-    return loop_monitor.install(root)
+    return loop_monitor.install(root, _ARM)

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     PURGE = "purge"  # stream, asked: the body of the question
     DAEMON = "daemon"  # name, what (started, killed, frozen, exited, …), older
     IDLE_TASKS = "idle tasks"  # change_set, tasks, lines: what such tasks added to the log
+    CALLS = "calls"  # count: of the function that counts them
     MEMORY = "memory"  # name, rss: octets that a daemon holds at the end
     FAULT = "fault"  # fault, target, seconds, phase: begins or is over
     VANDAL = "vandal"  # act: a client did what no client should

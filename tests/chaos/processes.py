@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rebaser_core.subjects import Subjects
+from tests.chaos import deadly_steps
 from tests.chaos.clock import Clock, library
-from tests.chaos.functions import install
+from tests.chaos.functions import CALLS, install
 from tests.chaos.history import History, Kind
 from tests.chaos.proxy import Proxy
 from tests.chaos.task_words import TaskWords
@@ -69,6 +70,7 @@ class Seat:
         self._older: set[str] = set()
         """Daemons of that release, those that ended included."""
         self._directory = directory
+        self._deadly_step = directory / f"{name}.step"
         self._history = history
         self._generation = 0
         self._wanted = False
@@ -93,7 +95,11 @@ class Seat:
             "STORE__ROOT": str(self._directory / "store"),
             "SPARK__STATE_DIRECTORY": str(self._directory / "spark"),
         }
-        with _environment(PYTHONPATH=str(self._path), **self.clock.variables):
+        more = {
+            deadly_steps.VARIABLE: str(self._deadly_step),
+            CALLS: str(self._directory / "calls"),
+        }
+        with _environment(PYTHONPATH=str(self._path), **more, **self.clock.variables):
             self.daemon = Daemon(
                 self.instance, self._directory, {**SCALED, **variables, **own}, self._command
             )
@@ -116,6 +122,18 @@ class Seat:
         self._wanted = False
         self._tell("killed")
         self.daemon.kill()
+
+    async def kill_at(self, step: str, within: float) -> None:
+        """Have it die at this one of `deadly_steps.STEPS`, or after so many seconds anywhere."""
+        self._wanted = False
+        self._deadly_step.write_text(step)
+        try:
+            await self._ended(within)
+        except AssertionError:
+            step = "none"
+        self._deadly_step.unlink()
+        self.kill()
+        self._tell("died", step=step)
 
     async def stop(self, *, impatient: bool = False) -> None:
         """Ask it to stop, twice if `impatient`, and wait until it has; kill it if it has not."""
@@ -144,7 +162,7 @@ class Seat:
 
     def kill_evaluator(self) -> None:
         """End the child in which functions run, as the system does when memory is short."""
-        self._kill_children(b"runs.local_worker")
+        self._kill_children(b"compute.local_worker")
 
     def kill_jvm(self) -> bool:
         """End the JVM of its Spark likewise; whether it has one."""

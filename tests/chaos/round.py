@@ -250,6 +250,8 @@ class _Round:
         return Counter(event.data["change_set"] for event in self.history.of(Kind.COMMIT))
 
     async def _write_down_the_end(self, rested_after: float) -> None:
+        calls = self.deployment.directory / "calls"
+        self.history.add(Kind.CALLS, count=calls.stat().st_size if calls.exists() else 0)
         for seat in self.target.seats:
             if rss := seat.rss():
                 self.history.add(Kind.MEMORY, name=seat.instance, rss=rss)

@@ -23,6 +23,8 @@ class Figures:
     faults: Counter[str] = field(default_factory=Counter)
     poison: Counter[str] = field(default_factory=Counter)
     exits: Counter[str] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
+    """At which daemons were killed, of `deadly_steps.STEPS`."""
     violations: Counter[str] = field(default_factory=Counter)
     after_kill: list[float] = field(default_factory=list)
     after_stop: list[float] = field(default_factory=list)
@@ -46,7 +48,7 @@ class Figures:
 
     def text(self) -> str:
         lines = [f"{self.rounds} rounds, {self.seconds:.0f} s"]
-        for name in ("counts", "faults", "poison", "exits", "violations"):
+        for name in ("counts", "faults", "poison", "exits", "steps", "violations"):
             counter: Counter[str] = getattr(self, name)
             lines.append(
                 f"{name}: " + (", ".join(f"{n} {k}" for k, n in sorted(counter.items())) or "none")
@@ -174,6 +176,12 @@ def _daemon(figures: Figures, event: Event) -> None:
         figures.exits[f"{event.data['code']} {asked}"] += 1
     elif event.data["what"] == "hung":
         figures.exits["hung"] += 1
+    elif event.data["what"] == "died":
+        figures.steps[event.data["step"]] += 1
+
+
+def _calls(figures: Figures, event: Event) -> None:
+    figures.counts["calls of a remembered function"] += event.data["count"]
 
 
 def _run(figures: Figures, event: Event) -> None:
@@ -200,5 +208,6 @@ _COUNT = {
     Kind.DEAD_LETTER: _counted("dead letters"),
     Kind.UNKNOWN: _counted("never confirmed"),
     Kind.RUN: _run,
+    Kind.CALLS: _calls,
     Kind.UNFORESEEN: _counted("unforeseen errors"),
 }

@@ -25,6 +25,7 @@ class Values:
         self._funcs = dict(zip(("sum", "max", "divide", "identity"), ids[12:], strict=True))
         self._slow_func, self._crash_func, self.fragile = (new_id(rng) for _ in range(3))
         self._count_func = new_id(rng)
+        self._counted_func, self.counted = new_id(rng), new_id(rng)
         self._many = [new_id(rng) for _ in range(LARGE)]
 
     def define(self, rng: random.Random) -> Batch:
@@ -34,6 +35,7 @@ class Values:
             _func(self._slow_func, "python", "chaos-slow"),
             _func(self._count_func, "builtin", "count"),
             _func(self._crash_func, "python", "chaos-crash"),
+            _func(self._counted_func, "python", "chaos-counted"),
             *(_put(source, rng.randrange(50)) for source in (*self.sources, self.spare)),
             _put(self.divisor, 1 + rng.randrange(4)),
             _put(self.wait, SLOW),
@@ -42,6 +44,7 @@ class Values:
             _computed(self.ratio, funcs["divide"], left=self.total, right=self.divisor),
             _computed(self.after, funcs["identity"], value=self.ratio),
             _computed(self.fragile, self._crash_func, value=self.sources[0]),
+            _computed(self.counted, self._counted_func, value=self.divisor),
             _computed(self.slow, self._slow_func, value=self.total, seconds=self.wait),
             _computed(self.seen, self._count_func, values=[*self.sources, self.slow]),
         ]

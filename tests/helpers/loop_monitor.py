@@ -30,15 +30,20 @@ if any(word in " ".join(sys.orig_argv) for word in ("/rebaser", "forkserver")):
     sys.path.append({checkout!r})
     from {module} import watch
 
-    sys.path.remove({checkout!r})
     watch()
+{more}
+    sys.path.remove({checkout!r})
 """
 
 
-def install(root: Path) -> Path:
-    """Have daemons, and what they are forked from, watch themselves with `root` in `PYTHONPATH`."""
+def install(root: Path, more: str = "") -> Path:
+    """Have daemons, and what they are forked from, watch themselves with `root` in `PYTHONPATH`.
+
+    `more`: code that they run, too, in an indented block.
+    """
     root.mkdir(parents=True, exist_ok=True)
-    code = _CODE.format(checkout=str(Path(__file__).parent.parent.parent), module=__name__)
+    checkout = str(Path(__file__).parent.parent.parent)
+    code = _CODE.format(checkout=checkout, module=__name__, more=more)
     (root / "sitecustomize.py").write_text(code)
     return root
 
@@ -107,8 +112,9 @@ class _Monitor:
             frame = sys._current_frames().get(self._thread)
             if number == before and self._handle is not None and frame is not None:
                 stack = traceback.extract_stack(frame)
-                outer = max(i for i, f in enumerate(stack) if f.filename == __file__) + 2
-                self._seen = number, [f"{f.filename}:{f.lineno} {f.name}" for f in stack[outer:]]
+                own = [i for i, f in enumerate(stack) if f.filename == __file__]
+                inner = stack[own[-1] + 2 :] if own else []  # or the turn is over by now
+                self._seen = number, [f"{f.filename}:{f.lineno} {f.name}" for f in inner]
             before = number
 
 

@@ -3,6 +3,7 @@
 import os
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebaser_server.compute import memo as memos
+from rebaser_server.compute import recall
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.memo import MAX_FILES, ImpureFunctions, Memo, WorkspaceMemo
 from rebaser_server.compute.plan import plan
@@ -53,7 +55,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def calls(directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What functions were called with."""
+    """What functions were called with; of the results that are known the first are not checked."""
+    monkeypatch.setattr(recall, "_FOUND", count(1))
     monkeypatch.syspath_prepend(directory)
     called: list[Any] = import_module("counted").CALLS
     called.clear()
@@ -177,6 +180,30 @@ def test_a_forgotten_value_is_computed(calls: list[Any], memo: WorkspaceMemo) ->
     compute(many(2), memo)
 
     assert calls == [1, 1, 1]
+
+
+@pytest.mark.parametrize("merges", [False, True])
+def test_what_is_forgotten_stays_forgotten_in_other_processes(
+    calls: list[Any], tmp_path: Path, *, merges: bool
+) -> None:
+    """Also what the value had come to from other inputs, which only the store remembers."""
+    build = many(60)
+    for value in (1, 5):
+        build.source("source", value)
+        compute(build, memo_in(tmp_path), 1.0)
+    calls.clear()
+
+    memo_in(tmp_path).forget(["7"])
+    if merges:
+        memo = memo_in(tmp_path)
+        for n in range(MAX_FILES):
+            memo.record(results(100 + n, 1), 1.0)
+        memo.memo.tidy()
+    for value in (1, 5):
+        build.source("source", value)
+        compute(build, memo_in(tmp_path), 0.0)
+
+    assert calls == [1, 5]
 
 
 def test_a_function_that_is_not_pure_is_found_within_5_000_calls(

@@ -21,6 +21,7 @@ from rebaser_core.updates import (
     SetValue,
 )
 from tests.helpers.checkpoint_writer import ulid
+from tests.helpers.drawn_graphs import told
 from tests.helpers.in_memory_change_set import ChangeSet
 from tests.helpers.reference_spreadsheet import FUNCTIONS, Sheet
 
@@ -99,14 +100,6 @@ class World:
 
     def _data(self) -> Any:
         return self.random.choice(DATA if self.random.random() < 0.95 else ODD)
-
-
-def told(state: dict[str, tuple[str, Any]]) -> dict[str, str]:
-    """1, 1.0 and true as three different texts; of a failed value only that it is."""
-    return {
-        value_id: json.dumps([status, None if status == "failed" else what], sort_keys=True)
-        for value_id, (status, what) in state.items()
-    }
 
 
 def require_the_same(seed: int) -> Counter[str]:

@@ -1,0 +1,83 @@
+"""Steps between computed results and their commit at which a daemon of a round is killed.
+
+A daemon that reaches a step dies if the file that `VARIABLE` names has the step in it.
+"""
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from rebaser_core.commits import CommitV1
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.compute import memo
+from rebaser_server.compute.memo import Memo
+from rebaser_server.files import MEMO, SharedFiles
+
+VARIABLE: Final = "CHAOS_DEADLY_STEP"
+STEPS: Final = (
+    "computed, not remembered",
+    "a remembered result half written",
+    "a remembered result written, without its name",
+    "remembered, not stored beside the log",
+    "stored beside the log, not committed",
+    "committed",
+    "remembered results merged, no file deleted",
+    "remembered results merged, a file deleted",
+)
+
+
+def reach(step: str) -> None:
+    """Die if this is the step to die at."""
+    place = Path(os.environ.get(VARIABLE, "/dev/null"))
+    if place.exists() and place.read_text() == step:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm() -> None:
+    """Have this process, and those forked from it, reach all steps; merge files when they are few.
+
+    Runs before anything else does, for `sitecustomize`.
+    """
+    memo.MAX_FILES, memo._TIDIED_EVERY = 8, 4  # type: ignore[misc]
+    append, remember, put, delete = CommitLog.append, Memo.put, SharedFiles.put, SharedFiles.delete
+
+    async def appending(log: CommitLog, lines: Sequence[CommitV1], *more: Any) -> list[int]:
+        has_results = any(line.settled and line.settled.covers is not None for line in lines)
+        if has_results:
+            reach(STEPS[4])
+        sequences = await append(log, lines, *more)
+        if has_results:
+            reach(STEPS[5])
+        return sequences
+
+    def remembering(self: Memo, workspace: str, results: pa.Table) -> None:
+        reach(STEPS[0])
+        remember(self, workspace, results)
+        reach(STEPS[3])
+
+    def putting(files: SharedFiles, path: str, payload: Any, **more: Any) -> None:
+        def write(file: pa.NativeFile) -> None:
+            file.write(payload[: len(payload) // 2])
+            file.flush()
+            reach(STEPS[1])
+            file.write(payload[len(payload) // 2 :])
+            file.flush()
+            reach(STEPS[2])
+
+        put(files, path, write if path.startswith(f"{MEMO}/") else payload, **more)
+
+    def deleting(files: SharedFiles, path: str) -> None:
+        is_remembered = path.startswith(f"{MEMO}/")
+        if is_remembered:
+            reach(STEPS[6])
+        delete(files, path)
+        if is_remembered:
+            reach(STEPS[7])
+
+    CommitLog.append = appending  # type: ignore[method-assign]
+    Memo.put = remembering  # type: ignore[method-assign]
+    SharedFiles.put, SharedFiles.delete = putting, deleting  # type: ignore[method-assign]
