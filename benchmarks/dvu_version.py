@@ -23,9 +23,11 @@ from debian_demo.graph import load_packages
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.updates import Update
+from rebaser_server.compute import plan as planning
+from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.plan import plan
-from rebaser_server.compute.results import UnitResult, decode_result
+from rebaser_server.compute.results import RunStore, UnitResult, decode_result
+from rebaser_server.files import SharedFiles
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import apply_result_table, rebase
 
@@ -36,9 +38,19 @@ WARM_UP = 10
 _UPDATES = TypeAdapter(list[Update])
 
 
-def compute(graph: Graph) -> list[UnitResult]:
+def compute(graph: Graph, sequence: int) -> list[UnitResult]:
     """All results of one update, as this checkout computes them."""
-    return [decode_result(evaluate(unit)) for unit in plan(graph, SLOTS).units]
+    if not hasattr(planning, "Rounds"):  # older checkouts plan all at once
+        return [decode_result(evaluate(unit)) for unit in planning.plan(graph, SLOTS).units]
+    store, outcomes = RunStore(SharedFiles(tempfile.gettempdir()), "0" * 64), list[UnitResult]()
+    planner = planning.UpdatePlanner(SLOTS, planning.UnitLimits(), CostModel())
+    rounds = planner.prepare(graph, sequence, store, is_repeated=False)
+    rounds = rounds() if callable(rounds) else rounds
+    while rounds.units:
+        of_round = [decode_result(evaluate(unit)) for unit in rounds.units]
+        rounds.record(of_round, store)
+        outcomes += of_round
+    return outcomes
 
 
 class InTurns:
@@ -54,7 +66,7 @@ class InTurns:
         self._sequence += 1
         rebase(self._graph, self._sequence, _UPDATES.validate_python(updates))
         began = time.process_time()
-        results = compute(self._graph)
+        results = compute(self._graph, self._sequence)
         took = time.process_time() - began
         for result in results:
             apply_result_table(self._graph, result.table, self._sequence)

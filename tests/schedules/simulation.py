@@ -330,9 +330,9 @@ class World:
 
 
 @asynccontextmanager
-async def _not_permitted(nc: Client, subjects: Subjects, name: str) -> AsyncIterator[str]:
+async def _not_permitted(streams: Streams, name: str) -> AsyncIterator[str]:
     """In place of `present`, for a Rebaser that no check reaches."""
-    del nc, subjects
+    del streams
     yield name
 
 
