@@ -21,7 +21,8 @@ from tests.integration.test_command_line import REBASER
 @asynccontextmanager
 async def upped(directory: Path) -> AsyncIterator[RebaserClient]:
     """A client of an `up` with its data there; at the end it is stopped as by Ctrl-C."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
+    not_ours = ("REBASER_", "_RJEM_")  # Delta, where it is loaded, sets the latter
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(not_ours)}
     own = {"REBASER_SPARK__WARM": "false", "REBASER_OPS__PORT": "0"}
     with (directory / "up.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(

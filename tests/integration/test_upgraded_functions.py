@@ -72,7 +72,9 @@ async def values_of(change_set: ChangeSetHandle) -> list[int]:
 async def replaced(deployment: Deployment, old: Daemon) -> Daemon:
     old.send(signal.SIGTERM)
     assert await old.ended() == 0
-    return await deployment.start()
+    new = await deployment.start()
+    await new.ready()  # to answer what an edit asks
+    return new
 
 
 async def until(deployment: Deployment, change_set: ChangeSetHandle, expected: list[int]) -> None:
