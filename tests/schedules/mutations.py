@@ -222,16 +222,6 @@ def without_a_release_after_a_failure() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def counting_lost_leases_as_deaths() -> Iterator[None]:
-    """L1: a request is given up although no process died at it.
-
-    Leases are lost rarely unless all others are presumed dead.
-    """
-    with presuming_every_other_dead(), mock.patch.object(context, "LOST_LEASES_PER_DEATH", 1):
-        yield
-
-
 def without_reconcilers() -> AbstractContextManager[Any]:
     """X1: a request whose client died before the task was published has none, ever."""
     return mock.patch.object(Reconciler, "reconcile", _nothing)
@@ -340,7 +330,6 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     with_results_that_cover_all: (2,),
     settling_what_is_not_its_own: (80, 38),
     without_a_release_after_a_failure: (72,),
-    counting_lost_leases_as_deaths: (262,),
     without_reconcilers: (55,),
     believing_that_it_is_still_paused: (1,),
     without_tasks_from_clients: (1,),
