@@ -81,7 +81,7 @@ async def until(deployment: Deployment, change_set: ChangeSetHandle, expected: l
     async def are_there() -> bool:
         return await values_of(change_set) == expected
 
-    await eventually(are_there, within=60)
+    await eventually(are_there, within=180)
     await deployment.at_rest()
 
 
