@@ -281,6 +281,12 @@ def count_values(unit: bytes | memoryview) -> int:
     return count
 
 
+def remembers_results(unit: bytes | memoryview) -> bool:
+    """Whether an encoded unit has functions whose results are remembered."""
+    size: int = _FIXED_PART.unpack_from(unit)[3]
+    return len(unit) > size
+
+
 def read_limits(unit: bytes | memoryview) -> CallLimits:
     """Return the limits of an encoded unit."""
     count_values(unit)

@@ -39,7 +39,7 @@ from rebaser_server.compute.results import (
     ValueResult,
     total_costs,
 )
-from rebaser_server.compute.work_unit import WorkUnit, count_values
+from rebaser_server.compute.work_unit import WorkUnit, count_values, remembers_results
 from rebaser_server.graph_application.code import after_update
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.processor.application import Job
@@ -260,7 +260,7 @@ class DvuJob:
         self.services.notifier.stats.set_sketch(self.change_set, self.rounds.preview)
         outcomes = await self._evaluate(deadline, record, is_suspect=is_suspect)
         self.services.costs.learn(total_costs(outcomes))
-        if self.memo is not None:
+        if self.memo is not None and any(map(remembers_results, self.rounds.units)):
             for found in await asyncio.to_thread(self._remember, self.memo, outcomes):
                 await self.services.notifier.activity(
                     self.change_set, ActivityKind.FUNCTION_IMPURE, **found
