@@ -95,7 +95,7 @@ def debian() -> list[InTurns]:
 
 
 def cut_off(count: int) -> InTurns:
-    """A chain whose fifth value comes out as it was, whatever the source is."""
+    """A chain whose fifth value is the same for every source."""
     graph, ids = chain(count), value_ids(0, 6, count)
     counting = {"funcId": FUNC[:-1] + "D", "name": "count", "runtime": "builtin", "code": "count"}
     fifth = {"valueId": ids[5], "funcId": counting["funcId"], "inputs": {"values": [ids[4]]}}

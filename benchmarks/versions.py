@@ -1,4 +1,4 @@
-"""What a request, or an update of dependents, costs in several checkouts, which run side by side.
+"""Costs of a request, or of an update of dependents, in several checkouts that run side by side.
 
 python -m benchmarks.versions OLD_CHECKOUT [CHECKOUT …] [--dvu] [--quick]
 
@@ -34,7 +34,7 @@ class Measurement:
     cases: tuple[str, ...]
     starts: int
     rounds: int
-    """Of each start."""
+    """Figures of each start."""
 
     @property
     def command(self) -> list[str]:

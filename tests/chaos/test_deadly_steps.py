@@ -1,4 +1,4 @@
-"""A daemon of a round dies at the step that it is told, and at no other."""
+"""A daemon of a round dies at the step that is set, and at no other."""
 
 import os
 import subprocess

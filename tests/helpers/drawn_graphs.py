@@ -19,6 +19,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
+from rebaser_server.values.graph import Graph
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.graph_builder import install
 from tests.helpers.reference_spreadsheet import FUNCTIONS, Sheet, Wrong
@@ -79,7 +80,7 @@ ARGUMENTS: Final = {
     **dict.fromkeys(("subtract", "labelled", "left == null ? right : left"), "pair"),
     **dict.fromkeys(("parity", "brittle", "value + 1"), "value"),
 }
-"""What each function takes: a list `values`, the pair `left` and `right`, or one `value`."""
+"""Arguments of each function: a list `values`, the pair `left` and `right`, or one `value`."""
 
 
 class Installed:
@@ -214,6 +215,20 @@ def _like(code: str) -> list[str]:
 def _function(func_id: str, code: str) -> PutFunc:
     runtime = "python" if code in PYTHON else "cel" if code in CEL else "builtin"
     return PutFunc(func_id=func_id, name=code[:20], runtime=runtime, code=code)
+
+
+def computed_in(graph: Graph) -> dict[str, str]:
+    """Return status and value of each computed value of a graph, as `told`."""
+    return told(
+        {
+            value.id: (
+                value.status.value,
+                value.message if value.status == "blocked" else value.value,
+            )
+            for value in graph.values.values()
+            if value.func_id is not None
+        }
+    )
 
 
 def told(state: dict[str, tuple[str, Any]]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a service computes is what brute force says, whatever is asked of it and breaks.
+"""Values of a service are what brute force says, through edits, reads, kills and upgrades.
 
 `EXAMPLES` multiplies the graphs, each of which has `ROUNDS`: 10 make 300 rounds.
 """

@@ -125,7 +125,7 @@ async def test_exactly_the_values_of_the_upgraded_function_are_computed_anew(
 async def test_while_two_codes_are_there_values_move_to_the_later_one_and_rest(
     deployment: Deployment, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A daemon that was started before does not ask back for its own, whatever it computes."""
+    """The earlier daemon computes some of them, and never asks for its own code."""
     await deployment.start("older")
     change_set = await deployment.client.workspace("shop").create()
     async with change_set.edit() as g:

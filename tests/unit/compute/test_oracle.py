@@ -31,7 +31,7 @@ from rebaser_server.values.edits import DefinitionView, value_definition
 from rebaser_server.values.graph import Graph, GraphSnapshot
 from rebaser_server.values.merge import changes_between
 from rebaser_server.values.rebase import apply_result_table, rebase
-from tests.helpers.drawn_graphs import SOURCES, Drawing, Installed, told
+from tests.helpers.drawn_graphs import SOURCES, Drawing, Installed, computed_in, told
 from tests.helpers.in_memory_branch import Branch, Head
 from tests.helpers.in_memory_change_set import as_update
 from tests.helpers.reference_spreadsheet import Sheet
@@ -207,16 +207,7 @@ class World:
             fold(graph, outcomes, EVERYTHING, chance)
 
     def require_right(self, line: Line) -> None:
-        here = told(
-            {
-                value.id: (
-                    value.status.value,
-                    value.message if value.status == "blocked" else value.value,
-                )
-                for value in line.at.graph.values.values()
-                if value.func_id is not None
-            }
-        )
+        here = computed_in(line.at.graph)
         assert here == told(line.sheet.worked_out())
         self.seen.update(json.loads(text)[0] for text in here.values())
 

@@ -78,7 +78,7 @@ ROUNDS = st.builds(
 def test_updates_end_where_full_recomputation_does(
     history: list[list[tuple[str, str, Any]]], slots: int, small: int, sizes: RoundSizes | None
 ) -> None:
-    """Planned at once, or round by round, whatever a round looks at."""
+    """Plans are made at once, or in rounds of all sizes."""
     build = Builder()
     for changes in history:
         before = build.state()

@@ -21,7 +21,7 @@ from rebaser_core.updates import (
     SetValue,
 )
 from tests.helpers.checkpoint_writer import ulid
-from tests.helpers.drawn_graphs import told
+from tests.helpers.drawn_graphs import computed_in, told
 from tests.helpers.in_memory_change_set import ChangeSet
 from tests.helpers.reference_spreadsheet import FUNCTIONS, Sheet
 
@@ -109,16 +109,7 @@ def require_the_same(seed: int) -> Counter[str]:
         world.step()
     world.change_set.update_until_right()
 
-    here = told(
-        {
-            value.id: (
-                value.status.value,
-                value.message if value.status == "blocked" else value.value,
-            )
-            for value in world.change_set.graph.values.values()
-            if value.func_id is not None
-        }
-    )
+    here = computed_in(world.change_set.graph)
     assert here == told(world.sheet.worked_out())
     seen = Counter(json.loads(text)[0] for text in here.values())
     return seen + world.corrections
