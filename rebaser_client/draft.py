@@ -64,7 +64,7 @@ class Function:
     """A function; two with equal runtime, code and name are one."""
 
     name: str
-    runtime: Literal["builtin", "python", "cel"]
+    runtime: Literal["builtin", "python", "cel", "sql"]
     code: str
     parameters: tuple[str, ...] | None = None
     """Names of its inputs in order; None: any names, and no inputs by position."""

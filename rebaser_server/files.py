@@ -13,6 +13,7 @@ The paths of everything in the store, relative to its root:
 | `losses/<stream>-<end>-<end>.json` | messages that NATS lost, until a person has read of it |
 | `impure/<workspace>/<digest>.json` | two results of one call of a function, see `compute/memo` |
 | `memo/<workspace>/<ULID>` | results of functions, see `compute/memo` |
+| `tables/<workspace>/<key>/` | a table that is a value, see `rebaser_server/tables` |
 | `results/<key>.batch` | a batch of updates |
 | `results/<run>/` | files of the runs of one dependent values update, see `RunStore` |
 | `results/<run>/<key>.batch` | the batch that names the results beside it |
@@ -304,6 +305,7 @@ _RESULTS: Final = "results"
 CHANGE_SETS: Final = "change_sets"
 MEMO: Final = "memo"
 IMPURE: Final = "impure"
+TABLES: Final = "tables"
 DEPLOYMENT: Final = "deployment.json"
 STREAM_ENDS: Final = "stream_ends.json"
 LOSSES: Final = "losses"
@@ -316,6 +318,17 @@ def change_set_directory(change_set: ChangeSet) -> str:
 
 def memo_directory(workspace: str) -> str:
     return f"{MEMO}/{workspace}"
+
+
+def table_directory(workspace: str, key: str) -> str:
+    """The directory of a table; never outside of its workspace's.
+
+    Raises:
+        ValueError: not the key of a table.
+    """
+    if not re.fullmatch("[0-9a-f]{64}", key):
+        raise ValueError(f"{key!r} is not the key of a table")
+    return f"{TABLES}/{workspace}/{key}"
 
 
 def impure_directory(workspace: str) -> str:

@@ -38,6 +38,7 @@ from rebaser_server.commit_log.state import Batch, ResultFiles
 from rebaser_server.errors import MissingBatch
 from rebaser_server.files import BatchFiles, SharedFiles, run_of_key
 from rebaser_server.settings.settings import Settings, StoreSettings
+from rebaser_server.tables import NotATable, TableFiles
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 
@@ -124,6 +125,26 @@ class BatchStore:
         if not isinstance(address, ObjectRef) or batch.payload is None:
             return address
         return StoreRef(store=await self.put_bytes(batch.payload))
+
+    async def adopt_upload(self, workspace: str, digest: str) -> str | None:
+        """Make a file that a client has uploaded a table of the workspace; return what hinders it.
+
+        Idempotent: a table that is there stays.
+        """
+        tables = TableFiles(self.files)
+        if await asyncio.to_thread(tables.find, workspace, digest) is not None:
+            return None
+        try:
+            payload = await self._bucket.get(digest, max_bytes=self._max_bytes)
+            if await _digest(payload) != digest:
+                raise NotATable("its bytes are not those that its name says")
+            async with self._large:
+                await asyncio.to_thread(tables.adopt, workspace, digest, payload)
+        except (NotFound, ObjectDamaged):
+            return f"the file {digest[:12]}… of a table was not uploaded, or not whole"
+        except (NotATable, ObjectTooLarge) as error:
+            return f"the file {digest[:12]}… cannot be a table: {error}"
+        return None
 
     async def _decode(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV1:
         async with self._large if len(payload) > _LARGE_BATCH else nullcontext():

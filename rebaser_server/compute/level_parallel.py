@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,8 @@ from rebaser_server.compute.results import (
     RunStore,
     StoredResult,
     UnitResult,
-    join_results,
+    locate,
+    restore_order,
     total_costs,
 )
 from rebaser_server.compute.work_unit import (
@@ -236,7 +237,7 @@ class LevelParallelExecutor:
             encoded = [unit.encode() for _, unit in parts]
             results = await self._run(encoded, owner, store, progress)
             located = [
-                await asyncio.to_thread(_locate, result, positions + stage.start, store)
+                await asyncio.to_thread(locate, result, positions + stage.start, store)
                 for result, (positions, _) in zip(results, parts, strict=True)
             ]
             split.record(
@@ -282,22 +283,4 @@ class _LevelSplit:
 
     def merge(self, results: Sequence[UnitResult]) -> UnitResult:
         """The result of the unit, in the unit's own order."""
-        table = pa.concat_tables([SCHEMA.empty_table(), *(o.table for o in results)])
-        positions = self._order[table.column("place").to_numpy()]
-        table = table.set_column(3, SCHEMA.field(3), pa.array(positions, pa.int32()))
-        return join_results(results, table.take(np.argsort(positions)))
-
-
-def _locate(
-    result: UnitResult | StoredResult, positions: NDArray[Any], store: RunStore | None
-) -> UnitResult:
-    """A result of a part, with the positions of the whole."""
-    if isinstance(result, StoredResult):
-        parts = store.results_of(result) if store else []
-        tables = [SCHEMA.empty_table(), *(part.table.replace_schema_metadata() for part in parts)]
-        read = replace(join_results(parts, pa.concat_tables(tables)), recomputed=result.recomputed)
-        return _locate(read, positions, store)
-    table = result.table.replace_schema_metadata()
-    moved = positions[table.column("place").to_numpy()]
-    table = table.set_column(3, SCHEMA.field(3), pa.array(moved, pa.int32()))
-    return replace(result, table=table)
+        return restore_order(results, self._order)

@@ -287,3 +287,29 @@ def contiguous_parts(names: Sequence[str], digest: str) -> list[PartFile]:
         parts.append(by_start[stop])
         stop = parts[-1].stop
     return parts
+
+
+def locate(
+    result: UnitResult | StoredResult, positions: NDArray[Any], store: RunStore | None
+) -> UnitResult:
+    """Return the result of a part of a unit, with the positions of the whole."""
+    if isinstance(result, StoredResult):
+        parts = store.results_of(result) if store else []
+        tables = [SCHEMA.empty_table(), *(part.table.replace_schema_metadata() for part in parts)]
+        read = replace(join_results(parts, pa.concat_tables(tables)), recomputed=result.recomputed)
+        return locate(read, positions, store)
+    table = result.table.replace_schema_metadata()
+    moved = positions[table.column("place").to_numpy()]
+    table = table.set_column(3, SCHEMA.field(3), pa.array(moved, pa.int32()))
+    return replace(result, table=table)
+
+
+def restore_order(results: Sequence[UnitResult], order: NDArray[np.int64]) -> UnitResult:
+    """Return the result of a unit from its parts', which have positions of another order.
+
+    `order`: the position in the unit of each value in that order.
+    """
+    table = pa.concat_tables([SCHEMA.empty_table(), *(each.table for each in results)])
+    positions = order[table.column("place").to_numpy()]
+    table = table.set_column(3, SCHEMA.field(3), pa.array(positions, pa.int32()))
+    return join_results(results, table.take(np.argsort(positions)))

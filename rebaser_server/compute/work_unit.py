@@ -281,6 +281,14 @@ def count_values(unit: bytes | memoryview) -> int:
     return count
 
 
+def has_runtime(unit: bytes | memoryview, runtime: str) -> bool:
+    """Whether an encoded unit has a function of this runtime."""
+    count_values(unit)
+    length: int = _FIXED_PART.unpack_from(unit)[1]
+    header = memoryview(unit)[_HEADER_OFFSET : _HEADER_OFFSET + length]
+    return any(each == runtime for each, _ in cbor2.loads(header)[0])
+
+
 def remembers_results(unit: bytes | memoryview) -> bool:
     """Whether an encoded unit has functions whose results are remembered."""
     size: int = _FIXED_PART.unpack_from(unit)[3]
@@ -414,13 +422,17 @@ def sort_by_level(unit: WorkUnit) -> tuple[WorkUnit, NDArray[np.int64], list[int
     """
     level = count_levels_below(unit)
     order = np.lexsort((unit.signature_indices, level))
+    return reorder(unit, order), order, np.cumsum(np.bincount(level)).tolist()
+
+
+def reorder(unit: WorkUnit, order: NDArray[np.int64]) -> WorkUnit:
+    """Return the unit in another topological order: the old position of each value."""
     positions = np.empty(len(unit), np.int32)
     positions[order] = np.arange(len(unit))
     refs = _refs_of(unit, order)
     own = refs >= 0
     refs[own] = positions[refs[own]]
-    moved = _select(unit, order, refs)
-    return moved, order, np.cumsum(np.bincount(level)).tolist()
+    return _select(unit, order, refs)
 
 
 def extract(unit: WorkUnit, positions: NDArray[Any]) -> WorkUnit:

@@ -12,6 +12,8 @@ from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.streams import Streams
+from rebaser_core.table_values import upload_of
+from rebaser_server.commit_log.state import Batch
 from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.code import outdated, renewal_id, renewed
 from rebaser_server.graph_application.commands import admit_difference, execute
@@ -22,6 +24,7 @@ from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import StoredRequests
+from rebaser_server.values.rebase import tables_in
 
 _PATIENCE: Final = 60.0
 """Seconds that a request waits; less than NATS remembers an id."""
@@ -58,6 +61,15 @@ class GraphApplication(GraphStateMachine):
         self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
     ) -> RequestOutcome | str:
         return await admit_difference(ownership, request, message)
+
+    async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
+        """Make each uploaded file that the batch refers to a table of the workspace."""
+        uploads = {digest for value in tables_in(batch.updates) if (digest := upload_of(value))}
+        for digest in sorted(uploads):
+            rejection = await self._dvu.batches.adopt_upload(str(change_set.workspace_id), digest)
+            if rejection is not None:
+                return rejection
+        return None
 
     async def outdated_codes(self, codes: Collection[str]) -> Collection[str]:
         return await asyncio.to_thread(lambda: [code for code in codes if outdated(code)])

@@ -170,6 +170,17 @@ class Application(StateMachine, Protocol):
         del ownership, request, message
         return RequestOutcome.APPLIED
 
+    async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
+        """Take into the store what a client's batch refers to, before it is applied.
+
+        Returns the reason to refuse the batch; None to apply it. Idempotent.
+
+        Raises:
+            OSError, JetStreamError: nothing is known about the batch; try again.
+        """
+        del change_set, batch
+        return None
+
     async def run(self) -> Never:
         """Work beside all change sets of the process, until cancelled."""
         await asyncio.Event().wait()

@@ -209,7 +209,10 @@ async def _read_batch(run: RunContext, message: EnqueueUpdatesRequestV1) -> Batc
     if batch.results is not None:
         raise Unprocessable("only an update's own result lies in files")
     limits = run.services.settings.batch_limits
-    return batch_rejection(run.ownership.state, batch, limits) or batch
+    rejection = batch_rejection(run.ownership.state, batch, limits)
+    if rejection is None:
+        rejection = await run.services.application.adopt(run.change_set, batch)
+    return rejection or batch
 
 
 def _stage_unapplied(

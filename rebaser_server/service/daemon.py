@@ -26,6 +26,7 @@ from rebaser_server.compute.plan import UnitLimits
 from rebaser_server.compute.spark.launch import spark_home
 from rebaser_server.compute.spark.options import SparkOptions, default_directory
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.tables import TableExecutor
 from rebaser_server.compute.work_unit import CallLimits
 from rebaser_server.files import CHANGE_SETS, local_path
 from rebaser_server.graph_application.application import GraphApplication
@@ -37,6 +38,7 @@ from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, swit
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import Settings, SparkSettings, StoreSettings
 from rebaser_server.store.checkpoints import import_reader
+from rebaser_server.tables import TableFiles
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
 
@@ -123,12 +125,13 @@ async def run(
     spark = SparkExecutor(spark_options(settings))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     children = min(spark.slots, cores or 1)
-    executor = RoutingExecutor(
+    functions = RoutingExecutor(
         LevelParallelExecutor(ChildProcessExecutor(children), lambda: children, costs.beside()),
         LevelParallelExecutor(spark, lambda: spark.slots, costs),
         costs,
         large_from=_large_from(settings.spark),
     )
+    executor = TableExecutor(functions, spark, TableFiles(open_shared_files(settings.store)))
     begins = asyncio.Event()
 
     def is_ready(page: str | None) -> None:

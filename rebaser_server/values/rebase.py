@@ -11,17 +11,21 @@ another, may be applied as one.
 Results of a dependent values update (DVU) are applied here, too.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rebaser_core.errors import many
 from rebaser_core.messages import Correction, truncate_detail
+from rebaser_core.table_updates import TableUpdates
+from rebaser_core.table_values import TABLE, is_table, upload_of
 from rebaser_core.updates import (
     AnyUpdate,
     LazyUpdates,
+    PlainUpdates,
     PutFunc,
     PutValue,
     RemoveFunc,
@@ -31,7 +35,7 @@ from rebaser_core.updates import (
     SetValue,
 )
 from rebaser_server.values.bulk_rebase import RebaseResult, rebase_in_bulk
-from rebaser_server.values.canonical_json import dumps
+from rebaser_server.values.canonical_json import dumps, loads
 from rebaser_server.values.columns import FAILED, Func, Inputs, ValueStatus, ids_in, without
 from rebaser_server.values.graph import Graph, Value
 
@@ -104,11 +108,10 @@ def rebase(
     With `repeated`, a put that changes nothing is left out if `repeated` returns true.
     """
     if covers is None:
-        done = (
-            rebase_in_bulk(graph, sequence, updates) if isinstance(updates, LazyUpdates) else None
-        )
-        if done is not None:
-            return done
+        if isinstance(updates, LazyUpdates) and not any(map(_is_forged, tables_in(updates))):
+            done = rebase_in_bulk(graph, sequence, updates)
+            if done is not None:
+                return done
         return _Rebaser(graph, sequence, repeated).apply(updates)
     return _apply_result_updates(graph, updates, covers)
 
@@ -179,6 +182,9 @@ class _Rebaser:
     def _put_value(self, update: PutValue) -> AnyUpdate | None:
         graph = self._graph
         value = graph.values[update.value_id]
+        if _is_forged(update.value):
+            self._correct("not-a-table", f"{update.value_id}: {_FORGED}; its value dropped")
+            update = update.model_copy(update={"value": None})
         if self._repeated is not None and _is_same(value, update) and self._repeated(update):
             return None
         update = self._corrected_kind(self._corrected_name(value, update))
@@ -242,6 +248,9 @@ class _Rebaser:
         value = self._existing(update.value_id)
         if value is None:
             return None
+        if _is_forged(update.value):
+            self._correct("not-a-table", f"{update.value_id}: {_FORGED}; not set")
+            return None
         if value.func_id is not None:
             self._correct("controlled-value", f"{value.id} is computed by {value.func_id}; not set")
             return None
@@ -283,6 +292,31 @@ class _Rebaser:
         if value is None:
             self._correct("missing-value", f"value {value_id} does not exist")
         return value
+
+
+def tables_in(updates: Iterable[AnyUpdate]) -> Iterator[Any]:
+    """Yield the values in puts and sets that are tables, or claim to be."""
+    if isinstance(updates, PlainUpdates):
+        yield from filter(is_table, updates.columns.values)
+    elif isinstance(updates, TableUpdates):
+        if updates.is_json:  # canonical texts, in which the key is as it is here
+            found = updates.values.filter(pc.match_substring(updates.values, f'"{TABLE}"'))
+            yield from filter(is_table, map(loads, found.to_pylist()))
+    else:
+        for update in updates:
+            if isinstance(update, PutValue | SetValue) and is_table(update.value):
+                yield update.value
+
+
+_FORGED: Final = (
+    "a value with the key $table is a table that was uploaded, and this one is none; tables that "
+    "are computed cannot be sent"
+)
+
+
+def _is_forged(value: object) -> bool:
+    """Whether a value claims to be a table that only Rebasers make."""
+    return is_table(value) and upload_of(value) is None
 
 
 def _is_same(value: Value, update: PutValue) -> bool:

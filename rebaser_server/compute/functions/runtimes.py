@@ -138,7 +138,9 @@ def resolve(runtime: str, code: str) -> Callable[..., Any]:
         return _installed(code)
     if runtime == "cel":
         return compile_function(code)
-    raise FunctionMissing(f"there is no runtime {runtime!r}, only 'builtin', 'python' and 'cel'")
+    raise FunctionMissing(
+        f"there is no runtime {runtime!r}, only 'builtin', 'python', 'cel' and 'sql'"
+    )
 
 
 def resolve_vectorised(runtime: str, code: str) -> VectorFunction | None:

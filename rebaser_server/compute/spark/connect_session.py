@@ -62,9 +62,9 @@ class ConnectSession:
         return True
 
     @contextmanager
-    def job(self, run: str, about: str) -> Iterator[SparkSession]:
+    def job(self, run: str, about: str, *, interrupts: bool = False) -> Iterator[SparkSession]:
         """Yield the session; work that this thread runs in it meanwhile is of this run."""
-        del about  # a server's jobs have tags and no names
+        del about, interrupts  # a server's jobs have tags and no names
         self.spark.addTag(run)
         try:
             yield self.spark

@@ -116,19 +116,22 @@ class JvmSession:
         return context.defaultParallelism if len(executors) > _OF_DRIVER else None
 
     @contextmanager
-    def job(self, run: str, about: str) -> Iterator[SparkSession]:
-        """Yield the session; work that this thread runs in it meanwhile is of this run."""
+    def job(self, run: str, about: str, *, interrupts: bool = False) -> Iterator[SparkSession]:
+        """Yield the session; work that this thread runs in it meanwhile is of this run.
+
+        `interrupts`: whether a cancellation interrupts its tasks: not if these call functions.
+        """
         self._jobs += 1
         try:
-            self._name(run, about)
+            self._name(run, about, interrupts=interrupts)
             yield self.spark
         finally:
             self._jobs -= 1
 
-    def _name(self, run: str, about: str) -> None:
+    def _name(self, run: str, about: str, *, interrupts: bool) -> None:
         # Not interrupted, a cancelled task has its Python process killed, within 3 s; interrupted,
         # it lets go of one that may never end.
-        self.spark.sparkContext.setJobGroup(run, about, interruptOnCancel=False)
+        self.spark.sparkContext.setJobGroup(run, about, interruptOnCancel=interrupts)
 
     def cancel(self, run: str) -> None:
         """End the run's jobs and any that it would start later. Does not wait for their ends."""

@@ -394,6 +394,30 @@ def root_cause(error: BaseException) -> str:
     return _JAVA_CLASS.sub("", causes[-1]) if causes else text.splitlines()[0]
 
 
+_WORDS_OF_MISTAKE: Final = 600
+"""Maximum number of characters of the message about a mistake in a query."""
+
+
+def query_mistake(error: BaseException) -> str | None:
+    """Return what is wrong with a query, or with its data; None for an error of another kind.
+
+    Spark gives each error condition that a query can bring about a name; a lost executor, a full
+    disk or an end of the session has none, or one of its own.
+    """
+    condition = getattr(error, "getCondition", lambda: None)()
+    if condition is None or condition.startswith(_NO_MISTAKES):
+        return None
+    message = str(error).split("\n== SQL")[0].splitlines()[0]
+    return re.sub(r"\s*SQLSTATE: \w+", "", message).rstrip("; ")[:_WORDS_OF_MISTAKE]
+
+
+_NO_MISTAKES: Final = (
+    *("CONNECT", "FAILED_READ_FILE", "INTERNAL_ERROR", "INVALID_HANDLE", "JVM", "OPERATION_"),
+    *("SESSION", "SPARK_JOB_CANCELLED", "TASK_WRITE_FAILED", "UNABLE_TO_ACQUIRE_MEMORY"),
+)
+"""Beginnings of the names of conditions that no query brings about."""
+
+
 def python_error_name(error: BaseException) -> str | None:
     """Return the class of the error that a Python worker's code raised; None for another cause."""
     text = str(error)

@@ -8,15 +8,16 @@ import asyncio
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from subprocess import Popen
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 import structlog
@@ -31,8 +32,9 @@ from rebaser_server.compute.errors import (
     evaluator_error,
 )
 from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun, OnProgress
+from rebaser_server.compute.json_values import NotJson
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
-from rebaser_server.compute.spark import spark_job
+from rebaser_server.compute.spark import spark_job, table_job
 from rebaser_server.compute.spark.launch import find_java, launch
 from rebaser_server.compute.spark.options import (
     ScratchDirectory,
@@ -40,12 +42,15 @@ from rebaser_server.compute.spark.options import (
     archive_path,
     plain_directory,
     python_error_name,
+    query_mistake,
     require_supported,
     root_cause,
 )
+from rebaser_server.compute.tables import Query, QueryFailed
 from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.failures import EvaluatorAway
 from rebaser_server.runtime.tasks import Turns, WorkThreads
+from rebaser_server.tables import NotATable
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
 if TYPE_CHECKING:
@@ -56,6 +61,8 @@ if TYPE_CHECKING:
 
     Running = JvmSession | ConnectSession
 
+
+T = TypeVar("T")
 
 log: Final = structlog.get_logger()
 
@@ -81,10 +88,11 @@ class _SessionHolder:
         self._asked_for_slots = float("-inf")
 
     @contextmanager
-    def job(self, run: str, about: str) -> Iterator["SparkSession"]:
+    def job(self, run: str, about: str, *, interrupts: bool = False) -> Iterator["SparkSession"]:
         """Yield the session, for this thread to run work of this run in it.
 
-        `about`: what Spark's own pages call the run.
+        `about`: what Spark's own pages call the run; `interrupts`: whether its tasks are
+        interrupted when it is cancelled.
 
         The first takes seconds, in which the session starts.
 
@@ -98,7 +106,7 @@ class _SessionHolder:
             self._asked_for_slots = time.monotonic()
             # On its own thread: no run waits for the answer.
             Thread(target=self._ask_for_slots, args=(running,), daemon=True).start()
-        with running.job(run, about) as spark:
+        with running.job(run, about, interrupts=interrupts) as spark:
             yield spark
 
     def _ask_for_slots(self, running: "Running") -> None:
@@ -198,11 +206,15 @@ _SHOWN: Final = ("workspace", "change_set", "claim", "trace_id")
 """Keys of log lines that a job's name on Spark's pages repeats, to show the work that it is for."""
 
 
-def _about(size: int) -> str:
+async def _nothing() -> None:
+    """Report nothing."""
+
+
+def _about(what: str) -> str:
     """Return the name of a job, made in the task that the work belongs to."""
     labels = get_contextvars() | current_ids()
     shown = [f"{name.replace('_', ' ')} {labels[name]}" for name in _SHOWN if name in labels]
-    return ", ".join([f"update of {many(size, 'value')}", *shown])
+    return ", ".join([f"update of {what}", *shown])
 
 
 class SparkExecutor:
@@ -261,10 +273,40 @@ class SparkExecutor:
         on_progress: OnProgress | None,
     ) -> list[UnitResult | StoredResult]:
         run = DvuRun(_run_id(), units, store)
-        about = _about(run.size)
+        about = _about(many(run.size, "value"))
+
+        async def report() -> None:
+            if on_progress is not None:
+                on_progress(await asyncio.to_thread(run.values_done), run.size)
+
+        results = await self._in_thread(run.id, partial(self._evaluate, run, about), report)
+        if on_progress is not None:
+            on_progress(run.size, run.size)
+        return results
+
+    async def run_query(self, query: Query, about: str, owner: str) -> Any:
+        """Run the query of a table value, see `tables.Queries`."""
+        await self._turns.take(owner)
+        try:
+            run = _run_id()
+            compute = partial(self._query, query, run, _about(about))
+            return await self._in_thread(run, compute, _nothing)
+        finally:
+            self._turns.give()
+
+    async def _in_thread(
+        self,
+        run: str,
+        compute: Callable[[Event], T],
+        report: Callable[[], Awaitable[None]],
+    ) -> T:
+        """Return what `compute` does in a thread; cancelled, end the jobs of the run.
+
+        `compute` is given the event by which it learns that nobody waits for it any more.
+        """
         is_cancelled = Event()
         try:
-            job = self._threads.submit(self._evaluate, run, about, is_cancelled)
+            job = self._threads.submit(compute, is_cancelled)
         except RuntimeError:
             raise SessionFailed("the executor is closed") from None
         ending = asyncio.wrap_future(job)
@@ -274,15 +316,11 @@ class SparkExecutor:
                 await asyncio.wait([ending], timeout=PROGRESS_EVERY)
                 if ending.done():
                     break
-                if on_progress is not None:
-                    on_progress(await asyncio.to_thread(run.values_done), run.size)
+                await report()
                 if time.monotonic() - looked > _LOOK_EVERY:
                     await self._require_session(ending)
                     looked = time.monotonic()
-            results = await ending
-            if on_progress is not None:
-                on_progress(run.size, run.size)
-            return results
+            return await ending
         finally:
             if not job.done():
                 ending.cancel()
@@ -297,7 +335,7 @@ class SparkExecutor:
         self, run: DvuRun, about: str, is_cancelled: Event
     ) -> list[UnitResult | StoredResult]:
         while tasks := run.next_tasks():
-            with self._required_session(run, about) as spark:
+            with self._required_session(run.id, about) as spark:
                 if is_cancelled.is_set():
                     return []  # the caller is gone
                 try:
@@ -309,10 +347,28 @@ class SparkExecutor:
                 run.record(number, answer)
         return run.results()
 
+    def _query(self, query: Query, run: str, about: str, is_cancelled: Event) -> Any:
+        with self._required_session(run, about, interrupts=True) as spark:
+            if is_cancelled.is_set():
+                return None  # the caller is gone
+            try:
+                found = table_job.run(spark, query, self.slots)
+            except (NotATable, NotJson):
+                raise
+            except Exception as error:
+                mistake = query_mistake(error)
+                if mistake is None or self._session.end_reason() is not None:
+                    raise self._failure(error) from error
+                raise QueryFailed(mistake) from error
+        self.absence, self._has_computed = None, True
+        return found
+
     @contextmanager
-    def _required_session(self, run: DvuRun, about: str) -> Iterator["SparkSession"]:
+    def _required_session(
+        self, run: str, about: str, *, interrupts: bool = False
+    ) -> Iterator["SparkSession"]:
         try:
-            with self._session.job(run.id, about) as spark:
+            with self._session.job(run, about, interrupts=interrupts) as spark:
                 yield spark
         except SessionFailed as error:
             self._note_absence(str(error))
@@ -338,10 +394,10 @@ class SparkExecutor:
             self._note_absence(reason)
             raise SessionFailed(f"Spark could not complete the run: {reason}")
 
-    def _cancel(self, run: DvuRun, job: Future[Any]) -> None:
+    def _cancel(self, run: str, job: Future[Any]) -> None:
         give_up = time.monotonic() + _CANCEL_GRACE
         while not job.done() and time.monotonic() < give_up:
-            self._session.cancel(run.id)  # again, lest it had not begun yet
+            self._session.cancel(run)  # again, lest it had not begun yet
             wait([job], _CANCEL_GRACE / 5)
 
 

@@ -1,0 +1,170 @@
+"""One query of a table value as Spark jobs: views over files in, files and a digest out.
+
+Each query has a session of its own, so that no query sees another's views. The digest of the rows
+is taken in the pass that writes them, and does not depend on their order.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from blake3 import blake3
+
+from rebaser_server.compute.json_values import NotJson
+from rebaser_server.compute.tables import Query, Written
+from rebaser_server.tables import MAX_COLUMNS, NotATable, require_distinct
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_SETTINGS: Final = {
+    # Any program reads these, and Python the year 1, too.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.ansi.enabled": "true",
+}
+_CONTENT_DIGITS: Final = 32
+_LOW: Final = 0xFFFFFFFF
+_REFUSED: Final = ("interval", "void", "variant", "time", "geography", "geometry")
+
+
+def run(spark: "SparkSession", query: Query, slots: int) -> Any:
+    """Run the query; return what was `Written`, or the one JSON value of its result.
+
+    Blocks. Errors of Spark pass through, for mistakes of the query as for its own.
+
+    Raises:
+        NotATable: the result has columns that a table cannot keep.
+        NotJson: the result is not one value.
+    """
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - see `spark_executor`
+
+    session = spark.newSession()
+    settings = {**_SETTINGS, "spark.sql.leafNodeDefaultParallelism": str(slots)}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    for name, view in query.views.items():
+        schema = StructType.fromJson({"type": "struct", "fields": view.fields})
+        frame = (
+            session.read.schema(schema).parquet(*view.uris)
+            if view.uris
+            else session.createDataFrame([], schema)
+        )
+        frame.createOrReplaceTempView(name)
+    parameters = {name: _literal(value) for name, value in query.parameters.items()}
+    frame = session.sql(query.text, args=parameters)
+    if query.target is None:
+        return _only_value(frame)
+    return _write(frame, query.target)
+
+
+def _literal(value: Any) -> Any:
+    from pyspark.sql import functions  # noqa: PLC0415
+
+    if isinstance(value, list):
+        return functions.array(*(functions.lit(_literal(each)) for each in value))
+    if isinstance(value, dict):
+        pairs = [each for name, inner in value.items() for each in (name, _literal(inner))]
+        return functions.create_map(*map(functions.lit, pairs))
+    return functions.lit(value)
+
+
+def _only_value(frame: "DataFrame") -> Any:
+    if len(frame.columns) != 1:
+        raise NotJson(
+            f"the query returns {len(frame.columns)} columns where one value is wanted: select one"
+        )
+    rows = frame.take(2)
+    if len(rows) > 1:
+        raise NotJson("the query returns more than one row where one value is wanted")
+    return _plain(rows[0][0]) if rows else None
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of Spark's as JSON has it: dates as text, decimals as numbers."""
+    from pyspark.sql import Row  # noqa: PLC0415
+
+    match value:
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case datetime() | date():
+            return value.isoformat()
+        case bytes() | bytearray():
+            return value.hex()
+        case Row():
+            return {name: _plain(inner) for name, inner in value.asDict().items()}
+        case dict():
+            return {str(_plain(name)): _plain(inner) for name, inner in value.items()}
+        case list():
+            return list(map(_plain, value))
+        case _:
+            return value
+
+
+def _write(frame: "DataFrame", target: str) -> Written:
+    from pyspark.sql import Observation, functions  # noqa: PLC0415
+
+    fields = json.loads(frame.schema.json())["fields"]
+    _require_keepable(fields)
+    row = functions.xxhash64(*map(_hashable, fields))
+    seen = Observation()
+    observed = frame.observe(
+        seen,
+        functions.count(functions.lit(1)).alias("rows"),
+        functions.bit_xor(row).alias("xor"),
+        # Halves, since a sum of whole hashes would not fit into 64 bits.
+        functions.sum(row.bitwiseAND(functions.lit(_LOW))).alias("low"),
+        functions.sum(functions.shiftrightunsigned(row, 32)).alias("high"),
+    )
+    observed.write.parquet(target)
+    found = seen.get
+    content = blake3(repr([found[name] for name in ("rows", "xor", "low", "high")]).encode())
+    return Written(fields, found["rows"], content.hexdigest()[:_CONTENT_DIGITS])
+
+
+def _require_keepable(fields: Sequence[dict[str, Any]]) -> None:
+    if not fields:
+        raise NotATable("the query returns no column; a table has at least one")
+    if len(fields) > MAX_COLUMNS:
+        raise NotATable(f"{len(fields):,} columns; a table has at most {MAX_COLUMNS:,}")
+    require_distinct([field["name"] for field in fields])
+    for field in fields:
+        refused = next((kind for kind in _REFUSED if _has_type(field["type"], kind)), None)
+        if refused is not None:
+            raise NotATable(
+                f"column {field['name']!r} has the type {refused}, which a table cannot keep: "
+                "cast it to another one"
+            )
+
+
+def _has_type(kind: Any, refused: str) -> bool:
+    if isinstance(kind, str):
+        return kind == refused or kind.startswith((f"{refused} ", f"{refused}("))
+    parts = kind.get("fields", ())
+    inner = [kind[name] for name in ("elementType", "keyType", "valueType") if name in kind]
+    return any(_has_type(each, refused) for each in [*inner, *(part["type"] for part in parts)])
+
+
+def _hashable(field: dict[str, Any]) -> "Column":
+    """Return a column for the digest: equal for equal values, also of maps."""
+    from pyspark.sql import functions  # noqa: PLC0415
+
+    column = functions.col("`" + field["name"].replace("`", "``") + "`")
+    kind = field["type"]
+    if isinstance(kind, str):
+        return column
+    if kind["type"] == "map" and not _has_map(kind["valueType"]):
+        return functions.array_sort(functions.map_entries(column))
+    return functions.to_json(functions.struct(column)) if _has_map(kind) else column
+
+
+def _has_map(kind: Any) -> bool:
+    if isinstance(kind, str):
+        return False
+    parts = kind.get("fields", ())
+    inner = [kind[name] for name in ("elementType", "keyType", "valueType") if name in kind]
+    return kind["type"] == "map" or any(map(_has_map, [*inner, *(p["type"] for p in parts)]))

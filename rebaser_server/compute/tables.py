@@ -1,0 +1,390 @@
+"""Values that are tables: which of a unit's values come when, and what each takes and gives.
+
+A unit is computed in stages. Values that are computed by SQL are one stage, side by side, since
+none takes another of it; the values between two such stages are one piece for the executors of
+ordinary functions. A unit without SQL passes through.
+
+The code of an `sql` function is one query, which may begin with comments that declare what it is:
+
+    -- returns: value          the result is one row of one column; else it is a table
+    -- small: nation, region   tables that may be joined with others without a condition
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from rebaser_core.table_values import TableHandle, is_table, upload_of
+from rebaser_server.compute.errors import describe
+from rebaser_server.compute.executors import Executor, OnProgress, TotalProgress
+from rebaser_server.compute.functions.sql import SqlRefused, judge
+from rebaser_server.compute.json_values import NotJson, read_only
+from rebaser_server.compute.results import (
+    SCHEMA,
+    CallCosts,
+    RunStore,
+    StoredResult,
+    UnitResult,
+    locate,
+    restore_order,
+)
+from rebaser_server.compute.work_unit import (
+    BLOCKED,
+    FAILED,
+    OK,
+    IncrementalSplit,
+    WorkUnit,
+    count_values,
+    has_runtime,
+    reorder,
+)
+from rebaser_server.tables import NotATable, TableFiles, TableMissing
+from rebaser_server.values.canonical_json import dumps, loads
+
+SQL: Final = "sql"
+"""Runtime of functions whose code is a query."""
+_SIDE_BY_SIDE: Final = 4
+"""Queries of one update that run at a time."""
+_DECLARATION: Final = re.compile(r"\s*--\s*(returns|small)\s*:\s*(.*?)\s*(?:\n|\Z)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table as an input of a query."""
+
+    fields: list[dict[str, Any]]
+    """Fields as `Manifest.fields`."""
+    uris: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a table value's job computes."""
+
+    text: str
+    views: Mapping[str, View]
+    parameters: Mapping[str, Any]
+    """JSON values by name."""
+    target: str | None
+    """URI of the directory to write to, which does not exist; None: the result is one value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Contents of the files that a job has written."""
+
+    fields: list[dict[str, Any]]
+    rows: int
+    content: str
+    """Digest of the rows, see `TableHandle`."""
+
+
+class QueryFailed(Exception):
+    """The query has a mistake, or its data has; the message is that of its value."""
+
+
+class Queries(Protocol):
+    """Place where queries run."""
+
+    async def run_query(self, query: Query, about: str, owner: str) -> Any:
+        """Return what was `Written`, or the query's one JSON value.
+
+        Cancelled, it ends the query.
+
+        Raises:
+            QueryFailed: the query or its data is at fault.
+            RunFailed, SessionFailed, DiskFull: as `Executor.run`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An `sql` function."""
+
+    text: str
+    """The query, without declarations."""
+    returns_value: bool
+    small: frozenset[str]
+
+
+@lru_cache(1_000)
+def read_definition(code: str) -> Definition:
+    """Read the code of an `sql` function. Raises `SqlRefused` for a declaration that is none."""
+    found: dict[str, str] = {}
+    text = code
+    while match := _DECLARATION.match(text):
+        found[match[1].lower()] = match[2]
+        text = text[match.end() :]
+    returns = found.get("returns", "table").lower()
+    if returns not in ("table", "value"):
+        raise SqlRefused(f"`-- returns: {returns}` is neither `table` nor `value`")
+    small = frozenset(filter(None, map(str.strip, found.get("small", "").split(","))))
+    return Definition(text, returns == "value", small)
+
+
+class TableExecutor:
+    """An `Executor` that owns another, and has queries run."""
+
+    def __init__(self, inner: Executor, queries: Queries, tables: TableFiles) -> None:
+        self._inner = inner
+        self._queries = queries
+        self._tables = tables
+
+    async def start(self) -> None:
+        await self._inner.start()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def run(
+        self,
+        units: Sequence[bytes | memoryview],
+        *,
+        owner: str = "",
+        store: RunStore | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> list[UnitResult | StoredResult]:
+        staged = await asyncio.to_thread(lambda: list(map(_stages_of, units)))
+        if not any(staged):
+            return await self._inner.run(units, owner=owner, store=store, on_progress=on_progress)
+        progress = TotalProgress(sum(map(count_values, units)), on_progress)
+        rest = [unit for unit, stages in zip(units, staged, strict=True) if stages is None]
+        try:
+            async with asyncio.TaskGroup() as group:
+                together = group.create_task(self._run_others(rest, owner, store, progress.part()))
+                tasks = [
+                    group.create_task(self._run_stages(stages, owner, store, progress.part()))
+                    for stages in staged
+                    if stages is not None
+                ]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # in a group it would not be known for what it is
+        others, of_stages = iter(together.result()), iter([task.result() for task in tasks])
+        return [next(others) if stages is None else next(of_stages) for stages in staged]
+
+    async def _run_others(
+        self,
+        units: Sequence[bytes | memoryview],
+        owner: str,
+        store: RunStore | None,
+        on_progress: OnProgress | None,
+    ) -> list[UnitResult | StoredResult]:
+        if not units:
+            return []
+        return await self._inner.run(units, owner=owner, store=store, on_progress=on_progress)
+
+    async def _run_stages(
+        self, stages: "_Stages", owner: str, store: RunStore | None, on_progress: OnProgress | None
+    ) -> UnitResult:
+        split = IncrementalSplit(stages.unit)
+        done: list[UnitResult] = []
+        for end in stages.ends:
+            start = split.done
+            piece = split.next(end - start)
+            if not piece.must_compute.any():
+                result: UnitResult | StoredResult = UnitResult(0, SCHEMA.empty_table())
+            elif stages.is_sql[start]:
+                result = await self._run_queries(piece, owner)
+            else:
+                [result] = await self._inner.run([piece.encode()], owner=owner, store=store)
+            positions = np.arange(start, end)
+            located = await asyncio.to_thread(locate, result, positions, store)
+            split.record(end, located.table)
+            done.append(located)
+            if on_progress is not None:
+                on_progress(end, len(stages.unit))
+        return restore_order(done, stages.order)
+
+    async def _run_queries(self, piece: WorkUnit, owner: str) -> UnitResult:
+        """Compute the values of one stage that are due."""
+        calls = _calls_of(piece)
+        room = asyncio.Semaphore(_SIDE_BY_SIDE)
+
+        async def compute(call: "_Call") -> tuple[int, str, float]:
+            began = time.monotonic()
+            async with room:
+                status, text = await self._compute(call, owner)
+            return status, text, time.monotonic() - began
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(compute(call)) for call in calls]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        rows, costs = [], CallCosts()
+        for call, task in zip(calls, tasks, strict=True):
+            status, text, seconds = task.result()
+            before, spent = costs.get((SQL, call.code), (0, 0.0))
+            costs[SQL, call.code] = before + 1, spent + seconds
+            if (status, text) != call.former:
+                rows.append((call.value_id, status, text, call.position))
+        columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * 4
+        return UnitResult(len(calls), pa.table(columns, schema=SCHEMA), costs)
+
+    async def _compute(self, call: "_Call", owner: str) -> tuple[int, str]:
+        """Return the status of a value, and its text."""
+        if call.blocked_by is not None:
+            return BLOCKED, call.blocked_by
+        try:
+            value = await self._result(call, owner)
+            return OK, dumps(read_only(value))
+        except (QueryFailed, SqlRefused, NotATable, TableMissing) as error:
+            return FAILED, str(error)
+        except NotJson as error:
+            return FAILED, describe(error)
+
+    async def _result(self, call: "_Call", owner: str) -> Any:
+        """Return a handle, or the value that the query returns.
+
+        A table that is there under the digest of the query and its inputs is taken as it is. One
+        that comes out with the rows and the schema that it had keeps its handle.
+        """
+        definition = read_definition(call.code)
+        query = judge(definition.text, frozenset(call.arguments), small=definition.small)
+        used = {name: call.arguments[name] for name in query.tables | query.parameters}
+        views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
+        if definition.returns_value:
+            plain = Query(query.text, views, parameters, None)
+            return await self._queries.run_query(plain, call.value_id, owner)
+        key = _key(query.text, used)
+        tables = self._tables
+        manifest = await asyncio.to_thread(tables.find, owner, key)
+        if manifest is None:
+            attempt = tables.begin(owner, key)
+            try:
+                job = Query(query.text, views, parameters, tables.uri(attempt))
+                written: Written = await self._queries.run_query(job, call.value_id, owner)
+                manifest = await asyncio.to_thread(
+                    tables.finish, attempt, written.fields, written.rows, written.content
+                )
+            except BaseException:
+                await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
+                raise
+        handle = manifest.handle(key)
+        status, text = call.former
+        former = TableHandle.of(loads(text)) if status == OK else None
+        if former and (former.content, former.schema) == (handle.content, handle.schema):
+            return former.to_value()
+        return handle.to_value()
+
+    def _inputs(
+        self, used: Mapping[str, Any], names: frozenset[str], owner: str
+    ) -> tuple[dict[str, View], dict[str, Any]]:
+        views, parameters = {}, {}
+        for name, value in used.items():
+            if name not in names:
+                if is_table(value):
+                    raise SqlRefused(
+                        f"{name!r} is a table: use it behind FROM or JOIN, not :{name}"
+                    )
+                parameters[name] = value
+                continue
+            handle = TableHandle.of(value)
+            key = handle.key if handle else upload_of(value)
+            if key is None:
+                raise SqlRefused(f"{name!r} is no table: use it as the parameter :{name}")
+            manifest = self._tables.get(owner, key)
+            views[name] = View(manifest.fields, self._tables.uris(owner, key, manifest))
+        return views, parameters
+
+
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """A unit in the order of its stages."""
+
+    unit: WorkUnit
+    order: NDArray[np.int64]
+    """Position of each value in the order of before."""
+    ends: list[int]
+    is_sql: NDArray[np.bool_]
+    """Whether each value is computed by a query."""
+
+
+def _stages_of(encoded: bytes | memoryview) -> _Stages | None:
+    """Return a unit's stages; None if it has no value that is computed by a query."""
+    if not has_runtime(encoded, SQL):
+        return None
+    unit = WorkUnit.decode(encoded)
+    by_function = np.array([runtime == SQL for runtime, _ in unit.functions], np.bool_)
+    by_signature = by_function[[function for function, _ in unit.signatures]]
+    is_sql = by_signature[unit.signature_indices]
+    if not is_sql.any():
+        return None
+    stages = _stage_numbers(unit, is_sql)
+    order = np.argsort(stages, kind="stable")
+    ends = np.flatnonzero(np.diff(stages[order], append=-1)) + 1
+    return _Stages(reorder(unit, order), order, ends.tolist(), is_sql[order])
+
+
+def _stage_numbers(unit: WorkUnit, is_sql: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the stage of each value: even for ordinary ones, odd for those by queries."""
+    stages: list[int] = []
+    refs, end = unit.refs.tolist(), 0
+    for width, by_query in zip(unit.widths().tolist(), is_sql.tolist(), strict=True):
+        start, end = end, end + width
+        highest = max((stages[ref] for ref in refs[start:end] if ref >= 0), default=0)
+        stages.append(highest + 1 + highest % 2 if by_query else highest + highest % 2)
+    return np.array(stages, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A value that is due, and what its query takes."""
+
+    position: int
+    value_id: str
+    code: str
+    arguments: dict[str, Any]
+    blocked_by: str | None
+    """The first input without a value."""
+    former: tuple[int, str]
+    """Status and text of before."""
+
+
+def _calls_of(piece: WorkUnit) -> list[_Call]:
+    """Return the calls of a piece's values that are due; all their inputs are constants."""
+    ends = piece.widths().cumsum()
+    calls = []
+    for position in np.flatnonzero(piece.must_compute).tolist():
+        function, specs = piece.signatures[piece.signature_indices[position]]
+        start = int(ends[position - 1]) if position else 0
+        refs = (~piece.refs[start : ends[position]]).tolist()
+        unknown = next((ref for ref in refs if not piece.constant_known[ref]), None)
+        arguments: dict[str, Any] = {}
+        if unknown is None:
+            values = iter([loads(text) for text in piece.constant_texts.take(refs).to_pylist()])
+            for name, count in specs:
+                arguments[name] = (
+                    next(values) if count is None else [next(values) for _ in range(count)]
+                )
+        calls.append(
+            _Call(
+                position,
+                piece.ids[position].as_py(),
+                piece.functions[function][1],
+                arguments,
+                None if unknown is None else piece.constant_ids[unknown].as_py(),
+                (int(piece.statuses[position]), piece.texts[position].as_py()),
+            )
+        )
+    return calls
+
+
+def _key(text: str, used: Mapping[str, Any]) -> str:
+    """Return the digest of a query and of the contents of all its inputs."""
+    inputs = {name: _content(value) for name, value in used.items()}
+    return blake3(dumps([text, inputs]).encode()).hexdigest()
+
+
+def _content(value: Any) -> Any:
+    handle = TableHandle.of(value)
+    return value if handle is None else ["table", handle.content, handle.schema]

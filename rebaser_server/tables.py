@@ -1,0 +1,396 @@
+"""The tables of values, in the store: immutable directories of Parquet files, each with a manifest.
+
+`tables/<workspace>/<key>/` has `manifest.json`, and a directory for each attempt to write the
+table. The manifest is written last and names the files of one attempt; so a directory without one
+is no table, and of two attempts one wins, whole. The key of a result is a digest of the query and
+of the contents of its inputs. So a table that was computed before is found by its key, in any
+branch and after any restart, and is not computed again. The key of an upload is the digest of the
+uploaded bytes.
+
+A directory that no commit, checkpoint or request names is garbage after a time. First it is
+*condemned*: from then on it is not found any more, so that no commit comes to name it; what a
+commit names by then stays.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple, Self
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from blake3 import blake3
+
+from rebaser_core.errors import RebaserError
+from rebaser_core.table_values import TableHandle
+from rebaser_server.files import SharedFiles, local_path, table_directory
+
+_MANIFEST: Final = "manifest.json"
+_CONDEMNED: Final = "condemned"
+_SCHEMA_DIGITS: Final = 32
+_BATCH_ROWS: Final = 65_536
+"""Rows of an upload that are in memory at a time."""
+MAX_COLUMNS: Final = 2_000
+"""Maximum number of columns of a table."""
+
+
+class NotATable(RebaserError):
+    """The bytes are no file in Parquet, or have what a table cannot keep; the message says what."""
+
+
+class TableMissing(RebaserError):
+    """The directory of a table is not there, or not whole."""
+
+
+class DataFile(NamedTuple):
+    """A file of a table."""
+
+    path: str
+    """Path relative to the table's directory."""
+    size: int
+    """Size in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Contents of a table."""
+
+    fields: list[dict[str, Any]]
+    """Fields of the schema as Spark's JSON has them: `name`, `type`, `nullable`, `metadata`."""
+    files: list[DataFile]
+    rows: int
+    content: str
+    """Digest of the rows, see `TableHandle`."""
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def schema_digest(self) -> str:
+        text = json.dumps(self.fields, sort_keys=True)
+        return blake3(text.encode()).hexdigest()[:_SCHEMA_DIGITS]
+
+    def handle(self, key: str) -> TableHandle:
+        return TableHandle(key, self.content, self.schema_digest, self.rows, self.size)
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self) | {"files": list(map(list, self.files))}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Raises `ValueError`, `TypeError` or `LookupError` for other bytes."""
+        found = json.loads(data)
+        return cls(**found | {"files": [DataFile(*file) for file in found["files"]]})
+
+
+class Attempt(NamedTuple):
+    """A place to write a table to."""
+
+    workspace: str
+    key: str
+    name: str
+    """Name of the attempt's own directory."""
+
+    @property
+    def directory(self) -> str:
+        return f"{table_directory(self.workspace, self.key)}/{self.name}"
+
+
+class TableFiles:
+    """The tables of all workspaces. All methods block, and may be called from any thread."""
+
+    def __init__(self, files: SharedFiles) -> None:
+        self.files = files
+
+    def find(self, workspace: str, key: str) -> Manifest | None:
+        """Return the manifest of a table that is whole; None if there is none, or a condemned one.
+
+        Its files exist in the sizes that the manifest says.
+        """
+        directory = table_directory(workspace, key)
+        manifest = self._manifest(directory)
+        if manifest is None or self.files.has(f"{directory}/{_CONDEMNED}"):
+            return None
+        return manifest if self._is_whole(directory, manifest) else None
+
+    def get(self, workspace: str, key: str) -> Manifest:
+        """Return the manifest of a table that a value names. Raises `TableMissing`."""
+        directory = table_directory(workspace, key)
+        manifest = self._manifest(directory)
+        if manifest is None or not self._is_whole(directory, manifest):
+            raise TableMissing(
+                f"the rows of table {key[:12]} are not whole in the store: if this table was "
+                "uploaded, upload it again; else have it computed again with `rebaser dvu run`"
+            )
+        return manifest
+
+    def _manifest(self, directory: str) -> Manifest | None:
+        try:
+            return Manifest.decode(bytes(self.files.get(f"{directory}/{_MANIFEST}")))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, LookupError):  # damaged
+            return None
+
+    def _is_whole(self, directory: str, manifest: Manifest) -> bool:
+        by_folder: dict[str, dict[str, int]] = {}
+        for path, size in manifest.files:
+            folder, _, name = path.rpartition("/")
+            by_folder.setdefault(folder, {})[name] = size
+        return all(
+            self.files.sizes(f"{directory}/{folder}", sizes) == sizes
+            for folder, sizes in by_folder.items()
+        )
+
+    def begin(self, workspace: str, key: str) -> Attempt:
+        """Return a new place to write a table to; nothing is there yet."""
+        return Attempt(workspace, key, uuid4().hex)
+
+    def uri(self, attempt: Attempt) -> str:
+        """Return the URI by which Spark writes to the place of an attempt.
+
+        Raises:
+            NotATable: the store is none that Spark can write to.
+        """
+        return self._uri(attempt.directory)
+
+    def uris(self, workspace: str, key: str, manifest: Manifest) -> list[str]:
+        """Return the URIs by which Spark reads the files of a table. Raises as `uri` does."""
+        directory = table_directory(workspace, key)
+        return [self._uri(f"{directory}/{path}") for path, _ in manifest.files]
+
+    def _uri(self, path: str) -> str:
+        root = local_path(self.files.root)
+        if root is None:
+            raise NotATable(
+                "tables need a store in a folder that Rebasers and Spark share: set "
+                "REBASER_STORE__ROOT to one"
+            )
+        return f"file://{root}/{path}"
+
+    def finish(
+        self, attempt: Attempt, fields: list[dict[str, Any]], rows: int, content: str
+    ) -> Manifest:
+        """Make what was written the table of its key; afterwards it outlasts a power cut.
+
+        Files that are not data are left out. If the table is there meanwhile, that one stays and
+        what was written is removed.
+        """
+        found = self.find(attempt.workspace, attempt.key)
+        if found is not None:
+            self.discard(attempt)
+            return found
+        infos = self.files.list_infos(attempt.directory)
+        files = [
+            DataFile(f"{attempt.name}/{info.base_name}", info.size)
+            for info in infos
+            if info.base_name.endswith(".parquet") and not info.base_name.startswith((".", "_"))
+        ]
+        directory = table_directory(attempt.workspace, attempt.key)
+        self.files.sync([f"{directory}/{path}" for path, _ in files])
+        manifest = Manifest(fields, sorted(files), rows, content)
+        self.files.put(f"{directory}/{_MANIFEST}", manifest.encode())
+        self.files.delete(f"{directory}/{_CONDEMNED}")
+        return manifest
+
+    def discard(self, attempt: Attempt) -> None:
+        """Remove what an attempt has written, if anything."""
+        self.files.delete_directory(attempt.directory)
+
+    def condemn(self, workspace: str, key: str) -> None:
+        """Let a table not be found any more until it is written again; `get` still returns it."""
+        self.files.put(f"{table_directory(workspace, key)}/{_CONDEMNED}", b"", durable=False)
+
+    def adopt(self, workspace: str, digest: str, payload: bytes) -> Manifest:
+        """Make uploaded bytes a table; return its manifest.
+
+        Raises:
+            NotATable: the bytes are no file in Parquet, or have what a table cannot keep.
+        """
+        found = self.find(workspace, digest)
+        if found is not None:
+            return found
+        try:
+            source = pq.ParquetFile(pa.BufferReader(payload))
+        except (pa.ArrowException, OSError) as error:
+            raise NotATable(f"not a whole file in Parquet: {_first_line(error)}") from error
+        schema = _kept_schema(source.schema_arrow)
+        attempt = self.begin(workspace, digest)
+        path = f"{attempt.directory}/part-0.parquet"
+        try:
+            self.files.put(path, lambda sink: _rewrite(source, schema, sink), durable=False)
+        except (pa.ArrowException, OSError) as error:
+            self.discard(attempt)
+            raise NotATable(f"not a whole file in Parquet: {_first_line(error)}") from error
+        fields = [_spark_field(field) for field in schema]
+        return self.finish(attempt, fields, source.metadata.num_rows, digest[:_SCHEMA_DIGITS])
+
+    def batches(
+        self, workspace: str, key: str, *, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, file after file, in batches. Raises `TableMissing`."""
+        manifest = self.get(workspace, key)
+        directory = table_directory(workspace, key)
+        for path, _ in manifest.files:
+            with self.files.open(f"{directory}/{path}") as source:
+                yield from pq.ParquetFile(source).iter_batches(_BATCH_ROWS, columns=columns)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _rewrite(source: pq.ParquetFile, schema: pa.Schema, sink: pa.NativeFile) -> None:
+    with pq.ParquetWriter(
+        sink, schema, compression="zstd", coerce_timestamps="us", allow_truncated_timestamps=False
+    ) as writer:
+        for batch in source.iter_batches(_BATCH_ROWS):
+            writer.write_batch(pa.record_batch(list(_cast(batch, schema)), schema=schema))
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.Array]:
+    for field, column in zip(schema, batch.columns, strict=True):
+        try:
+            yield column.cast(field.type)
+        except pa.ArrowException as error:
+            message = f"column {field.name!r} does not fit {field.type}: {_first_line(error)}"
+            raise NotATable(message) from error
+
+
+def _kept_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema in which the columns are kept.
+
+    Raises:
+        NotATable: a column's type or name cannot be kept, or there are none, or too many.
+    """
+    if not schema.names:
+        raise NotATable("a table has at least one column, and this one has none")
+    if len(schema.names) > MAX_COLUMNS:
+        raise NotATable(f"{len(schema.names):,} columns; a table has at most {MAX_COLUMNS:,}")
+    require_distinct(schema.names)
+    return pa.schema([pa.field(f.name, _kept_type(f.type, f.name), f.nullable) for f in schema])
+
+
+def require_distinct(names: Sequence[str]) -> None:
+    """Raise `NotATable` if two columns have one name, in upper or lower case, or one has none."""
+    seen: dict[str, str] = {}
+    for name in names:
+        before = seen.setdefault(name.lower(), name)
+        if not name:
+            raise NotATable("a column without a name: name each column")
+        if before is not name and list(names).count(name) > 1:
+            raise NotATable(f"two columns are called {name!r}: give each a name of its own")
+        if before != name:
+            raise NotATable(
+                f"columns {before!r} and {name!r} differ in upper and lower case alone, which "
+                "Spark does not look at: give each a name of its own"
+            )
+
+
+_INTEGERS: Final = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+
+
+def _kept_type(kind: pa.DataType, name: str) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _kept_type(kind.value_type, name)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_kept_type(kind.value_type, name))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _kept_type(f.type, name), f.nullable) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_kept_type(kind.key_type, name), _kept_type(kind.item_type, name))
+    kept = _INTEGERS.get(kind, kind)
+    for test, plain in _ALIKE:
+        if test(kept):
+            kept = plain
+    if _spark_scalar(kept) is None:
+        raise NotATable(f"column {name!r} is of type {kind}, which a table cannot keep: convert it")
+    return kept
+
+
+_ALIKE: Final = (
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_string_view, pa.string()),
+    (pa.types.is_large_binary, pa.binary()),
+    (pa.types.is_binary_view, pa.binary()),
+    (pa.types.is_fixed_size_binary, pa.binary()),
+    (pa.types.is_date64, pa.date32()),
+    (pa.types.is_float16, pa.float32()),
+)
+"""Tests for types that are kept as another type without a loss."""
+
+_SCALARS: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.timestamp("us", "UTC"): "timestamp",
+}
+
+
+def _spark_scalar(kind: pa.DataType) -> str | None:
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _SCALARS.get(kind)
+
+
+def _spark_field(field: pa.Field) -> dict[str, Any]:
+    """Return a field of a kept schema as Spark's JSON has it."""
+    return {
+        "name": field.name,
+        "type": _spark_type(field.type),
+        "nullable": field.nullable,
+        "metadata": {},
+    }
+
+
+def _spark_type(kind: pa.DataType) -> Any:
+    if pa.types.is_list(kind):
+        return {"type": "array", "elementType": _spark_type(kind.value_type), "containsNull": True}
+    if pa.types.is_map(kind):
+        key, value = _spark_type(kind.key_type), _spark_type(kind.item_type)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [_spark_field(field) for field in kind]}
+    return _spark_scalar(kind)
+
+
+def _type_text(kind: Any) -> str:
+    if isinstance(kind, str):
+        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(
+            kind, kind
+        )
+    match kind["type"]:
+        case "array":
+            return f"array<{_type_text(kind['elementType'])}>"
+        case "map":
+            return f"map<{_type_text(kind['keyType'])},{_type_text(kind['valueType'])}>"
+        case "struct":
+            inner = (f"{f['name']}:{_type_text(f['type'])}" for f in kind["fields"])
+            return f"struct<{','.join(inner)}>"
+        case other:
+            return str(other)
+
+
+def describe_schema(manifest: Manifest) -> list[tuple[str, str, bool]]:
+    """Return the name, the type in SQL, and whether it may be null, of each column."""
+    return [
+        (field["name"], _type_text(field["type"]), bool(field["nullable"]))
+        for field in manifest.fields
+    ]
