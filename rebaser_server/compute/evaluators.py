@@ -41,9 +41,9 @@ from rebaser_server.compute.json_values import (
     Content,
     ReadOnlyDict,
     ReadOnlyList,
+    as_result,
     content_of,
     has_content,
-    read_only,
     size_of,
 )
 from rebaser_server.compute.process_guard import CUT_OFF, ProcessGuard, Spoilt
@@ -195,7 +195,7 @@ class _ResultWriter:
     def _write_any(self, position: int, value: Any) -> None:
         if type(value) is not CallFailure:
             try:
-                value = read_only(value)
+                value = as_result(value)
             except BaseException as error:  # a result's own code, or its threads'
                 value = self.to_failure(error)
             else:
@@ -350,7 +350,7 @@ def _call_own(function: Callable[..., Any], **arguments: Any) -> Any:
 
 def _call_installed(function: Callable[..., Any], **arguments: Any) -> Any:
     result = Context().run(function, **arguments)
-    return result if type(result) in _UNCHANGEABLE else read_only(result)
+    return result if type(result) in _UNCHANGEABLE else as_result(result)
 
 
 def _can_be_generated(function: Callable[..., Any], specs: list[ArgumentSpec]) -> bool:
@@ -381,7 +381,7 @@ def _generate_loop(names: tuple[str, ...], *, is_installed: bool) -> CallLoop:
         # The next call may change a returned object that is not read yet.
         collect = (
             f"result = Context().run(function, {arguments})\n"
-            "        collect(result if type(result) in UNCHANGEABLE else read_only(result))"
+            "        collect(result if type(result) in UNCHANGEABLE else as_result(result))"
         )
     source = (
         "def loop(function, watched, collect, rows):\n"
@@ -395,7 +395,7 @@ def _generate_loop(names: tuple[str, ...], *, is_installed: bool) -> CallLoop:
 
 def _define(source: str, name: str) -> Any:
     """Return the function with this name that the source defines."""
-    namespace = {"Context": Context, "UNCHANGEABLE": _UNCHANGEABLE, "read_only": read_only}
+    namespace = {"Context": Context, "UNCHANGEABLE": _UNCHANGEABLE, "as_result": as_result}
     exec(source, namespace)  # noqa: S102 - ours, but for names that installed code declares
     return namespace[name]
 
@@ -791,7 +791,7 @@ class ScalarEvaluator:
             else:
                 value = self._call_timed(number, function, make, given)
             if type(value) is not float or value - value != 0:  # not so for what is not finite
-                value = read_only(value)
+                value = as_result(value)
             watched[0] = IDLE
         except BaseException as error:  # its value's alone
             failure = self._to_failure(error)  # still watched: it calls the error's own code

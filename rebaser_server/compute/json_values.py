@@ -5,6 +5,7 @@ from math import isfinite
 from typing import Any, Final, Never
 
 from rebaser_core.codecs import INT_MAX, INT_MIN, MAX_DEPTH
+from rebaser_core.table_values import TABLE
 
 
 class NotJson(ValueError):
@@ -54,6 +55,16 @@ def read_only(data: Any) -> Any:
             objects nested more than `MAX_DEPTH` deep.
     """
     return _read_only(data, MAX_DEPTH)
+
+
+def as_result(data: Any) -> Any:
+    """Return what a function has made for others to see, as `read_only` does.
+
+    A function may return a table that it was given, and cannot make one.
+    """
+    if type(data) is dict and TABLE in data:
+        raise NotJson(f"an object with the key {TABLE}: only queries make tables")
+    return read_only(data)
 
 
 Content = list[tuple[Any, Any]]

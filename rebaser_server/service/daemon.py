@@ -28,7 +28,7 @@ from rebaser_server.compute.spark.options import SparkOptions, default_directory
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import TableExecutor
 from rebaser_server.compute.work_unit import CallLimits
-from rebaser_server.files import CHANGE_SETS, local_path
+from rebaser_server.files import CHANGE_SETS, TABLES, local_path
 from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
@@ -122,7 +122,8 @@ async def run(
     collect_rarely()
     limit_kept_memory()
     costs = CostModel()
-    spark = SparkExecutor(spark_options(settings))
+    files = open_shared_files(settings.store)
+    spark = SparkExecutor(spark_options(settings), has_tables=lambda: files.has(TABLES))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     children = min(spark.slots, cores or 1)
     functions = RoutingExecutor(
@@ -131,7 +132,7 @@ async def run(
         costs,
         large_from=_large_from(settings.spark),
     )
-    executor = TableExecutor(functions, spark, TableFiles(open_shared_files(settings.store)))
+    executor = TableExecutor(functions, spark, TableFiles(files))
     begins = asyncio.Event()
 
     def is_ready(page: str | None) -> None:

@@ -315,7 +315,9 @@ class SparkSettings(SettingsGroup):
     master: str = "local[*]"
     remote: Url | None = None
     """URL of a Spark Connect server, `sc://…`, in place of a master."""
-    driver_memory: str = "1g"
+    driver_memory: str | None = None
+    """Heap of the JVM that the daemon starts, such as `4g`; by default 1g, and 2g once there are
+    tables."""
     state_directory: Path = Path("rebaser-data/spark")
     """Directory for what Spark writes in addition to the data; each daemon may have its own."""
     warm: bool = True

@@ -36,12 +36,16 @@ class ConnectSession:
     """A session of ours on a server that is not ours."""
 
     jvm_pid: int | None = None
+    is_idle = False
+    """Whether it may be replaced: a server's own JVM is not ours to start anew."""
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str], remote: str) -> None:
         """Wrap the session; `settings` are those that were set there."""
         self.spark = spark
         self._remote = remote
         self._settings = settings
+        self._queries: dict[str, SparkSession] = {}
+        """Sessions of queries, by their runs."""
         self._is_doubtful = False
         """Whether a run has failed since the server last answered."""
         self._end_reason: str | None = None
@@ -62,9 +66,9 @@ class ConnectSession:
         return True
 
     @contextmanager
-    def job(self, run: str, about: str, *, interrupts: bool = False) -> Iterator[SparkSession]:
+    def job(self, run: str, about: str) -> Iterator[SparkSession]:
         """Yield the session; work that this thread runs in it meanwhile is of this run."""
-        del about, interrupts  # a server's jobs have tags and no names
+        del about  # a server's jobs have tags and no names
         self.spark.addTag(run)
         try:
             yield self.spark
@@ -73,6 +77,21 @@ class ConnectSession:
             raise
         finally:
             self.spark.removeTag(run)
+
+    @contextmanager
+    def query(self, run: str, about: str) -> Iterator[SparkSession]:
+        """Yield a session that the run has alone."""
+        del about
+        try:
+            own = self._queries[run] = _connect(self._remote)
+            yield own
+        except Exception:  # the run may raise anything
+            self._is_doubtful = True
+            raise
+        finally:
+            if (ended := self._queries.pop(run, None)) is not None:
+                with suppress(*_LOST):
+                    ended.stop()
 
     def slots(self) -> int | None:
         """Tasks that run at a time on the server's cluster as it is now; None if it does not say.
@@ -94,7 +113,11 @@ class ConnectSession:
 
     def _interrupt(self, run: str) -> None:
         with suppress(*_LOST, ValueError):  # the channel may be closed meanwhile
-            self.spark.interruptTag(run)
+            own = self._queries.get(run)
+            if own is None:
+                self.spark.interruptTag(run)
+            else:
+                own.interruptAll()
 
     def stop(self) -> None:
         """Make the server forget the session, and end its work, if the server is there at all."""

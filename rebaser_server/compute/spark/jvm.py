@@ -115,23 +115,33 @@ class JvmSession:
         executors = context._jsc.statusTracker().getExecutorInfos()  # noqa: SLF001
         return context.defaultParallelism if len(executors) > _OF_DRIVER else None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs in it."""
+        return not self._jobs
+
     @contextmanager
-    def job(self, run: str, about: str, *, interrupts: bool = False) -> Iterator[SparkSession]:
-        """Yield the session; work that this thread runs in it meanwhile is of this run.
-
-        `interrupts`: whether a cancellation interrupts its tasks: not if these call functions.
-        """
-        self._jobs += 1
-        try:
-            self._name(run, about, interrupts=interrupts)
-            yield self.spark
-        finally:
-            self._jobs -= 1
-
-    def _name(self, run: str, about: str, *, interrupts: bool) -> None:
+    def job(self, run: str, about: str) -> Iterator[SparkSession]:
+        """Yield the session; work that this thread runs in it meanwhile is of this run."""
         # Not interrupted, a cancelled task has its Python process killed, within 3 s; interrupted,
         # it lets go of one that may never end.
-        self.spark.sparkContext.setJobGroup(run, about, interruptOnCancel=interrupts)
+        with self._group(run, about, interrupts=False):
+            yield self.spark
+
+    @contextmanager
+    def query(self, run: str, about: str) -> Iterator[SparkSession]:
+        """Yield a session that the run has alone, for queries without functions."""
+        with self._group(run, about, interrupts=True):
+            yield self.spark.newSession()
+
+    @contextmanager
+    def _group(self, run: str, about: str, *, interrupts: bool) -> Iterator[None]:
+        self._jobs += 1
+        try:
+            self.spark.sparkContext.setJobGroup(run, about, interruptOnCancel=interrupts)
+            yield
+        finally:
+            self._jobs -= 1
 
     def cancel(self, run: str) -> None:
         """End the run's jobs and any that it would start later. Does not wait for their ends."""

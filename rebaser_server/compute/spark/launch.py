@@ -120,7 +120,7 @@ def command(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> lis
     return [
         str(java / "bin" / "java"),
         *("-cp", f"{spark_home()}/jars/*"),
-        f"-Xmx{options.driver_memory}",
+        f"-Xmx{options.heap}",
         f"@{_write(scratch, _JAVA_OPTIONS, map(_quoted, jvm_options))}",
         *MODULES,
         "org.apache.spark.deploy.SparkSubmit",

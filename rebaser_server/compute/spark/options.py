@@ -201,7 +201,10 @@ class SparkOptions:
     master: str = "local[*]"
     remote: str | None = None
     """`sc://…`, a Spark Connect server to use instead of `master`."""
-    driver_memory: str = "1g"
+    driver_memory: str | None = None
+    """Heap of a JVM that we start, as Java has it; None: 1g, and 2g for tables."""
+    for_tables: bool = False
+    """Whether queries run in it, and not only functions."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Further Spark settings, which override ours."""
     archives: Path = field(default_factory=default_directory)
@@ -232,6 +235,11 @@ class SparkOptions:
         if threads[1] == "*":
             return cores or 1
         return int(threads[1] or 1)
+
+    @property
+    def heap(self) -> str:
+        """Heap of a JVM that we start, as Java has it."""
+        return self.driver_memory or ("2g" if self.for_tables else "1g")
 
     @property
     def log(self) -> Path:
@@ -298,7 +306,7 @@ def _common(options: SparkOptions, scratch: ScratchDirectory) -> dict[str, str]:
     return {
         "spark.app.name": "rebaser",
         "spark.master": options.master,
-        "spark.driver.memory": options.driver_memory,
+        "spark.driver.memory": options.heap,
         "spark.driver.extraJavaOptions": join_java_options(_java_options(options, scratch)),
         "spark.ui.enabled": "false",
         **REDACTION,
@@ -312,6 +320,11 @@ def _common(options: SparkOptions, scratch: ScratchDirectory) -> dict[str, str]:
         "spark.rpc.message.maxSize": "1024",
         # Time after a cancellation at which a function that does not return is killed.
         "spark.python.task.killTimeout": "300ms",
+        # What does not heed its cancellation ends its JVM: else it would keep a slot for ever.
+        "spark.task.reaper.enabled": "true",
+        "spark.task.reaper.killTimeout": "30s",
+        # No query runs a method or a program; tables.judge is the first fence.
+        "spark.sql.restrictedMode.enabled": "true",
         # The first saves 40 ms a job; the second is what makes a job take less than 300.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.worker.reuse": "true",
@@ -339,8 +352,12 @@ def _java_options(options: SparkOptions, scratch: ScratchDirectory) -> list[str]
         "-XX:-UsePerfData",  # its data would lie in /tmp
         *([] if has_name() else ["-Duser.name=rebaser", f"-Duser.home={options.state_directory}"]),
     ]
-    # A local JVM mostly hands bytes on: what starts fastest and needs least suits it.
-    return [*always, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"] if options.is_local else always
+    if not options.is_local:
+        return always
+    if options.for_tables:  # it computes: code that is compiled best, and a fast collector
+        return [*always, "-XX:+UseParallelGC"]
+    # It mostly hands bytes on: what starts fastest and needs least suits it.
+    return [*always, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
 _TRACEBACK: Final = "Traceback (most recent call last):"

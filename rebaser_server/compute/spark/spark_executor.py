@@ -77,8 +77,10 @@ class _SessionHolder:
     process, also if that is killed, and Ctrl-C does not reach it.
     """
 
-    def __init__(self, options: SparkOptions) -> None:
+    def __init__(self, options: SparkOptions, has_tables: Callable[[], bool]) -> None:
         self._options = options
+        self._has_tables = has_tables
+        self._is_for_tables = False
         self._lock = Lock()
         self._running: Running | None = None
         self._starting: Popen[bytes] | None = None
@@ -88,11 +90,11 @@ class _SessionHolder:
         self._asked_for_slots = float("-inf")
 
     @contextmanager
-    def job(self, run: str, about: str, *, interrupts: bool = False) -> Iterator["SparkSession"]:
+    def job(self, run: str, about: str, *, is_query: bool = False) -> Iterator["SparkSession"]:
         """Yield the session, for this thread to run work of this run in it.
 
-        `about`: what Spark's own pages call the run; `interrupts`: whether its tasks are
-        interrupted when it is cancelled.
+        `about`: what Spark's own pages call the run; `is_query`: it calls no function of ours, and
+        needs a session that it has alone.
 
         The first takes seconds, in which the session starts.
 
@@ -101,12 +103,12 @@ class _SessionHolder:
                 is closed.
         """
         spark: Any  # Connect's session has the same methods as the other, and no common type
-        running = self._get()
+        running = self._get(for_tables=is_query)
         if self._options.asks_for_slots and time.monotonic() - self._asked_for_slots > _SLOTS_EVERY:
             self._asked_for_slots = time.monotonic()
             # On its own thread: no run waits for the answer.
             Thread(target=self._ask_for_slots, args=(running,), daemon=True).start()
-        with running.job(run, about, interrupts=interrupts) as spark:
+        with running.query(run, about) if is_query else running.job(run, about) as spark:
             yield spark
 
     def _ask_for_slots(self, running: "Running") -> None:
@@ -115,16 +117,22 @@ class _SessionHolder:
         except Exception as error:  # noqa: BLE001 - the session may be ending
             log.info("parallelism unknown", reason=root_cause(error))
 
-    def _get(self) -> "Running":
+    def _get(self, *, for_tables: bool) -> "Running":
         with self._lock:
             if self._is_closed:
                 raise SessionFailed("the session is closed")
-            if self._running is not None and self._running.end_reason() is not None:
+            running = self._running
+            if running is not None and (
+                running.end_reason() is not None
+                or (for_tables and not self._is_for_tables and running.is_idle)
+            ):
                 self._stop()
             if self._running is None:
+                self._is_for_tables = for_tables or self._has_tables()
+                options = replace(self._options, for_tables=self._is_for_tables)
                 # On the main thread, Spark would take Ctrl-C over.
                 with WorkThreads(1) as thread:
-                    starting = thread.submit(_start, self._options, self._on_launched)
+                    starting = thread.submit(_start, options, self._on_launched)
                     try:
                         self._running = starting.result()
                     except EvaluatorAway:
@@ -227,13 +235,23 @@ class SparkExecutor:
     fails the runs in hand and no others.
     """
 
-    def __init__(self, options: SparkOptions, *, max_concurrent_runs: int = 32) -> None:
-        """Start no session yet. Runs beyond `max_concurrent_runs` wait for their owner's turn."""
+    def __init__(
+        self,
+        options: SparkOptions,
+        *,
+        has_tables: Callable[[], bool] = lambda: False,
+        max_concurrent_runs: int = 32,
+    ) -> None:
+        """Start no session yet. Runs beyond `max_concurrent_runs` wait for their owner's turn.
+
+        `has_tables`: whether queries are likely, for which Spark starts with other settings. The
+        first query starts it anew with these if nothing else runs in it.
+        """
         self.absence: SparkAbsence | None = None
         """Absence of Spark: set from a failure to start it, or its loss, until it computes
         again."""
         self._has_computed = False
-        self._session = _SessionHolder(options)
+        self._session = _SessionHolder(options, has_tables)
         self._turns = Turns(max_concurrent_runs)
         self._threads = WorkThreads(max_concurrent_runs, thread_name_prefix="spark-run")
 
@@ -348,7 +366,7 @@ class SparkExecutor:
         return run.results()
 
     def _query(self, query: Query, run: str, about: str, is_cancelled: Event) -> Any:
-        with self._required_session(run, about, interrupts=True) as spark:
+        with self._required_session(run, about, is_query=True) as spark:
             if is_cancelled.is_set():
                 return None  # the caller is gone
             try:
@@ -365,10 +383,10 @@ class SparkExecutor:
 
     @contextmanager
     def _required_session(
-        self, run: str, about: str, *, interrupts: bool = False
+        self, run: str, about: str, *, is_query: bool = False
     ) -> Iterator["SparkSession"]:
         try:
-            with self._session.job(run, about, interrupts=interrupts) as spark:
+            with self._session.job(run, about, is_query=is_query) as spark:
                 yield spark
         except SessionFailed as error:
             self._note_absence(str(error))

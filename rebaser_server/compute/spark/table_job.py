@@ -1,12 +1,12 @@
 """One query of a table value as Spark jobs: views over files in, files and a digest out.
 
-Each query has a session of its own, so that no query sees another's views. The digest of the rows
+The digest of the rows
 is taken in the pass that writes them, and does not depend on their order.
 """
 
 import json
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +33,7 @@ _REFUSED: Final = ("interval", "void", "variant", "time", "geography", "geometry
 
 
 def run(spark: "SparkSession", query: Query, slots: int) -> Any:
-    """Run the query; return what was `Written`, or the one JSON value of its result.
+    """Run the query in a session that it has alone; return what was `Written`, or its JSON value.
 
     Blocks. Errors of Spark pass through, for mistakes of the query as for its own.
 
@@ -43,20 +43,19 @@ def run(spark: "SparkSession", query: Query, slots: int) -> Any:
     """
     from pyspark.sql.types import StructType  # noqa: PLC0415 - see `spark_executor`
 
-    session = spark.newSession()
     settings = {**_SETTINGS, "spark.sql.leafNodeDefaultParallelism": str(slots)}
     for name, value in settings.items():
-        session.conf.set(name, value)
+        spark.conf.set(name, value)
     for name, view in query.views.items():
         schema = StructType.fromJson({"type": "struct", "fields": view.fields})
         frame = (
-            session.read.schema(schema).parquet(*view.uris)
+            spark.read.schema(schema).parquet(*view.uris)
             if view.uris
-            else session.createDataFrame([], schema)
+            else spark.createDataFrame([], schema)
         )
         frame.createOrReplaceTempView(name)
     parameters = {name: _literal(value) for name, value in query.parameters.items()}
-    frame = session.sql(query.text, args=parameters)
+    frame = spark.sql(query.text, args=parameters)
     if query.target is None:
         return _only_value(frame)
     return _write(frame, query.target)
@@ -88,21 +87,15 @@ def _plain(value: Any) -> Any:
     """Return a value of Spark's as JSON has it: dates as text, decimals as numbers."""
     from pyspark.sql import Row  # noqa: PLC0415
 
-    match value:
-        case Decimal():
-            return int(value) if value == value.to_integral_value() else float(value)
-        case datetime() | date():
-            return value.isoformat()
-        case bytes() | bytearray():
-            return value.hex()
-        case Row():
-            return {name: _plain(inner) for name, inner in value.asDict().items()}
-        case dict():
-            return {str(_plain(name)): _plain(inner) for name, inner in value.items()}
-        case list():
-            return list(map(_plain, value))
-        case _:
-            return value
+    if isinstance(value, Row):
+        value = value.asDict()
+    if isinstance(value, dict):
+        return {str(_plain(name)): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return list(map(_plain, value))
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def _write(frame: "DataFrame", target: str) -> Written:
