@@ -74,6 +74,7 @@ def known_to_python(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
     """Spark in a JVM of its own, which starts with the first run."""
-    spark = SparkExecutor(SparkOptions(tmp_path_factory.mktemp("spark"), master="local[2]"))
+    options = SparkOptions(tmp_path_factory.mktemp("spark"), master="local[2]")
+    spark = SparkExecutor(options, has_tables=lambda: True)
     yield spark
     asyncio.run(spark.close())

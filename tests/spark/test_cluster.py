@@ -11,13 +11,16 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
 from tests.helpers.eventually import eventually
+from tests.helpers.table_sheet import compute_by_day
 from tests.spark.servers import cluster, driver_settings, free_port, listening
 from tests.spark.test_spark_executor import wide
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-async def test_a_cluster_evaluates_and_leaves_large_results_in_the_store(tmp_path: Path) -> None:
+async def test_a_cluster_computes_values_and_tables_and_leaves_large_results_in_the_store(
+    tmp_path: Path,
+) -> None:
     port = free_port()
     store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
     with cluster(tmp_path, port, workers=2) as spark:
@@ -26,9 +29,11 @@ async def test_a_cluster_evaluates_and_leaves_large_results_in_the_store(tmp_pat
         executor = SparkExecutor(options)
         try:
             outcomes = await executor.run(plan(wide(20_000).graph, slots=2).units, store=store)
+            rows = await compute_by_day(executor, tmp_path / "store")
         finally:
             await executor.close()
 
+    assert [row["total"] for row in rows] == [60, 240, 120]
     assert sum(outcome.recomputed for outcome in outcomes) == 20_000
     assert all(isinstance(outcome, StoredResult) for outcome in outcomes)
     table = [

@@ -14,6 +14,7 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import eventually, is_running, pids_in
+from tests.helpers.table_sheet import compute_by_day
 from tests.spark.servers import connect_server, connect_url, free_port, listening
 from tests.spark.test_spark_executor import python, wide
 
@@ -34,7 +35,10 @@ def executor_at(port: int, directory: Path) -> SparkExecutor:
 
 @pytest.mark.long
 async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path: Path) -> None:
-    """Large results in the run store; a run is cancelled by itself; a crash fails its run alone."""
+    """Large results in the run store; a run is cancelled by itself; a crash fails its run alone.
+
+    And tables are computed.
+    """
     executor = executor_at(port, tmp_path)
     store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
     try:
@@ -67,6 +71,8 @@ async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path
             plan(python("slow", value=1, seconds=0).graph, slots=2).units
         )
         assert outcome.value_results == [("it", "ok", 1)]
+        rows = await compute_by_day(executor, tmp_path / "store")
+        assert [row["total"] for row in rows] == [60, 240, 120]
     finally:
         await executor.close()
 

@@ -17,7 +17,7 @@ from rebaser_server.compute.tables import Query, Written
 from rebaser_server.tables import MAX_COLUMNS, NotATable, require_distinct
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _SETTINGS: Final = {
     # Any program reads these, and Python the year 1, too.
@@ -41,8 +41,11 @@ def run(spark: "SparkSession", query: Query, slots: int) -> Any:
         NotATable: the result has columns that a table cannot keep.
         NotJson: the result is not one value.
     """
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - see `spark_executor`
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - see `spark_executor`
+    from pyspark.sql.types import StructType  # noqa: PLC0415
 
+    # It would print each mistake of a query, whose value has it as its message.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
     settings = {**_SETTINGS, "spark.sql.leafNodeDefaultParallelism": str(slots)}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -54,21 +57,34 @@ def run(spark: "SparkSession", query: Query, slots: int) -> Any:
             else spark.createDataFrame([], schema)
         )
         frame.createOrReplaceTempView(name)
-    parameters = {name: _literal(value) for name, value in query.parameters.items()}
+    functions, observation = _columns_of(spark)
+    parameters = {name: _literal(functions, value) for name, value in query.parameters.items()}
     frame = spark.sql(query.text, args=parameters)
     if query.target is None:
         return _only_value(frame)
-    return _write(frame, query.target)
+    return _write(frame, query.target, functions, observation)
 
 
-def _literal(value: Any) -> Any:
-    from pyspark.sql import functions  # noqa: PLC0415
+def _columns_of(spark: "SparkSession") -> tuple[Any, Any]:
+    """Return the functions that make columns for this kind of session, and an observation."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        from pyspark.sql.connect import functions as of_connect  # noqa: PLC0415
+        from pyspark.sql.connect.observation import Observation as Remote  # noqa: PLC0415
 
+        return of_connect, Remote()
+    from pyspark.sql import Observation, functions  # noqa: PLC0415
+
+    return functions, Observation()
+
+
+def _literal(functions: Any, value: Any) -> Any:
     if isinstance(value, list):
-        return functions.array(*(functions.lit(_literal(each)) for each in value))
+        return functions.array(*(_literal(functions, each) for each in value))
     if isinstance(value, dict):
-        pairs = [each for name, inner in value.items() for each in (name, _literal(inner))]
-        return functions.create_map(*map(functions.lit, pairs))
+        pairs = [
+            _literal(functions, each) for name, inner in value.items() for each in (name, inner)
+        ]
+        return functions.create_map(*pairs)
     return functions.lit(value)
 
 
@@ -98,13 +114,10 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _write(frame: "DataFrame", target: str) -> Written:
-    from pyspark.sql import Observation, functions  # noqa: PLC0415
-
+def _write(frame: "DataFrame", target: str, functions: Any, seen: Any) -> Written:
     fields = json.loads(frame.schema.json())["fields"]
     _require_keepable(fields)
-    row = functions.xxhash64(*map(_hashable, fields))
-    seen = Observation()
+    row = functions.xxhash64(*(_hashable(functions, field) for field in fields))
     observed = frame.observe(
         seen,
         functions.count(functions.lit(1)).alias("rows"),
@@ -142,10 +155,8 @@ def _has_type(kind: Any, refused: str) -> bool:
     return any(_has_type(each, refused) for each in [*inner, *(part["type"] for part in parts)])
 
 
-def _hashable(field: dict[str, Any]) -> "Column":
+def _hashable(functions: Any, field: dict[str, Any]) -> Any:
     """Return a column for the digest: equal for equal values, also of maps."""
-    from pyspark.sql import functions  # noqa: PLC0415
-
     column = functions.col("`" + field["name"].replace("`", "``") + "`")
     kind = field["type"]
     if isinstance(kind, str):

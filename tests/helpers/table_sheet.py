@@ -1,0 +1,92 @@
+"""A graph with tables, computed by queries on real Spark."""
+
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from blake3 import blake3
+
+from rebaser_core.table_values import TableHandle, upload_value
+from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.tables import Query, TableExecutor
+from rebaser_server.files import SharedFiles
+from rebaser_server.tables import TableFiles
+from tests.helpers.graph_builder import Builder
+
+OWNER = "01KAXW1KQW0000000000000000"
+ORDERS = pa.table(
+    {
+        "id": pa.array(range(6), pa.int64()),
+        "day": ["mon", "mon", "tue", "tue", "tue", "wed"],
+        "amount": pa.array([10, 20, 30, 40, 50, 60], pa.int64()),
+    }
+)
+BY_DAY = "SELECT day, sum(amount) * :rate AS total FROM orders GROUP BY day"
+
+
+class TableSheet(Builder):
+    """A graph whose queries run on Spark, and the tables that they make."""
+
+    def __init__(self, spark: SparkExecutor, directory: Path) -> None:
+        super().__init__()
+        self.tables = TableFiles(SharedFiles(str(directory)))
+        self.asked: Counter[str] = Counter()
+        """Queries that ran, by their values."""
+        self._spark = spark
+        self._children = ChildProcessExecutor()
+        self._executor = TableExecutor(self._children, self, self.tables)
+
+    async def run_query(self, query: Query, about: str, owner: str) -> Any:
+        self.asked[about] += 1
+        return await self._spark.run_query(query, about, owner)
+
+    def upload(self, name: str, table: pa.Table) -> None:
+        sink = io.BytesIO()
+        pq.write_table(table, sink)
+        digest = blake3(sink.getvalue()).hexdigest()
+        self.tables.adopt(OWNER, digest, sink.getvalue())
+        self.source(name, upload_value(digest))
+
+    def query(self, name: str, code: str, *inputs: str) -> None:
+        self.dependent(name, code, {each: each for each in inputs}, "sql")
+
+    async def compute(self) -> int:
+        """Compute what is due; return how many queries ran."""
+        before = self.asked.total()
+        outcomes = await self._executor.run(plan(self.graph, 2).units, owner=OWNER)
+        self.apply([outcome for outcome in outcomes if isinstance(outcome, UnitResult)])
+        return self.asked.total() - before
+
+    def value(self, name: str) -> Any:
+        found = self.graph.values[name]
+        return found.value if found.message is None else found.message
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        handle = TableHandle.of(self.value(name))
+        assert handle is not None, self.value(name)
+        batches = self.tables.batches(OWNER, handle.key)
+        rows = [row for batch in batches for row in batch.to_pylist()]
+        assert len(rows) == handle.rows
+        return sorted(rows, key=lambda row: list(map(str, row.values())))
+
+    async def close(self) -> None:
+        await self._children.close()
+
+
+async def compute_by_day(spark: SparkExecutor, directory: Path) -> list[dict[str, Any]]:
+    """Rows that one query makes of an uploaded table there."""
+    sheet = TableSheet(spark, directory)
+    try:
+        sheet.upload("orders", ORDERS)
+        sheet.source("rate", 2)
+        sheet.query("by_day", BY_DAY, "orders", "rate")
+        await sheet.compute()
+        return sheet.rows("by_day")
+    finally:
+        await sheet.close()

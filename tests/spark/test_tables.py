@@ -1,0 +1,176 @@
+"""Values that are tables, computed by queries on real Spark."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.tables import Query, QueryFailed
+from tests.helpers.table_sheet import BY_DAY, ORDERS, OWNER, TableSheet
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+async def sheet(executor: SparkExecutor, tmp_path: Path) -> AsyncIterator[TableSheet]:
+    made = TableSheet(executor, tmp_path)
+    made.upload("orders", ORDERS)
+    made.source("rate", 2)
+    yield made
+    await made.close()
+
+
+async def test_tables_and_other_values_are_computed_from_each_other(sheet: TableSheet) -> None:
+    sheet.query("by_day", BY_DAY, "orders", "rate")
+    sheet.query("most", "-- returns: value\nSELECT max(total) FROM by_day", "by_day")
+    sheet.dependent("half", "most / 2", {"most": "most"}, "cel")
+    sheet.source("days", ["mon", "wed"])
+    sheet.query(
+        "large", "SELECT day FROM by_day WHERE total > :half OR array_contains(:days, day)",
+        *("by_day", "half", "days"),
+    )  # fmt: skip
+
+    assert await sheet.compute() == 3
+
+    assert sheet.rows("by_day") == [
+        {"day": "mon", "total": 60},
+        {"day": "tue", "total": 240},
+        {"day": "wed", "total": 120},
+    ]
+    assert (sheet.value("most"), sheet.value("half")) == (240, 120)
+    assert [row["day"] for row in sheet.rows("large")] == ["mon", "tue", "wed"]
+
+
+async def test_a_table_that_was_computed_before_is_not_computed_again(sheet: TableSheet) -> None:
+    """Neither after an input was set back, nor for another value of the same query."""
+    sheet.query("by_day", BY_DAY, "orders", "rate")
+    await sheet.compute()
+    first = sheet.value("by_day")
+
+    sheet.source("rate", 3)
+    changed = await sheet.compute()
+    sheet.source("rate", 2)
+    sheet.query("same", BY_DAY, "orders", "rate")
+    again = await sheet.compute()
+
+    assert (changed, again) == (1, 0)
+    assert sheet.value("by_day") == sheet.value("same") == first
+
+
+async def test_equal_rows_keep_their_handle_and_end_the_update_there(sheet: TableSheet) -> None:
+    sheet.source("least", 15)
+    sheet.query("large", "SELECT * FROM orders WHERE amount > :least", "orders", "least")
+    sheet.query("count", "-- returns: value\nSELECT count(*) FROM large", "large")
+    await sheet.compute()
+    before = sheet.value("large")
+
+    sheet.source("least", 19)
+    ran = await sheet.compute()
+
+    assert (ran, sheet.value("large"), sheet.value("count")) == (1, before, 5)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("SELECT nothing FROM orders", "nothing"),
+        ("SELECT id / (amount - amount) AS a FROM orders", "DIVIDE_BY_ZERO"),
+        ("-- returns: value\nSELECT id FROM orders", "more than one row"),
+        ("-- returns: value\nSELECT id, day FROM orders", "2 columns where one value is wanted"),
+        ("-- returns: rows\nSELECT id FROM orders", "neither `table` nor `value`"),
+        ("SELECT id, amount AS ID FROM orders", "differ in upper and lower case alone"),
+        ("SELECT id, NULL AS nothing FROM orders", "type void, which a table cannot keep"),
+        ("SELECT make_interval(id) AS since FROM orders", "interval"),
+    ],
+)
+async def test_a_mistake_fails_its_value_and_blocks_what_takes_it(
+    sheet: TableSheet, code: str, message: str
+) -> None:
+    sheet.query("it", code, "orders")
+    sheet.query("then", "SELECT * FROM it", "it")
+
+    await sheet.compute()
+
+    assert sheet.state()["it"][0] == "failed"
+    assert message in sheet.value("it")
+    assert sheet.state()["then"] == ("blocked", "it")
+
+
+async def test_one_value_may_be_anything_that_json_has(sheet: TableSheet) -> None:
+    codes = {
+        "nothing": "SELECT id FROM orders WHERE id < 0",
+        "money": "SELECT CAST(12.50 AS DECIMAL(10, 2))",
+        "day": "SELECT DATE'2026-01-31'",
+        "all": "SELECT collect_list(day) FROM orders",
+        "first": "SELECT named_struct('id', id, 'day', day) FROM orders WHERE id = 0",
+    }
+    for name, code in codes.items():
+        sheet.query(name, f"-- returns: value\n{code}", "orders")
+
+    await sheet.compute()
+
+    found = {name: sheet.value(name) for name in codes}
+    found["all"] = sorted(found["all"])
+    assert found == {
+        "nothing": None,
+        "money": 12.5,
+        "day": "2026-01-31",
+        "all": ["mon", "mon", "tue", "tue", "tue", "wed"],
+        "first": {"id": 0, "day": "mon"},
+    }
+
+
+async def test_a_table_with_no_rows_is_a_table(sheet: TableSheet) -> None:
+    sheet.query("none", "SELECT * FROM orders WHERE id < 0", "orders")
+    sheet.query("more", "SELECT day, count(*) AS n FROM none GROUP BY day", "none")
+
+    await sheet.compute()
+
+    assert (sheet.rows("none"), sheet.rows("more")) == ([], [])
+
+
+async def test_a_query_sees_its_own_inputs_alone(
+    executor: SparkExecutor, sheet: TableSheet
+) -> None:
+    sheet.query("by_day", BY_DAY, "orders", "rate")
+    await sheet.compute()
+
+    with pytest.raises(QueryFailed, match="TABLE_OR_VIEW_NOT_FOUND"):
+        await executor.run_query(Query("SELECT * FROM orders", {}, {}, None), "it", OWNER)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT reflect('java.lang.System', 'getProperty', 'user.dir')",
+        "SELECT java_method('java.lang.System', 'getenv', 'PATH')",
+        "SELECT * FROM text.`/etc/passwd`",
+        "SELECT TRANSFORM (1) USING 'cat'",
+    ],
+)
+async def test_spark_itself_refuses_what_no_judge_lets_through(
+    executor: SparkExecutor, text: str
+) -> None:
+    with pytest.raises(QueryFailed):
+        await executor.run_query(Query(text, {}, {}, None), "it", OWNER)
+
+
+async def test_a_cancelled_query_ends_and_leaves_nothing(
+    executor: SparkExecutor, sheet: TableSheet
+) -> None:
+    numbers = "SELECT explode(sequence(1, 1000000)) AS n"
+    endless = f"WITH a AS ({numbers}) SELECT sum(a.n * b.n) FROM a JOIN a AS b ON a.n < b.n"  # noqa: S608
+    running = asyncio.create_task(executor.run_query(Query(endless, {}, {}, None), "it", OWNER))
+    await asyncio.wait([running], timeout=3)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+    sheet.query("by_day", BY_DAY, "orders", "rate")
+    async with asyncio.timeout(60):
+        await sheet.compute()
+
+    assert running.cancelled()
