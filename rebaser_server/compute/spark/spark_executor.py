@@ -30,7 +30,7 @@ from rebaser_server.compute.errors import (
     breakdown,
     evaluator_error,
 )
-from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun, OnProgress
+from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
 from rebaser_server.compute.spark import spark_job
 from rebaser_server.compute.spark.launch import find_java, launch
@@ -45,6 +45,7 @@ from rebaser_server.compute.spark.options import (
 )
 from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.failures import EvaluatorAway
+from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import Turns, WorkThreads
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
@@ -244,13 +245,13 @@ class SparkExecutor:
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         if not units:
             return []
         await self._turns.take(owner)
         try:
-            return await self._run(units, store, on_progress)
+            return await self._run(units, store, progress)
         finally:
             self._turns.give()
 
@@ -258,9 +259,10 @@ class SparkExecutor:
         self,
         units: Sequence[bytes | memoryview],
         store: RunStore | None,
-        on_progress: OnProgress | None,
+        progress: JobProgress | None,
     ) -> list[UnitResult | StoredResult]:
         run = DvuRun(_run_id(), units, store)
+        progress = progress or JobProgress(run.size)
         about = _about(run.size)
         is_cancelled = Event()
         try:
@@ -274,14 +276,12 @@ class SparkExecutor:
                 await asyncio.wait([ending], timeout=PROGRESS_EVERY)
                 if ending.done():
                     break
-                if on_progress is not None:
-                    on_progress(await asyncio.to_thread(run.values_done), run.size)
+                progress.record(await asyncio.to_thread(run.values_done))
                 if time.monotonic() - looked > _LOOK_EVERY:
                     await self._require_session(ending)
                     looked = time.monotonic()
             results = await ending
-            if on_progress is not None:
-                on_progress(run.size, run.size)
+            progress.record(run.size)
             return results
         finally:
             if not job.done():
