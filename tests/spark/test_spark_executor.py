@@ -250,8 +250,8 @@ async def test_a_lost_jvm_fails_its_runs_and_the_next_has_another(
     waiting = asyncio.create_task(
         executor.run(plan(python("hang", path=str(tmp_path / "never")).graph, slots=2).units)
     )
-    await asyncio.sleep(0.5)
-    waiting.cancel()  # while the next session is being started
+    await asyncio.sleep(0.5)  # the next session is being started
+    waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
 
