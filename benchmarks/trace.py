@@ -16,8 +16,9 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, OrderedPushConsumer
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
-from rebaser_server.compute.executors import Executor, OnProgress
+from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
+from rebaser_server.runtime.progress import JobProgress
 
 MARKS = {
     "enqueued": "",
@@ -105,12 +106,10 @@ class Timed:
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         self._trace.mark("run began")
-        outcomes = await self._executor.run(
-            units, owner=owner, store=store, on_progress=on_progress
-        )
+        outcomes = await self._executor.run(units, owner=owner, store=store, progress=progress)
         self._trace.mark("run ended")
         return outcomes
 

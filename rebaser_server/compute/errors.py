@@ -2,8 +2,7 @@
 
 DvuError
 ├── FunctionMissing       a function is not installed here, or its runtime is unknown
-├── EvaluationFailed      the evaluator could not cope with what it was given
-└── Stalled               nothing was computed for too long, and a function may be why
+└── EvaluationFailed      the evaluator could not cope with what it was given
 
 EvaluatorAway
 ├── SessionFailed         there is no Spark to run on; the next run tries again
@@ -11,8 +10,8 @@ EvaluatorAway
 ├── CodeDiffers           functions have other code where they are called than here
 └── RunFailed             what computed has ended; nothing is lost by repeating the run
 
-Only a `DvuError` may in the end fail values: an update that another error ends is tried again
-without end. A function that raises is none of these: its value fails, the run succeeds.
+Only a `DvuError` or `Stalled` may in the end fail values: an update that another error ends is
+tried again without end. A function that raises is none of these: its value fails, the run succeeds.
 A run that found no room on a disk raises `DiskFull`, which says nothing of the values either.
 
 Messages of failed values are short, and are made without trust in the error.
@@ -99,10 +98,6 @@ def evaluator_error(name: str, reason: str) -> EvaluationFailed | EvaluatorAway 
     if name in _OF_THE_MACHINE:
         return breakdown(RunFailed, reason)
     return EvaluationFailed(reason)
-
-
-class Stalled(DvuError):
-    """The run was stopped. Its results so far are in its run store."""
 
 
 MAX_MESSAGE: Final = 1000

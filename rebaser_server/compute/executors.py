@@ -17,8 +17,8 @@ import sys
 from asyncio import SubprocessTransport
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
 from errno import EAGAIN
@@ -28,9 +28,8 @@ from uuid import uuid4
 
 import structlog
 
-from rebaser_core.jetstream import deadlines
 from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
-from rebaser_server.compute.errors import RunFailed, Stalled, evaluator_error
+from rebaser_server.compute.errors import RunFailed, evaluator_error
 from rebaser_server.compute.local_worker import BROKEN, DONE, LENGTH
 from rebaser_server.compute.results import (
     PartFile,
@@ -49,14 +48,11 @@ from rebaser_server.compute.task_protocol import (
 )
 from rebaser_server.compute.work_unit import WorkUnit, count_values, digest_of, read_limits
 from rebaser_server.runtime.process import child_environment
+from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import PROCESS_LIMITS, Turns, WorkThreads, background
 
-OnProgress = Callable[[int, int], None]
-"""Values done, at least, and values in all. Called on the event loop, now and then."""
-
 PROGRESS_EVERY: Final = 0.5
-"""Seconds between two calls of `OnProgress`."""
-
+"""Seconds between two records of a run's progress."""
 
 _SMALL_SECONDS: Final = 0.25
 """Seconds that a run takes, by estimate, up to which a job of Spark, which takes some 0.1 s beside
@@ -75,11 +71,12 @@ class Executor(Protocol):
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         """Return what became of each unit, in their order. Several runs may go on at once.
 
         `owner`: whose run it is; the runs of several owners take turns where room is short.
+        `progress`: of these units, recorded now and then.
 
         Cancelled, it ends what it began, within about a second; other runs go on. May be
         repeated: functions are pure. With a run store, what is large may be left there, what is
@@ -94,28 +91,6 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """End what was started, runs in hand included; these raise `RunFailed`."""
-
-
-class TotalProgress:
-    """Values done in all runs of one run."""
-
-    def __init__(self, total: int, on_progress: OnProgress | None) -> None:
-        self._total = total
-        self._on_progress = on_progress
-        self._done: list[int] = []
-
-    def part(self) -> OnProgress | None:
-        """The callback for one of the runs."""
-        if self._on_progress is None:
-            return None
-        report, number = self._on_progress, len(self._done)
-        self._done.append(0)
-
-        def on_progress(done: int, _of_run: int) -> None:
-            self._done[number] = done
-            report(min(sum(self._done), self._total), self._total)
-
-        return on_progress
 
 
 class RoutingExecutor:
@@ -144,11 +119,11 @@ class RoutingExecutor:
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         is_large = await self._is_large(units)
         chosen = self._large if is_large else self._small
-        return await chosen.run(units, owner=owner, store=store, on_progress=on_progress)
+        return await chosen.run(units, owner=owner, store=store, progress=progress)
 
     async def _is_large(self, units: Sequence[bytes | memoryview]) -> bool:
         count = sum(map(count_values, units))
@@ -505,15 +480,16 @@ class ChildProcessExecutor:
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        progress = TotalProgress(sum(map(count_values, units)), on_progress)
+        progress = progress or JobProgress(sum(map(count_values, units)))
         rest, results = deque(enumerate(units)), dict[int, UnitResult | StoredResult]()
 
         async def compute_rest() -> None:
             while rest:
                 index, unit = rest.popleft()
-                results[index] = await self._run_unit(unit, owner, store, progress.part())
+                part = progress.part(count_values(unit))
+                results[index] = await self._run_unit(unit, owner, store, part)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -528,10 +504,10 @@ class ChildProcessExecutor:
         unit: bytes | memoryview,
         owner: str,
         store: RunStore | None,
-        on_progress: OnProgress | None,
+        progress: JobProgress,
     ) -> UnitResult | StoredResult:
         run, is_slow = DvuRun(f"beside-{uuid4()}", [unit], store), False
-        async with background(_report(run, on_progress)):
+        async with background(_report(run, progress)):
             while tasks := await asyncio.to_thread(run.next_tasks):
                 [(number, task)] = tasks.items()
                 question = pickle.dumps((task, store, run.id))
@@ -541,8 +517,7 @@ class ChildProcessExecutor:
                 if answer is None:
                     answer = await self._ask_slowly(question, owner)
                 run.record(number, answer)
-                if on_progress is not None:
-                    on_progress(await asyncio.to_thread(run.values_done), run.size)
+                progress.record(await asyncio.to_thread(run.values_done))
         [result] = run.results()
         return result
 
@@ -646,41 +621,7 @@ class ChildProcessExecutor:
         await child.end()
 
 
-async def _report(run: DvuRun, on_progress: OnProgress | None) -> Never:
+async def _report(run: DvuRun, progress: JobProgress) -> Never:
     while True:
         await asyncio.sleep(PROGRESS_EVERY)
-        if on_progress is not None:
-            on_progress(await asyncio.to_thread(run.values_done), run.size)
-
-
-class ProgressDeadline:
-    """Begins anew with each progress."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds: Final = seconds
-        self._highest = 0
-        self._current: deadlines.Deadline | None = None
-
-    @asynccontextmanager
-    async def limiting(self) -> AsyncIterator[None]:
-        """Cancel the body once there was no progress for so long. Raises `Stalled`."""
-        try:
-            async with deadlines.within(self._seconds) as self._current:
-                yield
-        except TimeoutError:
-            raise Stalled(
-                f"deadline exceeded: no value was computed for {self._seconds:g} s"
-            ) from None
-        finally:
-            self._current = None
-
-    def record(self, done: int, _in_all: int) -> None:
-        """Note that `done` values are done, as `OnProgress`."""
-        if done > self._highest:
-            self._highest = done
-            self.extend()
-
-    def extend(self) -> None:
-        """Begin anew: there was progress of another kind."""
-        if self._current is not None:
-            self._current.reschedule(asyncio.get_running_loop().time() + self._seconds)
+        progress.record(await asyncio.to_thread(run.values_done))

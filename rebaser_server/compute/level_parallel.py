@@ -22,7 +22,7 @@ from rebaser_server.compute.cost_model import (
     Stage,
     plan_stages,
 )
-from rebaser_server.compute.executors import Executor, OnProgress, TotalProgress
+from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.results import (
     SCHEMA,
     RunStore,
@@ -41,6 +41,7 @@ from rebaser_server.compute.work_unit import (
     sort_by_level,
     with_inputs,
 )
+from rebaser_server.runtime.progress import JobProgress
 
 _PARTS_PER_SLOT: Final = 2
 """Units for each slot that a level is split into, so that a slot that is done early helps."""
@@ -80,9 +81,9 @@ class LevelParallelExecutor:
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        progress = TotalProgress(sum(map(count_values, units)), on_progress)
+        progress = progress or JobProgress(sum(map(count_values, units)))
         assumed = await self._measure(units, owner, store)
         splits = await asyncio.to_thread(self._choose_splits, units, store, assumed)
         rest = [unit for unit, split in zip(units, splits, strict=True) if split is None]
@@ -211,14 +212,13 @@ class LevelParallelExecutor:
         units: Sequence[bytes | memoryview],
         owner: str,
         store: RunStore | None,
-        progress: TotalProgress,
+        progress: JobProgress,
     ) -> list[UnitResult | StoredResult]:
         if not units:
             return []
         started = time.monotonic()
-        results = await self._inner.run(
-            units, owner=owner, store=store, on_progress=progress.part()
-        )
+        part = progress.part(sum(map(count_values, units)))
+        results = await self._inner.run(units, owner=owner, store=store, progress=part)
         self._costs.learn_overhead(time.monotonic() - started, results, self._slots)
         return results
 
@@ -227,7 +227,7 @@ class LevelParallelExecutor:
         level_split: "_LevelSplit",
         owner: str,
         store: RunStore | None,
-        progress: TotalProgress,
+        progress: JobProgress,
     ) -> UnitResult:
         split = IncrementalSplit(level_split.unit)
         done: list[UnitResult] = []

@@ -12,7 +12,7 @@ the rest.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,8 +21,8 @@ import pyarrow as pa
 import structlog
 
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.errors import EvaluationFailed, RunFailed, Stalled
-from rebaser_server.compute.executors import Executor, OnProgress, ProgressDeadline
+from rebaser_server.compute.errors import EvaluationFailed, RunFailed
+from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.level_parallel import LevelParallelExecutor, split_costs_of
 from rebaser_server.compute.results import (
     SCHEMA,
@@ -47,6 +47,8 @@ from rebaser_server.compute.work_unit import (
     with_failures,
     with_limits,
 )
+from rebaser_server.runtime.failures import Stalled
+from rebaser_server.runtime.progress import JobProgress
 
 log: Final = structlog.get_logger()
 
@@ -62,8 +64,7 @@ async def run_isolated(
     limit: float,
     owner: str = "",
     store: RunStore | None = None,
-    on_progress: OnProgress | None = None,
-    on_step: Callable[[], None] = lambda: None,
+    progress: JobProgress | None = None,
 ) -> list[UnitResult | StoredResult]:
     """Return the result of each unit, with the values failed that cannot be computed.
 
@@ -77,23 +78,23 @@ async def run_isolated(
             function without another limit.
         owner: as `Executor.run` takes it.
         store: as `Executor.run` takes it.
-        on_progress: as `Executor.run` takes it.
-        on_step: called when a value that ends its evaluator is found, or nearly.
+        progress: as `Executor.run` takes it; extended when a value that ends its evaluator is
+            found, or nearly.
 
     Raises:
         EvaluationFailed: too many values are at fault, or the evaluator is and not a value.
         RunFailed: the evaluator breaks down, and no value is at fault.
         SessionFailed: Spark has no session to run on.
     """
+    progress = progress or JobProgress(sum(map(count_values, units)))
     try:
         guarded = [with_limits(unit, _forked(read_limits(unit), limit)) for unit in units]
-        return await executor.run(guarded, owner=owner, store=store, on_progress=on_progress)
+        return await executor.run(guarded, owner=owner, store=store, progress=progress)
     except (RunFailed, EvaluationFailed) as error:
         if TOO_MANY_CULPRITS in str(error):
             raise EvaluationFailed(str(error)) from error
         log.error("guarded run failed", reason=str(error))
-    search = _Bisection(executor, owner, limit, on_progress, on_step)
-    search.total = sum(map(count_values, units))
+    search = _Bisection(executor, owner, limit, progress)
     return [await search.isolate(WorkUnit.decode(unit), store) for unit in units]
 
 
@@ -108,9 +109,7 @@ class _Bisection:
     executor: Executor
     owner: str
     limit: float
-    on_progress: OnProgress | None
-    on_step: Callable[[], None]
-    total: int = 0
+    progress: JobProgress
     before: int = 0
     """Number of values of the units that were run."""
 
@@ -147,7 +146,7 @@ class _Bisection:
                 broken = middle
             else:
                 sound = middle
-            self.on_step()
+            self.progress.extend()
         return broken - 1
 
     async def _is_culprit(self, unit: WorkUnit, index: int) -> bool:
@@ -163,7 +162,7 @@ class _Bisection:
             try:
                 await self._run(split.next(1))
             except _BROKEN:
-                self.on_step()
+                self.progress.extend()
             else:
                 return False
         return True
@@ -171,18 +170,13 @@ class _Bisection:
     async def _run(
         self, unit: WorkUnit, store: RunStore | None = None
     ) -> UnitResult | StoredResult:
-        deadline = ProgressDeadline(self.limit)
-
-        def on_unit_progress(done: int, total: int) -> None:
-            deadline.record(done, total)
-            if self.on_progress is not None:
-                self.on_progress(self.before + done, self.total)
-
-        async with deadline.limiting():
+        self.progress.record(self.before)  # and not what was done in runs that came to nothing
+        part = self.progress.part(len(unit))
+        async with part.limiting(self.limit):
             [result] = await self.executor.run(
-                [unit.encode()], owner=self.owner, store=store, on_progress=on_unit_progress
+                [unit.encode()], owner=self.owner, store=store, progress=part
             )
-        self.on_step()
+        self.progress.extend()
         return result
 
 
@@ -236,9 +230,9 @@ class _StoredOnlyExecutor:
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        del owner, on_progress  # it computes nothing
+        del owner, progress  # it computes nothing
         names = await asyncio.to_thread(store.names) if store else []
         return [await asyncio.to_thread(self._kept, unit, store, names) for unit in units]
 

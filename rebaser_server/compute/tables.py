@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.table_values import TableHandle, is_table, upload_of
 from rebaser_server.compute.errors import describe
-from rebaser_server.compute.executors import Executor, OnProgress, TotalProgress
+from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.functions.sql import SqlRefused, judge
 from rebaser_server.compute.json_values import NotJson, read_only
 from rebaser_server.compute.results import (
@@ -47,6 +47,7 @@ from rebaser_server.compute.work_unit import (
     has_runtime,
     reorder,
 )
+from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.tables import NotATable, TableFiles, TableMissing
 from rebaser_server.values.canonical_json import dumps, loads
 
@@ -95,10 +96,12 @@ class QueryFailed(Exception):
 class Queries(Protocol):
     """Place where queries run."""
 
-    async def run_query(self, query: Query, about: str, owner: str) -> Any:
+    async def run_query(
+        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
+    ) -> Any:
         """Return what was `Written`, or the query's one JSON value.
 
-        Cancelled, it ends the query.
+        `progress` is extended while tasks of the query are done. Cancelled, it ends the query.
 
         Raises:
             QueryFailed: the query or its data is at fault.
@@ -151,18 +154,18 @@ class TableExecutor:
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         staged = await asyncio.to_thread(lambda: list(map(_stages_of, units)))
         if not any(staged):
-            return await self._inner.run(units, owner=owner, store=store, on_progress=on_progress)
-        progress = TotalProgress(sum(map(count_values, units)), on_progress)
+            return await self._inner.run(units, owner=owner, store=store, progress=progress)
+        progress = progress or JobProgress(sum(map(count_values, units)))
         rest = [unit for unit, stages in zip(units, staged, strict=True) if stages is None]
         try:
             async with asyncio.TaskGroup() as group:
-                together = group.create_task(self._run_others(rest, owner, store, progress.part()))
+                together = group.create_task(self._run_others(rest, owner, store, progress))
                 tasks = [
-                    group.create_task(self._run_stages(stages, owner, store, progress.part()))
+                    group.create_task(self._run_stages(stages, owner, store, progress))
                     for stages in staged
                     if stages is not None
                 ]
@@ -176,35 +179,36 @@ class TableExecutor:
         units: Sequence[bytes | memoryview],
         owner: str,
         store: RunStore | None,
-        on_progress: OnProgress | None,
+        progress: JobProgress,
     ) -> list[UnitResult | StoredResult]:
         if not units:
             return []
-        return await self._inner.run(units, owner=owner, store=store, on_progress=on_progress)
+        part = progress.part(sum(map(count_values, units)))
+        return await self._inner.run(units, owner=owner, store=store, progress=part)
 
     async def _run_stages(
-        self, stages: "_Stages", owner: str, store: RunStore | None, on_progress: OnProgress | None
+        self, stages: "_Stages", owner: str, store: RunStore | None, progress: JobProgress
     ) -> UnitResult:
         split = IncrementalSplit(stages.unit)
         done: list[UnitResult] = []
         for end in stages.ends:
             start = split.done
-            piece = split.next(end - start)
+            piece, part = split.next(end - start), progress.part(end - start)
             if not piece.must_compute.any():
                 result: UnitResult | StoredResult = UnitResult(0, SCHEMA.empty_table())
             elif stages.is_sql[start]:
-                result = await self._run_queries(piece, owner)
+                result = await self._run_queries(piece, owner, part)
             else:
-                [result] = await self._inner.run([piece.encode()], owner=owner, store=store)
+                unit = piece.encode()
+                [result] = await self._inner.run([unit], owner=owner, store=store, progress=part)
             positions = np.arange(start, end)
             located = await asyncio.to_thread(locate, result, positions, store)
             split.record(end, located.table)
             done.append(located)
-            if on_progress is not None:
-                on_progress(end, len(stages.unit))
+            part.record(end - start)
         return restore_order(done, stages.order)
 
-    async def _run_queries(self, piece: WorkUnit, owner: str) -> UnitResult:
+    async def _run_queries(self, piece: WorkUnit, owner: str, progress: JobProgress) -> UnitResult:
         """Compute the values of one stage that are due."""
         calls = _calls_of(piece)
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
@@ -212,7 +216,8 @@ class TableExecutor:
         async def compute(call: "_Call") -> tuple[int, str, float]:
             began = time.monotonic()
             async with room:
-                status, text = await self._compute(call, owner)
+                status, text = await self._compute(call, owner, progress)
+            progress.record(progress.done + 1)
             return status, text, time.monotonic() - began
 
         try:
@@ -230,19 +235,19 @@ class TableExecutor:
         columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * 4
         return UnitResult(len(calls), pa.table(columns, schema=SCHEMA), costs)
 
-    async def _compute(self, call: "_Call", owner: str) -> tuple[int, str]:
+    async def _compute(self, call: "_Call", owner: str, progress: JobProgress) -> tuple[int, str]:
         """Return the status of a value, and its text."""
         if call.blocked_by is not None:
             return BLOCKED, call.blocked_by
         try:
-            value = await self._result(call, owner)
+            value = await self._result(call, owner, progress)
             return OK, dumps(read_only(value))
         except (QueryFailed, SqlRefused, NotATable, TableMissing) as error:
             return FAILED, str(error)
         except NotJson as error:
             return FAILED, describe(error)
 
-    async def _result(self, call: "_Call", owner: str) -> Any:
+    async def _result(self, call: "_Call", owner: str, progress: JobProgress) -> Any:
         """Return a handle, or the value that the query returns.
 
         A table that is there under the digest of the query and its inputs is taken as it is. One
@@ -254,7 +259,7 @@ class TableExecutor:
         views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
         if definition.returns_value:
             plain = Query(query.text, views, parameters, None)
-            return await self._queries.run_query(plain, call.value_id, owner)
+            return await self._queries.run_query(plain, call.value_id, owner, progress)
         key = _key(query.text, used)
         tables = self._tables
         manifest = await asyncio.to_thread(tables.find, owner, key)
@@ -262,7 +267,9 @@ class TableExecutor:
             attempt = tables.begin(owner, key)
             try:
                 job = Query(query.text, views, parameters, tables.uri(attempt))
-                written: Written = await self._queries.run_query(job, call.value_id, owner)
+                written: Written = await self._queries.run_query(
+                    job, call.value_id, owner, progress
+                )
                 manifest = await asyncio.to_thread(
                     tables.finish, attempt, written.fields, written.rows, written.content
                 )

@@ -25,8 +25,8 @@ from rebaser_server.commit_log.state import Batch, Content
 from rebaser_server.compute.affected import certain_dependents, closure
 from rebaser_server.compute.call_watchdog import KILL_FACTOR
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.errors import RunFailed, Stalled
-from rebaser_server.compute.executors import Executor, OnProgress, ProgressDeadline
+from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.memo import Memo, WorkspaceMemo
 from rebaser_server.compute.plan import Rounds, UnitLimits, UpdatePlanner
 from rebaser_server.compute.rescue import failed_result, run_isolated, salvage
@@ -45,6 +45,8 @@ from rebaser_server.graph_application.content import as_graph
 from rebaser_server.processor.application import Job
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.containment import contained
+from rebaser_server.runtime.failures import Stalled
+from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.telemetry import metrics
 from rebaser_server.values.graph import Graph
 
@@ -236,29 +238,23 @@ class DvuJob:
     def affected(self) -> int:
         return self.rounds.affected
 
-    async def run(self, *, is_suspect: bool, on_progress: OnProgress) -> DvuResult:
-        deadline = ProgressDeadline(self.services.deadline.total_seconds())
+    async def run(self, *, is_suspect: bool, progress: JobProgress) -> DvuResult:
         try:
-            async with deadline.limiting():
+            async with progress.limiting(self.services.deadline.total_seconds()):
                 while self.rounds.units:
-                    await self._run_round(deadline, on_progress, is_suspect=is_suspect)
+                    progress.total = self.rounds.affected
+                    await self._run_round(progress, is_suspect=is_suspect)
         except Stalled as error:
             if self._is_no_functions_fault():
                 raise RunFailed(f"{error}, and no function may take that long") from error
             raise
         return await asyncio.to_thread(collect, self.outcomes, self.target)
 
-    async def _run_round(
-        self, deadline: ProgressDeadline, on_progress: OnProgress, *, is_suspect: bool
-    ) -> None:
-        before = self.rounds.affected - sum(map(count_values, self.rounds.units))
-
-        def record(done: int, in_all: int) -> None:
-            on_progress(before + done, before + in_all)
-            deadline.record(before + done, before + in_all)
-
+    async def _run_round(self, progress: JobProgress, *, is_suspect: bool) -> None:
         self.services.notifier.stats.set_sketch(self.change_set, self.rounds.preview)
-        outcomes = await self._evaluate(deadline, record, is_suspect=is_suspect)
+        part = progress.part(sum(map(count_values, self.rounds.units)))
+        outcomes = await self._evaluate(part, is_suspect=is_suspect)
+        part.record(part.total)  # also what was done before, or came out unchanged
         self.services.costs.learn(total_costs(outcomes))
         if self.memo is not None and any(map(remembers_results, self.rounds.units)):
             for found in await asyncio.to_thread(self._remember, self.memo, outcomes):
@@ -269,7 +265,7 @@ class DvuJob:
         await asyncio.to_thread(self.rounds.record, outcomes, self.target.run_store)
         self.units.extend(units)
         self.outcomes.extend(outcomes)
-        deadline.extend()
+        progress.extend()
 
     def _remember(
         self, memo: WorkspaceMemo, outcomes: Sequence[UnitResult | StoredResult]
@@ -325,7 +321,7 @@ class DvuJob:
         return impure
 
     async def _evaluate(
-        self, deadline: ProgressDeadline, on_progress: OnProgress, *, is_suspect: bool
+        self, progress: JobProgress, *, is_suspect: bool
     ) -> list[UnitResult | StoredResult]:
         run: Callable[..., Awaitable[list[UnitResult | StoredResult]]] = self.services.executor.run
         if is_suspect:
@@ -333,13 +329,12 @@ class DvuJob:
                 run_isolated,
                 self.services.executor,
                 limit=max(_MIN_UNIT_DEADLINE, self.services.deadline.total_seconds() / 20),
-                on_step=deadline.extend,
             )
         return await run(
             self.rounds.units,
             owner=str(self.change_set.workspace_id),
             store=self.target.run_store,
-            on_progress=on_progress,
+            progress=progress,
         )
 
     def _is_no_functions_fault(self) -> bool:

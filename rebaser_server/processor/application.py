@@ -18,15 +18,13 @@ from rebaser_server.commit_log.state import Batch, Content, StateMachine
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.dead_letters import reject
 from rebaser_server.processor.ownership import CommittedEntry, Ownership
+from rebaser_server.runtime.progress import JobProgress
 
 Changes = dict[str, Any]
 """New values of fields of the control record."""
 
 POLL_EVERY: Final = 1.0
 """Seconds between two looks whether the work that keeps a change set from being idle is done."""
-
-OnProgress = Callable[[int, int], None]
-"""Callback with the number of values done, at least, and of all values."""
 
 
 class Companion(Protocol):
@@ -107,12 +105,12 @@ class Job(Protocol):
     def affected(self) -> int:
         """Number of values that may be recomputed."""
 
-    async def run(self, *, is_suspect: bool, on_progress: OnProgress) -> JobResult:
+    async def run(self, *, is_suspect: bool, progress: JobProgress) -> JobResult:
         """Compute. A cancellation stops it at any await; a repetition goes on where it was.
 
         Args:
             is_suspect: one of the values may have ended the process that computed it.
-            on_progress: called on the event loop, now and then.
+            progress: of the job, recorded now and then; its `total` follows `affected`.
 
         Raises:
             JobFailed: the job has no results.

@@ -28,6 +28,7 @@ from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import EvaluatorAway, JobFailed
+from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import Wakeup, background, finish
 from rebaser_server.telemetry import metrics
 
@@ -394,19 +395,16 @@ class DvuScheduler:
 
     async def _run(self, job: Job, claim: DvuClaim) -> JobResult:
         """Run the job, and tell watchers how far it is."""
-        progress: list[tuple[int, int]] = []
+        progress = JobProgress(job.affected)
         async with background(self._report(progress, claim)):
-            return await job.run(
-                is_suspect=self._may_crash,
-                on_progress=lambda done, in_all: progress.append((done, in_all)),
-            )
+            return await job.run(is_suspect=self._may_crash, progress=progress)
 
-    async def _report(self, progress: list[tuple[int, int]], claim: DvuClaim) -> Never:
+    async def _report(self, progress: JobProgress, claim: DvuClaim) -> Never:
+        seen = 0
         while True:
             await asyncio.sleep(_REPORT_EVERY)
-            if progress:
-                done, in_all = progress[-1]
-                progress.clear()
+            if progress.records > seen:
+                seen, done, in_all = progress.records, progress.done, progress.total
                 await self._publish(ActivityKind.DVU_PROGRESS, claim, done=done, of=in_all)
 
     async def _on_failure(self, update: ClaimedUpdate, error: Exception) -> None:

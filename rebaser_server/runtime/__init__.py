@@ -1,4 +1,4 @@
-"""Helpers: background work, interruptible waits, periodic jobs, containment of errors, memory.
+"""Helpers: background work, interruptible waits, periodic jobs, progress, containment, memory.
 
 Every package above `settings` may import it. Begin with `tasks.py`.
 """

@@ -7,6 +7,8 @@ OSError
     └── StoreDamaged    the store does not hold what was written
 
 JobFailed               a background job came to nothing; the application says why
+└── Stalled             nothing was computed for too long, and a function may be why
+
 LibraryPanicked         a library gave up in the middle of a call
 """
 
@@ -16,6 +18,10 @@ class JobFailed(Exception):
 
     crashed = False
     """Whether a process may have ended because of a value that it computed."""
+
+
+class Stalled(JobFailed):
+    """The job was stopped. Its results so far are in its run store."""
 
 
 class DiskFull(OSError):

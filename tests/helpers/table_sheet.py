@@ -16,6 +16,7 @@ from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, TableExecutor
 from rebaser_server.files import SharedFiles
+from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.tables import TableFiles
 from tests.helpers.graph_builder import Builder
 
@@ -42,9 +43,11 @@ class TableSheet(Builder):
         self._children = ChildProcessExecutor()
         self._executor = TableExecutor(self._children, self, self.tables)
 
-    async def run_query(self, query: Query, about: str, owner: str) -> Any:
+    async def run_query(
+        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
+    ) -> Any:
         self.asked[about] += 1
-        return await self._spark.run_query(query, about, owner)
+        return await self._spark.run_query(query, about, owner, progress)
 
     def upload(self, name: str, table: pa.Table) -> None:
         sink = io.BytesIO()

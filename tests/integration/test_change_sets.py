@@ -76,7 +76,6 @@ async def test_heads_changes_reach_a_branch_although_heads_log_was_purged(
     more = new_id()
     for number in range(12):
         await team.send(team.head, [set_to(team.sum.tax, number), put(more, number)])
-        await asyncio.sleep(0.05)
     await deployment.at_rest()
     log = deployment.archive(team.head).log
     cursor = (await deployment.archive(branch).load()).control.branch.cursor

@@ -263,7 +263,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_checkpoint(tmp_path):
         ) as writer:
             for _ in range(chance.randrange(2, 5)):
                 said = int(writer.stdout.readline())
-            time.sleep(chance.uniform(0, 0.05))
+            time.sleep(chance.uniform(0, 0.05))  # to any moment of its work
             writer.send_signal(signal.SIGKILL)
 
         commit = checkpoints.load(CHANGE_SET).commit

@@ -1,6 +1,5 @@
 """Batches that nobody refers to are found and removed, and no others."""
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -201,7 +200,6 @@ async def test_daemons_collect_by_themselves(deployment: Deployment) -> None:
             await bucket.info(lost.object)
         except ObjectNotFound:
             return True
-        await asyncio.sleep(0.05)
         return False
 
     await eventually(gone)

@@ -163,8 +163,9 @@ async def test_after_a_cancelled_wait_all_are_deleted_by_the_next(
     try:
         for sequence in stored:
             await settled.add(sequence)
+        sent = js.nc.stats["out_msgs"]
         waiting = asyncio.create_task(settled.wait())
-        await asyncio.sleep(0.05)
+        await eventually(lambda: js.nc.stats["out_msgs"] > sent)
         waiting.cancel()
         await asyncio.wait([waiting])
     finally:

@@ -60,7 +60,7 @@ async def test_a_request_that_comes_while_it_goes_to_rest_is_found(
     """At any moment: before the consumer is gone, while it goes, and before news is heard."""
     for number in range(60):
         waiting = asyncio.create_task(queue.next(LONG))
-        await asyncio.sleep(0.04 + 0.0005 * number)
+        await asyncio.sleep(0.04 + 0.0005 * number)  # to another moment each time
         stored = await store(deployment, queue)
 
         found = await asyncio.wait_for(waiting, 10)

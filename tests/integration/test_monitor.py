@@ -128,7 +128,7 @@ async def test_of_many_requests_only_those_that_wait_too_long_are_reported(
     limit = timedelta(seconds=1)
     for _ in range(3):
         await deployment.js.publish(deployment.streams.requests(old), b"x")
-    await asyncio.sleep(limit.total_seconds() + 0.1)
+    await asyncio.sleep(limit.total_seconds() + 0.1)  # until these wait too long
     await deployment.js.publish(deployment.streams.requests(young), b"x")
 
     await Monitor(provisioner, limit, 1.0).report_old_requests()

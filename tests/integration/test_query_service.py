@@ -284,7 +284,7 @@ async def test_a_question_whose_asker_left_is_not_answered(deployment: Deploymen
             where = deployment.streams.values(change_set)
             await nc.publish(where, payload, reply=inboxes[-1].subject, headers=headers)
         await nc.flush()
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # until the fifth asker has left
         gate.set()
         await inboxes[5].next_msg(timeout=20)  # of one that waited behind
 

@@ -307,7 +307,7 @@ class LatePublishes(JetStream):
     """Publishes only once it has waited a while."""
 
     async def publish(self, *args: Any, **options: Any) -> PubAck:
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # time in which the other's error would end this
         return await super().publish(*args, **options)
 
 

@@ -102,7 +102,7 @@ async def restart_by_term(scene: Scene) -> None:
 
 async def restart_by_kill(scene: Scene) -> None:
     scene.server.kill()
-    await asyncio.sleep(HEARTBEAT)
+    await asyncio.sleep(HEARTBEAT)  # for a while there is no server
     await asyncio.to_thread(scene.server.start)
 
 
@@ -114,13 +114,13 @@ async def delete_the_consumer(scene: Scene) -> None:
 
 async def freeze_the_server(scene: Scene) -> None:
     scene.server.freeze()
-    await asyncio.sleep(5 * HEARTBEAT)
+    await asyncio.sleep(5 * HEARTBEAT)  # so that readers miss heartbeats
     scene.server.thaw()
 
 
 async def go_deaf_for_a_while(scene: Scene) -> None:
     scene.proxy.deaf = True
-    await asyncio.sleep(5 * HEARTBEAT)
+    await asyncio.sleep(5 * HEARTBEAT)  # so that readers miss heartbeats
     scene.proxy.deaf = False
 
 
@@ -252,7 +252,7 @@ async def test_a_handler_that_stands_still_before_400_megabytes(tmp_path: Path) 
 
         async with OrderedPushConsumer(here.reading, "S", "s.a", idle_heartbeat=1) as reader:
             first = await anext(reader)
-            await asyncio.sleep(10)
+            await asyncio.sleep(10)  # time in which the server sends as much as it may
             held = here.reading.nc.stats["in_bytes"]
             found = [int(first.payload[:9])]
             while (delivery := await reader.next(idle_timeout=0)) is not None:

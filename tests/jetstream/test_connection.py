@@ -188,7 +188,7 @@ async def test_it_comes_back_soon_after_the_server(server: NatsServer, how: str)
     async with connected(options(server)) as nc:
         getattr(server, how)()
         await eventually(lambda: not nc.is_connected)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # attempts to reconnect fail meanwhile
         await asyncio.to_thread(server.start)
 
         async with asyncio.timeout(10):
@@ -225,7 +225,6 @@ async def test_a_link_that_went_deaf_is_found_and_replaced(server: NatsServer) -
         reached = ConnectOptions(servers=(proxy.url,), probe_interval=0.2, probe_timeout=0.2)
         async with connected(reached) as nc:
             proxy.deaf = True
-            await asyncio.sleep(0.1)
             proxy.hear_new_connections()
 
             await eventually(lambda: Connection.of(nc).reconnects == 1)
@@ -256,8 +255,9 @@ async def test_a_round_trip_overtakes_nothing_that_was_sent_before(js: JetStream
 async def test_requests_under_way_fail_when_the_connection_does(js: JetStream, server) -> None:
     await filled(js)
     server.freeze()
+    sent = js.nc.stats["out_msgs"]
     asking = asyncio.create_task(js.request("STREAM.INFO.S", timeout=60))
-    await asyncio.sleep(0.05)
+    await eventually(lambda: js.nc.stats["out_msgs"] > sent)
     server.kill()
 
     with pytest.raises(NatsUnreachable, match="connection lost"):

@@ -105,7 +105,7 @@ async def test_what_is_under_way_at_the_end_is_not_lost(js: JetStream, server: N
     await eventually(lambda: waiting_pulls(js))
     server.freeze()
     await js.connection.publish("s.a", b"1")
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)  # the pull ends meanwhile
     server.thaw()
 
     found = await fetching

@@ -363,7 +363,7 @@ async def test_silence_is_an_alarm_after_three_heartbeats(
     alarms: list[JetStreamError] = []
     async with await subscribe(js, "s.a", config=WATCHED, on_warning=alarms.append) as subscription:
         waiting = asyncio.ensure_future(anext(subscription))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # longer than three heartbeats
         assert alarms == [], "heartbeats came"
         server.freeze()
         await eventually(lambda: len(alarms) == 2)
@@ -406,7 +406,7 @@ async def test_the_alarm_rests_while_there_is_no_connection(
     )
     waiting = asyncio.ensure_future(anext(subscription))
     server.kill()
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(0.6)  # longer than three heartbeats
     await asyncio.to_thread(server.start)
     await js.connection.wait_connected()
     await js.publish("s.a", b"1")
@@ -500,10 +500,13 @@ async def test_answers_to_flow_control_that_stay_unheard_are_an_alarm(js: JetStr
     )
     async with subscription:
         reading = asyncio.ensure_future(anext(subscription))
-        while not any(isinstance(alarm, FlowControlIgnored) for alarm in alarms):
+
+        async def is_an_alarm() -> bool:
             stalled = {"Nats-Consumer-Stalled": "fc.1"}
             await send_status(js, subscription._inbox.subject, "100 Idle Heartbeat", **stalled)
-            await asyncio.sleep(0.01)
+            return any(isinstance(alarm, FlowControlIgnored) for alarm in alarms)
+
+        await eventually(is_an_alarm)
         reading.cancel()
 
 

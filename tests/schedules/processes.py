@@ -18,6 +18,7 @@ from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.results import UnitResult, decode_result
+from rebaser_server.compute.work_unit import count_values
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import serve
 from rebaser_server.settings.settings import Settings
@@ -57,7 +58,7 @@ class Evaluator:
         *,
         owner: str = "",
         store: Any = None,
-        on_progress: Any = None,
+        progress: Any = None,
     ) -> list[UnitResult]:
         del owner  # they have room for all
         outcomes = []
@@ -70,8 +71,8 @@ class Evaluator:
             if self._random.random() < self.fails:
                 raise SessionFailed("as the seed wants it")
             outcomes.append(decode_result(await asyncio.to_thread(evaluate, blob)))
-            if on_progress is not None:
-                on_progress(1, 1)
+            if progress is not None:
+                progress.record(progress.done + count_values(blob))
         return outcomes
 
     async def close(self) -> None:

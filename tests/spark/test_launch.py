@@ -100,8 +100,7 @@ async def test_an_executor_that_is_closed_while_it_starts_is_closed_at_once(tmp_
     executor = SparkExecutor(SparkOptions(tmp_path / "spark"))
     starting = asyncio.create_task(executor.start())
     log = tmp_path / "spark" / "spark.log"
-    while not log.exists():  # noqa: ASYNC110 - there is no event to wait for
-        await asyncio.sleep(0.01)
+    await eventually(log.exists)
 
     await executor.close()
 

@@ -20,8 +20,10 @@ from rebaser_server.compute.rescue import run_isolated
 from rebaser_server.compute.results import RunStore, decode_result
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
+from rebaser_server.runtime.progress import JobProgress
 from tests.helpers.dear_functions import meetings, most_at_once
 from tests.helpers.graph_builder import Builder, eventually, is_running, pids_in
+from tests.helpers.noted_progress import NotedProgress
 from tests.helpers.paths import ROOT
 
 pytestmark = pytest.mark.spark
@@ -74,14 +76,14 @@ async def test_an_empty_run_succeeds(executor: SparkExecutor) -> None:
 
 async def test_fifty_thousand_values_are_computed(executor: SparkExecutor) -> None:
     """With progress on the way that never goes back and ends with all of them."""
-    seen: list[tuple[int, int]] = []
     planned = plan(wide(50_000).graph, slots=2)
+    progress = NotedProgress(planned.affected)
 
-    outcomes = await executor.run(planned.units, on_progress=lambda *done: seen.append(done))
+    outcomes = await executor.run(planned.units, progress=progress)
 
     assert sum(outcome.recomputed for outcome in outcomes) == planned.affected == 50_000
-    assert seen == sorted(seen)
-    assert seen[-1] == (50_000, 50_000)
+    assert progress.seen == sorted(progress.seen)
+    assert progress.seen[-1] == (50_000, 50_000)
 
 
 async def test_a_job_is_named_by_what_it_is_for_on_the_pages_of_spark(
@@ -167,13 +169,14 @@ async def test_a_run_cancelled_at_once_does_not_begin(
 async def test_a_broken_progress_report_ends_the_run(
     executor: SparkExecutor, tmp_path: Path
 ) -> None:
-    def report(_done: int, _of: int) -> None:
-        if pids_in(tmp_path / "pids"):
-            raise BrokenPipeError
+    class Broken(JobProgress):
+        def record(self, done: int) -> None:
+            if pids_in(tmp_path / "pids"):
+                raise BrokenPipeError
 
     units = plan(python("hang", path=str(tmp_path / "pids")).graph, slots=2).units
     with pytest.raises(BrokenPipeError):
-        await executor.run(units, on_progress=report)
+        await executor.run(units, progress=Broken(1))
 
     await eventually(lambda: not any(map(is_running, pids_in(tmp_path / "pids"))))
 
@@ -199,15 +202,15 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
         arguments = {"value": f"{n - 2}" if n > 1 else "one", "seconds": "seconds"}
         build.dependent(f"{n}", "slow", arguments, runtime="python")
     units = plan(build.graph, slots=2).units
-    progress: list[int] = []
+    progress = NotedProgress(12_000)
     large = asyncio.create_task(
         executor.run(
             units,
             store=RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32),
-            on_progress=lambda done, _of: progress.append(done),
+            progress=progress,
         )
     )
-    await eventually(lambda: progress and progress[-1])
+    await eventually(lambda: progress.done)
 
     small = plan(python("slow", value=1, seconds=0).graph, slots=2).units
     (outcome,) = await asyncio.wait_for(executor.run(small), 20)
@@ -215,11 +218,11 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
     assert outcome.value_results == [("it", "ok", 1)]
     assert len(units) == 2
     assert not large.done()
-    await eventually(lambda: progress[-1] > 500)  # it has gone on meanwhile
+    await eventually(lambda: progress.done > 500)  # it has gone on meanwhile
     large.cancel()
     with pytest.raises(asyncio.CancelledError):
         await large
-    assert progress == sorted(progress)
+    assert progress.seen == sorted(progress.seen)
 
 
 async def test_the_session_leaves_signal_handlers_alone(executor: SparkExecutor) -> None:
@@ -247,8 +250,8 @@ async def test_a_lost_jvm_fails_its_runs_and_the_next_has_another(
     waiting = asyncio.create_task(
         executor.run(plan(python("hang", path=str(tmp_path / "never")).graph, slots=2).units)
     )
-    await asyncio.sleep(0.5)
-    waiting.cancel()  # while the next session is being started
+    await asyncio.sleep(0.5)  # the next session is being started
+    waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
 

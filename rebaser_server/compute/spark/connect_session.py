@@ -4,7 +4,8 @@ The module imports pyspark's Connect client, so it is imported when the first se
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from threading import Thread
@@ -14,6 +15,7 @@ from grpc import RpcError
 from pyspark.errors import PySparkException
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
+from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.options import (
@@ -46,6 +48,8 @@ class ConnectSession:
         self._settings = settings
         self._queries: dict[str, SparkSession] = {}
         """Sessions of queries, by their runs."""
+        self._steps: Counter[str] = Counter()
+        """Tasks of each query that are done."""
         self._is_doubtful = False
         """Whether a run has failed since the server last answered."""
         self._end_reason: str | None = None
@@ -84,14 +88,34 @@ class ConnectSession:
         del about
         try:
             own = self._queries[run] = _connect(self._remote)
+            own.registerProgressHandler(self._note_steps(run))
             yield own
         except Exception:  # the run may raise anything
             self._is_doubtful = True
             raise
         finally:
+            self._steps.pop(run, None)
             if (ended := self._queries.pop(run, None)) is not None:
                 with suppress(*_LOST):
                     ended.stop()
+
+    def _note_steps(self, run: str) -> ProgressHandler:
+        """Return what the client calls whenever the server reports, also without progress."""
+
+        def note(
+            stages: Iterable[StageInfo] | None,
+            inflight_tasks: int,
+            operation_id: str | None,
+            done: bool,  # noqa: FBT001 - as pyspark calls it
+        ) -> None:
+            del inflight_tasks, operation_id, done
+            self._steps[run] = sum(stage.num_completed_tasks for stage in stages or ())
+
+        return note
+
+    def steps(self, run: str) -> int:
+        """Return a number that is another one once more tasks of the run are done."""
+        return self._steps[run]
 
     def slots(self) -> int | None:
         """Tasks that run at a time on the server's cluster as it is now; None if it does not say.

@@ -143,6 +143,16 @@ class JvmSession:
         finally:
             self._jobs -= 1
 
+    def steps(self, run: str) -> int:
+        """Return a number that is another one once more tasks of the run are done."""
+        with suppress(Py4JError, OSError):  # no JVM, no tasks
+            tracker = self.spark.sparkContext.statusTracker()
+            jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(run)))
+            stages = [stage for job in jobs for stage in job.stageIds]
+            infos = filter(None, map(tracker.getStageInfo, stages))
+            return len(stages) + sum(info.numCompletedTasks for info in infos)
+        return 0
+
     def cancel(self, run: str) -> None:
         """End the run's jobs and any that it would start later. Does not wait for their ends."""
         with suppress(Py4JError, OSError):  # no JVM, no jobs

@@ -31,7 +31,7 @@ from rebaser_server.compute.errors import (
     breakdown,
     evaluator_error,
 )
-from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun, OnProgress
+from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun
 from rebaser_server.compute.json_values import NotJson
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
 from rebaser_server.compute.spark import spark_job, table_job
@@ -49,6 +49,7 @@ from rebaser_server.compute.spark.options import (
 from rebaser_server.compute.tables import Query, QueryFailed
 from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.failures import EvaluatorAway
+from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import Turns, WorkThreads
 from rebaser_server.tables import NotATable
 from rebaser_server.telemetry.work_stats import SparkAbsence
@@ -169,6 +170,11 @@ class _SessionHolder:
         if running is not None:
             running.cancel(run)
 
+    def steps(self, run: str) -> int:
+        """Return a number that is another one once more tasks of a query are done."""
+        running = self._running
+        return 0 if running is None else running.steps(run)
+
     def close(self) -> None:
         """End the session; its work fails, and from now on `job` does."""
         self._is_closed = True
@@ -212,10 +218,6 @@ _CANCEL_GRACE: Final = 1.0
 
 _SHOWN: Final = ("workspace", "change_set", "claim", "trace_id")
 """Keys of log lines that a job's name on Spark's pages repeats, to show the work that it is for."""
-
-
-async def _nothing() -> None:
-    """Report nothing."""
 
 
 def _about(what: str) -> str:
@@ -274,13 +276,13 @@ class SparkExecutor:
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         if not units:
             return []
         await self._turns.take(owner)
         try:
-            return await self._run(units, store, on_progress)
+            return await self._run(units, store, progress)
         finally:
             self._turns.give()
 
@@ -288,27 +290,35 @@ class SparkExecutor:
         self,
         units: Sequence[bytes | memoryview],
         store: RunStore | None,
-        on_progress: OnProgress | None,
+        progress: JobProgress | None,
     ) -> list[UnitResult | StoredResult]:
         run = DvuRun(_run_id(), units, store)
+        progress = progress or JobProgress(run.size)
         about = _about(many(run.size, "value"))
 
         async def report() -> None:
-            if on_progress is not None:
-                on_progress(await asyncio.to_thread(run.values_done), run.size)
+            progress.record(await asyncio.to_thread(run.values_done))
 
         results = await self._in_thread(run.id, partial(self._evaluate, run, about), report)
-        if on_progress is not None:
-            on_progress(run.size, run.size)
+        progress.record(run.size)
         return results
 
-    async def run_query(self, query: Query, about: str, owner: str) -> Any:
+    async def run_query(
+        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
+    ) -> Any:
         """Run the query of a table value, see `tables.Queries`."""
+        run, steps = _run_id(), 0
+
+        async def report() -> None:
+            nonlocal steps
+            before, steps = steps, await asyncio.to_thread(self._session.steps, run)
+            if progress is not None and steps != before:
+                progress.extend()
+
         await self._turns.take(owner)
         try:
-            run = _run_id()
             compute = partial(self._query, query, run, _about(about))
-            return await self._in_thread(run, compute, _nothing)
+            return await self._in_thread(run, compute, report)
         finally:
             self._turns.give()
 

@@ -7,11 +7,10 @@ from rebaser_server.compute.errors import (
     JavaMissing,
     RunFailed,
     SessionFailed,
-    Stalled,
     evaluator_error,
 )
 from rebaser_server.runtime.containment import is_transient
-from rebaser_server.runtime.failures import DiskFull
+from rebaser_server.runtime.failures import DiskFull, Stalled
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,10 @@ async def test_work_ends_with_the_body_in_silence(steps):
 
 
 async def test_work_ends_with_a_body_that_is_cancelled():
-    ended = asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     async def works():
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -97,7 +98,7 @@ async def test_work_ends_with_a_body_that_is_cancelled():
             await asyncio.Event().wait()
 
     task = asyncio.create_task(body())
-    await asyncio.sleep(0.01)
+    await begun.wait()
     task.cancel()
     await asyncio.wait([task])
 
@@ -178,6 +179,6 @@ async def test_nothing_begins_once_the_body_has_ended_or_a_task_has_failed():
         tasks.start_after(0.01, works)
     with pytest.raises(ValueError, match="fails"):
         await body()
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # longer than the delay after which it was to begin
 
     assert not begun

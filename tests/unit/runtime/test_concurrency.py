@@ -97,7 +97,7 @@ async def test_what_is_to_be_finished_goes_on_for_a_while_after_a_cancellation()
     done = asyncio.Event()
 
     async def work():
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # longer than until the cancellation
         done.set()
 
     finishing = asyncio.create_task(finish(work(), 10))

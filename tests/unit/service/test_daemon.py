@@ -38,4 +38,4 @@ async def test_a_store_that_cannot_be_opened_does_not_end_a_daemon_that_imports_
     async with background(
         daemon._import_table_reader(StoreSettings(root="nosuch://bucket"), begins)
     ):
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.2)  # time in which it fails, which nothing shows

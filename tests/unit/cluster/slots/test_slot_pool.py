@@ -98,7 +98,7 @@ async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_ove
     async with background(process.preempt()):
         with pytest.raises(Preempted):
             async with idle.wait_for_work(lambda: False):
-                await asyncio.sleep(10)
+                await asyncio.Event().wait()
 
     assert working.expired
     assert not idle.expired

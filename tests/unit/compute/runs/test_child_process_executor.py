@@ -28,6 +28,7 @@ from tests.helpers.graph_builder import (
     is_running,
     pids_in,
 )
+from tests.helpers.noted_progress import NotedProgress
 
 FUNCTIONS = """
 import os, time
@@ -93,16 +94,16 @@ async def test_outcomes_are_those_of_the_evaluator(executor: ChildProcessExecuto
     for n in range(1000):
         build.dependent(f"{n}", "sum", {"values": ["one", f"{n - 1}" if n % 10 else "one"]})
     planned = plan(build.graph, slots=2, small=0)
-    seen: list[tuple[int, int]] = []
+    progress = NotedProgress(1000)
 
-    outcomes = await executor.run(planned.units, on_progress=lambda *done: seen.append(done))
+    outcomes = await executor.run(planned.units, progress=progress)
 
     here = [decode_result(evaluate(unit)) for unit in planned.units]
     assert [outcome.value_results for outcome in outcomes] == [
         outcome.value_results for outcome in here
     ]
-    assert seen == sorted(seen)
-    assert {(250, 1000), (500, 1000), (750, 1000), (1000, 1000)} <= set(seen)
+    assert progress.seen == sorted(progress.seen)
+    assert {(250, 1000), (500, 1000), (750, 1000), (1000, 1000)} <= set(progress.seen)
 
 
 async def test_a_child_with_other_code_calls_nothing_and_both_versions_are_named(

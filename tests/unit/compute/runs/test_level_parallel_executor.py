@@ -10,10 +10,11 @@ import pytest
 from rebaser_server.compute.call_watchdog import CallWatchdog
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.evaluation import evaluate, evaluate_unit
-from rebaser_server.compute.executors import OnProgress
 from rebaser_server.compute.level_parallel import LevelParallelExecutor
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult, decode_result
-from rebaser_server.compute.work_unit import CallLimits, WorkUnit, count_values
+from rebaser_server.compute.work_unit import CallLimits, WorkUnit
+from rebaser_server.runtime.progress import JobProgress
+from tests.helpers.noted_progress import NotedProgress
 from tests.unit.compute.functions.test_builtin_vectorised import random_blob, rows_of
 
 
@@ -35,14 +36,14 @@ class Inline:
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         self.runs.append([WorkUnit.decode(unit) for unit in units])
         outcomes: list[UnitResult | StoredResult] = [
             decode_result(evaluate(unit)) for unit in units
         ]
-        if on_progress is not None:
-            on_progress(sum(map(count_values, units)), sum(map(count_values, units)))
+        if progress is not None:
+            progress.record(progress.total)
         return outcomes
 
 
@@ -61,17 +62,17 @@ def dear(seconds: float) -> CostModel:
 async def test_sweeps_come_to_what_the_blob_comes_to(seed: int) -> None:
     unit = random_blob(random.Random(seed))
     inner = Inline()
-    told: list[tuple[int, int]] = []
+    progress = NotedProgress(len(unit))
     sweeping = LevelParallelExecutor(inner, lambda: 2, dear(0.05))
 
-    [found] = await sweeping.run([unit.encode()], on_progress=lambda *done: told.append(done))
+    [found] = await sweeping.run([unit.encode()], progress=progress)
 
     whole = evaluate_unit(unit, CallWatchdog(CallLimits()))
     assert isinstance(found, UnitResult)
     assert rows_of(found) == rows_of(whole)
     assert found.recomputed == whole.recomputed
     assert len(inner.runs) > 1
-    assert told == sorted(told)
+    assert progress.seen == sorted(progress.seen)
 
 
 async def test_cheap_functions_are_not_split() -> None:

@@ -11,7 +11,7 @@ from rebaser_server.compute.work_unit import WorkUnit
 class Failing:
     """An `Executor` whose evaluator ends."""
 
-    async def run(self, units, *, owner="", store=None, on_progress=None):
+    async def run(self, units, *, owner="", store=None, progress=None):
         raise RunFailed("the evaluator ended")
 
 

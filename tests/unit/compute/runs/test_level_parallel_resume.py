@@ -26,7 +26,7 @@ class Here:
         self._sound = sound
         self.runs = 0
 
-    async def run(self, units, *, owner="", store=None, on_progress=None):
+    async def run(self, units, *, owner="", store=None, progress=None):
         self.runs += 1
         if self.runs > self._sound:
             raise RunFailed("the evaluator ended")

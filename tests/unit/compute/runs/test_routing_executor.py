@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.executors import ChildProcessExecutor, OnProgress, RoutingExecutor
+from rebaser_server.compute.executors import ChildProcessExecutor, RoutingExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
+from rebaser_server.runtime.progress import JobProgress
 from tests.helpers.graph_builder import Builder
 
 
@@ -22,10 +23,10 @@ class Counting(ChildProcessExecutor):
         *,
         owner: str = "",
         store: RunStore | None = None,
-        on_progress: OnProgress | None = None,
+        progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
         self.runs += 1
-        return await super().run(units, owner=owner, store=store, on_progress=on_progress)
+        return await super().run(units, owner=owner, store=store, progress=progress)
 
 
 @pytest.mark.parametrize(

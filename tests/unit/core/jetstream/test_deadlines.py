@@ -77,7 +77,7 @@ async def test_a_deadline_can_be_moved():
     loop = asyncio.get_running_loop()
     async with deadlines.until(loop.time() + 0.001) as deadline:
         deadline.reschedule(loop.time() + 60)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # longer than the first deadline
 
     async def brought_forward():
         async with deadlines.until(None) as deadline:
