@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from rebaser_server.compute.plan import plan
 from rebaser_server.compute.rescue import run_isolated
 from rebaser_server.compute.results import ValueResult
 from tests.helpers.graph_builder import Builder, children, eventually, install
+from tests.helpers.noted_progress import NotedProgress
 
 FUNCTIONS = """
 import os, time
@@ -100,6 +102,30 @@ async def test_where_every_value_breaks_it_the_run_fails(executor: ChildProcessE
 
     with pytest.raises(EvaluationFailed):
         await run_isolated(executor, plan(build.graph, slots=1).units, limit=10)
+
+
+async def test_progress_counts_what_is_computed_again_once(
+    executor: ChildProcessExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guarded run breaks down at its end; then each unit is run by itself."""
+    run, is_first, progress = executor.run, [True], NotedProgress(8)
+
+    async def break_down_once(*units: Any, **named: Any) -> Any:
+        outcomes = await run(*units, **named)
+        if is_first:
+            is_first.clear()
+            raise RunFailed("as the test wants it")
+        return outcomes
+
+    monkeypatch.setattr(executor, "run", break_down_once)
+    units = [*chain("crash_at", length=5, bad=-1), *chain("crash_at", length=3, bad=-1)]
+
+    await run_isolated(executor, units, limit=60, progress=progress)
+
+    seen = [done for done, _ in progress.seen]
+    again = seen[seen.index(0, seen.index(8)) :]
+    assert again == sorted(again)
+    assert {*again} == {0, 5, 8}
 
 
 def kill_evaluator() -> None:
