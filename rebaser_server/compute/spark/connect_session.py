@@ -4,7 +4,6 @@ The module imports pyspark's Connect client, so it is imported when the first se
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -34,6 +33,22 @@ _MAX_BACKOFF: Final = 5_000  # milliseconds between two
 _LOST: Final = (PySparkException, RpcError, OSError)
 
 
+class _Steps(ProgressHandler):
+    """Tasks of a query that are done, as the server reports now and then."""
+
+    done = 0
+
+    def __call__(
+        self,
+        stages: Iterable[StageInfo] | None,
+        inflight_tasks: int,
+        operation_id: str | None,
+        done: bool,  # noqa: FBT001 - as pyspark calls it
+    ) -> None:
+        del inflight_tasks, operation_id, done
+        self.done = sum(stage.num_completed_tasks for stage in stages or ())
+
+
 class ConnectSession:
     """A session of ours on a server that is not ours."""
 
@@ -48,8 +63,7 @@ class ConnectSession:
         self._settings = settings
         self._queries: dict[str, SparkSession] = {}
         """Sessions of queries, by their runs."""
-        self._steps: Counter[str] = Counter()
-        """Tasks of each query that are done."""
+        self._steps: dict[str, _Steps] = {}
         self._is_doubtful = False
         """Whether a run has failed since the server last answered."""
         self._end_reason: str | None = None
@@ -88,7 +102,8 @@ class ConnectSession:
         del about
         try:
             own = self._queries[run] = _connect(self._remote)
-            own.registerProgressHandler(self._note_steps(run))
+            steps = self._steps[run] = _Steps()
+            own.registerProgressHandler(steps)
             yield own
         except Exception:  # the run may raise anything
             self._is_doubtful = True
@@ -99,23 +114,10 @@ class ConnectSession:
                 with suppress(*_LOST):
                     ended.stop()
 
-    def _note_steps(self, run: str) -> ProgressHandler:
-        """Return what the client calls whenever the server reports, also without progress."""
-
-        def note(
-            stages: Iterable[StageInfo] | None,
-            inflight_tasks: int,
-            operation_id: str | None,
-            done: bool,  # noqa: FBT001 - as pyspark calls it
-        ) -> None:
-            del inflight_tasks, operation_id, done
-            self._steps[run] = sum(stage.num_completed_tasks for stage in stages or ())
-
-        return note
-
     def steps(self, run: str) -> int:
         """Return a number that is another one once more tasks of the run are done."""
-        return self._steps[run]
+        steps = self._steps.get(run)
+        return 0 if steps is None else steps.done
 
     def slots(self) -> int | None:
         """Tasks that run at a time on the server's cluster as it is now; None if it does not say.
