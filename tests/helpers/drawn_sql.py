@@ -1,6 +1,7 @@
 # ruff: noqa: S608 - never run but by a judge
 """Statements drawn from pieces of good and of hostile ones, by a seed."""
 
+import re
 from random import Random
 from typing import Final
 
@@ -72,52 +73,70 @@ HOSTILE_BEGINNINGS: Final = (
     "with recursive r(n) as (select 1 union all select n + 1 from r) ",
     "execute immediate ",
 )
-_COLUMNS: Final = (
-    "id",
-    "kind",
-    "price",
-    "note",
-    "day",
-    "a.id",
-    "`id`",
-    "ID",
-    "words[0]",
-    "place.city",
-)
-_LITERALS: Final = (
-    "1",
-    "'x'",
-    "2.5",
-    "null",
-    "true",
-    "date '2024-02-29'",
-    "1e2",
-    "'it\\'s'",
-    ":rate",
-)
-_BINARY: Final = (
-    "+",
-    "-",
-    "*",
-    "/",
-    "%",
-    "||",
-    "&",
-    "=",
-    "<>",
-    "<",
-    "<=>",
-    "and",
-    "or",
-    "like",
-    "is not distinct from",
-)
-_CALLS: Final = (
-    ("upper", 1), ("coalesce", 2), ("abs", 1), ("if", 3), ("concat", 2), ("length", 1),
-    ("greatest", 2), ("nvl", 2), ("substring", 3), ("array", 2), ("size", 1), ("to_json", 1),
-    ("struct", 2), ("date_add", 2), ("hash", 2), ("regexp_replace", 3), ("map", 2),
-)  # fmt: skip
-_AGGREGATES: Final = ("sum", "max", "count", "collect_list", "first")
+_LEAVES: Final = {
+    "number": (
+        "a.id",
+        "a.`id`",
+        "a.ID",
+        "a.tags[0]",
+        "a.place.geo.lat",
+        "1",
+        "2.5",
+        "1e2",
+        ":rate",
+    ),
+    "text": (
+        "a.kind",
+        "a.note",
+        "a.words[1]",
+        "a.place.city",
+        "'x'",
+        "'it\\'s'",
+        "'${{x}}'",
+        ":word",
+    ),
+    "truth": ("true", "a.note is null", "a.day > date '2024-02-29'", "a.kind in ('a', 'b')"),
+}
+_FORMS: Final = {
+    "number": (
+        "({number} + {number})",
+        "({number} * {number})",
+        "-({number})",
+        "abs({number})",
+        "coalesce({number}, {number})",
+        "if({truth}, {number}, {number})",
+        "case when {truth} then {number} end",
+        "length({text})",
+        "try_cast({text} as int)",
+        "array_max(array({number}, {number}))",
+        "hash({text}, {number})",
+        "size(transform(a.words, x -> concat(x, {text})))",
+        "count(1) over (partition by a.kind)",
+        "(select max(a.id) as m from nation n join things a on a.id = n.n_nationkey)",
+    ),
+    "text": (
+        "({text} || {text})",
+        "upper({text})",
+        "substring({text}, 1, 2)",
+        "regexp_replace({text}, 'x+', {text})",
+        "to_json(struct({number} as n, {text} as t))",
+        "cast({number} as string)",
+        "map('k', {text})['k']",
+        "nvl({text}, {text})",
+    ),
+    "truth": (
+        "({number} < {number})",
+        "({text} = {text})",
+        "({truth} and {truth})",
+        "(not {truth} or {truth})",
+        "({text} like {text})",
+        "({number} between {number} and {number})",
+        "a.id in (select n_nationkey from nation)",
+        "exists (select 1 from nation n where n.n_nationkey = a.id)",
+    ),
+}
+"""Forms of expressions of each kind; the words in braces stand for others."""
+_TOTALS: Final = ("sum({number})", "max({text})", "count(distinct {text})", "count_if({truth})")
 
 
 class DrawnSql:
@@ -145,72 +164,57 @@ class DrawnSql:
     def _filled(self, text: str) -> str:
         return text.format(**self._names)
 
-    def _query(self, depth: int) -> str:
-        draw = self._random.random()
-        if depth > 1 and draw < 0.15:
-            return f"with c as ({self._query(depth - 1)}) {self._select(depth - 1, 'c')}"
-        if depth > 1 and draw < 0.3:
+    def _query(self, depth: int, columns: int = 0) -> str:
+        draw, columns = self._random.random(), columns or self._random.randint(1, 3)
+        if depth > 0 and draw < 0.15:
+            return f"with c as ({self._plain()}) {self._select(depth, columns, 'c')}"
+        if depth > 0 and draw < 0.3:
             how = self._random.choice(("union all", "union", "except", "intersect"))
-            return f"{self._query(depth - 1)} {how} {self._query(depth - 1)}"
-        if draw < 0.35:
-            return f"values ({self._expression(1)}, 2), (3, 4)"
-        return self._select(depth)
+            sides = (self._query(depth - 1, columns) for _ in range(2))
+            return f" {how} ".join(sides)
+        return self._select(depth, columns)
 
-    def _select(self, depth: int, relation: str | None = None) -> str:
-        pick = self._random.choice
-        source = f"{relation or self._relation(depth)} {pick(('a', 'as a'))}"
-        if self._random.random() < 0.3:
+    def _plain(self) -> str:
+        return f"select a.* from {self._relation()} a where {self._expression('truth', 1)}"
+
+    def _select(self, depth: int, columns: int, relation: str | None = None) -> str:
+        pick, draw = self._random.choice, self._random.random()
+        source = relation or (f"({self._plain()})" if draw < 0.2 else self._relation())
+        source += pick((" a", " as a"))
+        if draw > 0.7:
             kind = pick(("join", "left join", "left semi join", ",", "cross join"))
-            other = f"{self._relation(depth)} b"
-            on = pick(
-                ("a.id = b.id", "a.id = b.id and " + self._expression(1), "true", "a.id < b.id")
-            )
-            source += f", {other} where {on}" if kind == "," else f" {kind} {other} on {on}"
-        elif self._random.random() < 0.2:
+            source += f"{'' if kind == ',' else ' '}{kind} {self._relation()} b"
+            on = pick(("a.id = b.id", "a.id = b.id and a.kind <> 'q'", "true", "a.id < b.id"))
+            source += f" where {on}" if kind == "," else f" on {on}"
+        elif draw > 0.6:
             source += pick(
-                (" lateral view explode(words) e as w", ", lateral explode(a.words) as f(w)")
+                (" lateral view explode(words) e as w", ", lateral explode(a.words) f(w)")
             )
-        columns = ", ".join(
-            f"{self._expression(depth)} as c{number}"
-            for number in range(self._random.randint(1, 3))
-        )
-        text = f"select {pick(('', 'distinct ', ''))}{columns} from {source}"
-        if "where" not in source and self._random.random() < 0.4:
-            text += f" where {self._expression(depth)}"
-        if self._random.random() < 0.2:
-            text += f" group by {self._expression(1)}"
-        if self._random.random() < 0.2:
-            text += f" order by {self._expression(1)} desc limit 5"
-        return text
+        totals = self._random.random() < 0.2
+        listed = ", ".join(self._column(number, depth, totals) for number in range(columns))
+        text = f"select {pick(('', '', 'distinct '))}{listed} from {source}"
+        if "where" not in source and draw > 0.4:
+            text += f" where {self._expression('truth', depth)}"
+        return text + (f" group by {self._expression('text', 1)}" if totals else "")
 
-    def _relation(self, depth: int) -> str:
+    def _column(self, number: int, depth: int, totals: bool) -> str:
+        kind = ("text", "number", "truth")[number]
+        expression = self._random.choice(_TOTALS) if totals else f"{{{kind}}}"
+        if totals:  # of one kind in each place, so that two queries have the same columns
+            expression = f"cast({expression} as {('string', 'double', 'boolean')[number]})"
+        return f"{self._with_kinds(expression, depth)} as c{number}"
+
+    def _relation(self) -> str:
         if self._hostile():
             return self._filled(self._random.choice(HOSTILE_RELATIONS))
-        if depth > 1 and self._random.random() < 0.3:
-            return f"({self._query(depth - 1)})"
-        return self._random.choice(("things", "nation", "Things", "`things`", "range(3)"))
+        return self._random.choice(("things", "Things", "`things`"))
 
-    def _expression(self, depth: int) -> str:  # noqa: PLR0911 - a choice of ten
+    def _expression(self, kind: str, depth: int) -> str:
         if self._hostile():
             return self._filled(self._random.choice(HOSTILE_EXPRESSIONS))
-        draw, pick = self._random.random(), self._random.choice
-        if depth <= 0 or draw < 0.35:
-            return pick((*_COLUMNS, *_LITERALS))
-        one, two = (self._expression(depth - 1) for _ in range(2))
-        if draw < 0.5:
-            return f"({one} {pick(_BINARY)} {two})"
-        if draw < 0.65:
-            name, arguments = pick(_CALLS)
-            return f"{name}({', '.join(self._expression(depth - 1) for _ in range(arguments))})"
-        if draw < 0.72:
-            return f"case when {one} then {two} else null end"
-        if draw < 0.79:
-            return f"cast({one} as {pick(('int', 'string', 'decimal(10, 2)', 'array<int>'))})"
-        if draw < 0.85:
-            over = pick(("", " over (partition by kind order by id)", " filter (where id > 1)"))
-            return f"{pick(_AGGREGATES)}({one}){over}"
-        if draw < 0.9:
-            return f"transform(words, x -> {pick(('x', 'concat(x, kind)', one))})"
-        if draw < 0.95:
-            return f"({self._query(depth - 1)})"
-        return f"{one} in ({self._query(depth - 1)})"
+        if depth <= 0 or self._random.random() < 0.3:
+            return self._filled(self._random.choice(_LEAVES[kind]))
+        return self._with_kinds(self._random.choice(_FORMS[kind]), depth - 1)
+
+    def _with_kinds(self, form: str, depth: int) -> str:
+        return re.sub(r"\{(\w+)\}", lambda found: self._expression(found[1], depth), form)

@@ -92,3 +92,6 @@ select id from things where (id, kind) in (select id, kind from things where id 
 select arrays_zip(array(1), array('x')) z, flatten(array(array(1), array(2))) f, array_repeat('x', 3) r, map_from_arrays(array('a'), array(1)) m
 select kind, sum(price) over (partition by kind) / sum(price) over () share from things
 select 0 a where 1 = 1 having true
+select kind = 'Today is nice' a, 'nowhere' b from things
+select 1 one from (select id from things), (select n_nationkey from nation) where id = n_nationkey
+select array_distinct(tags) a, array_contains(words, 'x') b, array_max(tags) c, array_position(words, 'x') d from things

@@ -278,3 +278,12 @@ select id from things settings x = 1
 select next value for seq
 select try(1)
 select cast(1 as int format 'x')
+select 1 from things, things
+select 1 from things join things on things.id = things.id
+select 1 from (select * from things), (select * from things)
+select 1 from (select * from things) join (select * from things) on true
+select 1 from (select * from things), (select * from nation) where kind = 'a'
+select cast(place as struct<:word: int>) from things
+select 'today Europe/Berlin' < day from things
+select sequence()
+select format_string()

@@ -74,10 +74,10 @@ def test_models_of_dbt_give_their_rows(session: Any) -> None:
 
 
 def test_functions_of_the_list_are_those_of_spark(session: Any) -> None:
-    """None is another word for what Spark has not, which a person might have registered."""
+    """All but two that are in its grammar: no other program's function has one of the names."""
     found = {row[0] for row in session.sql("SHOW SYSTEM FUNCTIONS").collect()}
 
-    assert frozenset().union(*FUNCTIONS.values()) - found - {"bit_get", "extract"} == set()
+    assert frozenset().union(*FUNCTIONS.values()) - found == {"timestampadd", "timestampdiff"}
 
 
 @pytest.mark.long
@@ -116,29 +116,32 @@ def test_strings_mean_what_they_meant(session: Any) -> None:
 
 @pytest.mark.long
 def test_what_is_let_through_reads_and_writes_no_file(session: Any, tmp_path: Path) -> None:
-    """Drawn statements, in a directory with files that hostile ones among them name."""
+    """Drawn statements, in a directory with files that the hostile ones name.
+
+    Those that run have the rows of what was written.
+    """
     canary, out = tmp_path / "canary", tmp_path / "out"
     canary.write_text("sings\n")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    ran, failed = 0, 0
-    for seed in range(800):
+    ran, differ = 0, []
+    for seed in range(300):
         code = DrawnSql(seed, (0.0, 0.05, 0.2)[seed % 3], str(canary), str(out)).statement()
-        try:
+        with suppress(SqlRefused):
             query = judge(code, ARGUMENTS)
-        except SqlRefused:
-            continue
-        ran += 1
-        try:
-            answer = str(rows(session, query.text))
-        except Exception as error:  # noqa: BLE001 - types do not fit, mostly
-            failed += 1
-            answer = str(error)
-        assert "sings" not in answer
-        assert os.environ["PATH"] not in answer
+            try:
+                printed = rows(session, query.text)
+            except Exception as error:  # noqa: BLE001 - types do not fit, or a sum is too large
+                printed = ("", [str(error)])
+            else:
+                ran += 1
+                session.conf.set("spark.sql.variable.substitute", "false")
+                if printed != rows(session, code):
+                    differ.append(code)
+                session.conf.set("spark.sql.variable.substitute", "true")
+            assert "sings" not in str(printed)
+            assert os.environ["PATH"] not in str(printed)
 
+    assert differ == []
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-    assert not session.catalog.listTables("default") or all(
-        table.isTemporary for table in session.catalog.listTables("default")
-    )
-    assert ran > 100
-    assert ran - failed > 20
+    assert all(table.isTemporary for table in session.catalog.listTables())
+    assert ran > 50

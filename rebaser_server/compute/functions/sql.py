@@ -77,7 +77,11 @@ def judge(
 
 @lru_cache(256)
 def _judge(code: str, arguments: frozenset[str] | None, small: frozenset[str]) -> Query:
-    if len(code) > MAX_BYTES or len(code.encode(errors="replace")) > MAX_BYTES:
+    try:
+        size = len(code) if len(code) > MAX_BYTES else len(code.encode())
+    except UnicodeEncodeError as error:
+        raise SqlRefused(f"the query is no text of Unicode: {error}") from None
+    if size > MAX_BYTES:
         raise SqlRefused(f"a query has at most {MAX_BYTES:,} bytes: make several values of it")
     try:
         first = _read(code)
@@ -91,6 +95,10 @@ def _judge(code: str, arguments: frozenset[str] | None, small: frozenset[str]) -
         raise SqlRefused("the query is nested too deeply: make several values of it") from None
     except SqlglotError as error:
         raise SqlRefused(_parse_error(error)) from None
+    except SqlRefused:
+        raise
+    except Exception as error:  # the library reads what it was not written for
+        raise SqlRefused(f"the query cannot be read as SQL: {error!r}") from None
     if "${" in text:  # in a name; in strings it is escaped
         raise SqlRefused("'${' cannot be in a name: Spark would put a variable there")
     return Query(text, *query)
@@ -397,7 +405,9 @@ _HIDDEN: Final = _names(
     "session_user user"
 )
 """Names of columns that Spark takes for a call of a function where no column has them."""
-_CLOCKS: Final = re.compile(r"\s*(now|today|tomorrow|yesterday)\b.*", re.IGNORECASE)
+_CLOCKS: Final = re.compile(
+    r"\s*(?i:now|today|tomorrow|yesterday)\s*([A-Z]{3,}|[A-Z]\w+/[\w/]+|Z|[A-Z]*[+-]\d[\d:]*)?\s*"
+)
 """Text that Spark takes for a time of the run where a date is expected."""
 _UNIT_FIRST: Final = _names("date_add date_diff dateadd datediff timestampadd timestampdiff")
 _UNITS: Final = _names(
@@ -587,6 +597,10 @@ class _Judge:
             if each is not None and not isinstance(each, exp.Identifier):
                 _refuse(node, f"{_shown(each)}: expected a name")
 
+    def _check_columndef(self, node: exp.ColumnDef) -> None:
+        if not isinstance(node.this, exp.Identifier):
+            _refuse(node, f"{_shown(node)}: expected a name and a type")
+
     def _check_dot(self, node: exp.Dot) -> None:
         if not isinstance(node.expression, exp.Identifier):
             _refuse(node, f"{_shown(node)}: functions have no qualified names")
@@ -719,7 +733,7 @@ class _Judge:
             self._multiply(node, high)
 
     def _check_sequence(self, node: exp.Anonymous) -> None:
-        start, stop, *step = [*node.expressions, exp.Null(), exp.Null()][:4]
+        start, stop, *step = [*node.expressions, *(exp.Null() for _ in range(3))]
         if isinstance(step[0], exp.Neg):
             step[0] = step[0].this
         days = isinstance(step[0], exp.Interval)
@@ -862,6 +876,8 @@ class _Judge:
         before: set[str] = set()
         for source in sources:
             source.rows = self._relation(source.node, scope, outer | before)
+            if source.name and source.name in before:
+                _refuse(source.node, f"two relations are named {source.name!r} here: rename one")
             before.add(source.name)
         laterals = select.args.get("laterals") or []
         names = frozenset({*before, *(each.alias_or_name.lower() for each in laterals)})
@@ -903,7 +919,7 @@ class _Judge:
         So such equalities are counted, and so many relations may be joined by them.
         """
         sources = [source for source in sources if not source.is_function]
-        links = _Links({source.name: number for number, source in enumerate(sources)})
+        links = _Links([source.name for source in sources])
         for number, source in enumerate(sources):
             self._link(links, number, source)
         where = select.args.get("where")
@@ -924,7 +940,8 @@ class _Judge:
         linked = links.loose - max(0, len(unbounded) - 1) + (not unbounded)
         for most, source in groups[: max(0, len(groups) - linked)]:
             self._multiply(source.node, most)
-        self._check_correlation(select, links, outer)
+        if sources:
+            self._check_correlation(select, outer)
 
     def _link(self, links: "_Links", number: int, source: "_Source") -> None:
         """Note what the condition of this join joins."""
@@ -943,12 +960,10 @@ class _Judge:
         else:
             _refuse_join(source)
 
-    def _check_correlation(
-        self, select: exp.Select, links: "_Links", outer: frozenset[str]
-    ) -> None:
+    def _check_correlation(self, select: exp.Select, outer: frozenset[str]) -> None:
         """Refuse a query that is joined with the one around it without an equality."""
         where = select.args.get("where")
-        if where is None or not links.names:
+        if where is None:
             return
         used = {name for name in _qualifiers(where.this) if name in outer}
         if used and not any(
@@ -986,11 +1001,11 @@ _Equalities = Mapping[str, tuple[exp.Expr, exp.Expr]]
 class _Links:
     """Which relations of one FROM equalities join."""
 
-    def __init__(self, names: Mapping[str, int]) -> None:
-        self.names: Final = names
+    def __init__(self, names: list[str]) -> None:
+        self._names = {name: number for number, name in enumerate(names) if name}
         self.loose = 0
         """Number of equalities that may join any two."""
-        self._above = {number: number for number in names.values()}
+        self._above = list(range(len(names)))
         self._columns: dict[str, str] = {}
 
     def add(self, equalities: _Equalities) -> None:
@@ -1018,12 +1033,12 @@ class _Links:
 
     def groups(self) -> list[list[int]]:
         groups: dict[int, list[int]] = {}
-        for number in self._above:
+        for number in range(len(self._above)):
             groups.setdefault(self._top(number), []).append(number)
         return list(groups.values())
 
     def _numbers(self, side: exp.Expr) -> set[int | None]:
-        return {self.names.get(name) for name in _qualifiers(side)}
+        return {self._names.get(name) for name in _qualifiers(side)}
 
     def _top(self, number: int) -> int:
         while self._above[number] != number:
