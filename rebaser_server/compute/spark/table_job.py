@@ -110,7 +110,7 @@ def _write(frame: "DataFrame", target: str) -> Written:
 
     fields = json.loads(frame.schema.json())["fields"]
     _require_keepable(fields)
-    row = functions.xxhash64(*map(_hashable, fields))
+    row = functions.xxhash64(*(column for field in fields for column in _hashable(field)))
     seen = Observation()
     observed = frame.observe(
         seen,
@@ -149,17 +149,29 @@ def _has_type(kind: Any, refused: str) -> bool:
     return any(_has_type(each, refused) for each in [*inner, *(part["type"] for part in parts)])
 
 
-def _hashable(field: dict[str, Any]) -> "Column":
-    """Return a column for the digest: equal for equal values, also of maps."""
+def _hashable(field: dict[str, Any]) -> list["Column"]:
+    """Return columns for the digest: equal for equal values, also of maps.
+
+    Spark's hash passes over nulls, and over the bounds of what is nested: it is the same of (1,
+    null) and (null, 1), and of an array of both.
+    """
     from pyspark.sql import functions  # noqa: PLC0415
 
     column = functions.col("`" + field["name"].replace("`", "``") + "`")
     kind = field["type"]
     if isinstance(kind, str):
-        return column
+        return [column, column.isNull()] if field["nullable"] else [column]
     if kind["type"] == "map" and not _has_map(kind["valueType"]):
-        return functions.array_sort(functions.map_entries(column))
-    return functions.to_json(functions.struct(column)) if _has_map(kind) else column
+        column = functions.array_sort(functions.map_entries(column))
+    return [functions.to_json(functions.struct(column), _WHOLE)]
+
+
+_WHOLE: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options by which a value's JSON says all of it."""
 
 
 def _has_map(kind: Any) -> bool:
