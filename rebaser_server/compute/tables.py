@@ -293,6 +293,8 @@ class TableExecutor:
             if key is None:
                 raise SqlRefused(f"{name!r} is no table: use it as the parameter :{name}")
             manifest = self._tables.get(owner, key)
+            if handle is not None and handle != manifest.handle(key):
+                raise SqlRefused(f"{name!r} is no table, only an object that looks like one")
             views[name] = View(manifest.fields, self._tables.uris(owner, key, manifest))
         return views, parameters
 
