@@ -363,7 +363,7 @@ def _calls_of(piece: WorkUnit) -> list[_Call]:
         unknown = next((ref for ref in refs if not piece.constant_known[ref]), None)
         arguments: dict[str, Any] = {}
         if unknown is None:
-            values = iter([loads(text) for text in piece.constant_texts.take(refs).to_pylist()])
+            values = iter([loads(piece.constant_texts[ref].as_py()) for ref in refs])
             for name, count in specs:
                 arguments[name] = (
                     next(values) if count is None else [next(values) for _ in range(count)]

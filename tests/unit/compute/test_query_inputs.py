@@ -1,4 +1,4 @@
-"""Objects that look like a table, as any function can return them, are none."""
+"""What a query takes: tables of its workspace, none that a function made up; or no inputs."""
 
 import io
 from dataclasses import asdict, replace
@@ -19,9 +19,15 @@ from rebaser_server.tables import TableFiles
 from tests.helpers.work_units import unit_from_rows
 
 
-class NoQueries:
+class Recorded:
+    """Queries that all return one value."""
+
+    def __init__(self) -> None:
+        self.queries: list[Query] = []
+
     async def run_query(self, query: Query, about: str, owner: str) -> Any:
-        raise AssertionError(query)
+        self.queries.append(query)
+        return 1
 
 
 def adopted(tables: TableFiles, workspace: str, numbers: list[int]) -> TableHandle:
@@ -49,10 +55,28 @@ async def test_a_query_reads_no_table_by_an_object_that_a_function_made_up(
         [("forged", True, {"$table": asdict(forged)})],
     )
 
-    executor = TableExecutor(ChildProcessExecutor(), NoQueries(), tables)
+    queries = Recorded()
+    executor = TableExecutor(ChildProcessExecutor(), queries, tables)
     [result] = await executor.run([unit.encode()], owner="ours")
 
     assert isinstance(result, UnitResult)
     [(value_id, status, message)] = result.value_results
+    assert not queries.queries
     assert (value_id, status) == ("it", "failed")
     assert str(message).startswith("'t' is no table")
+
+
+async def test_a_query_may_take_nothing(tmp_path: Path) -> None:
+    """As one whose inputs were removed."""
+    unit = unit_from_rows(
+        [("sql", "-- returns: value\nSELECT 1")],
+        [(0, [])],
+        [("it", 0, "pending", None, True, [])],
+    )
+
+    tables = TableFiles(SharedFiles(str(tmp_path)))
+    executor = TableExecutor(ChildProcessExecutor(), Recorded(), tables)
+    [result] = await executor.run([unit.encode()], owner="ours")
+
+    assert isinstance(result, UnitResult)
+    assert result.value_results == [("it", "ok", 1)]
