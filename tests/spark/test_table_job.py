@@ -1,13 +1,18 @@
-"""The job of a query: what it says of the rows that it has written."""
+"""The job of a query: what it reads, and what it says of the rows that it has written."""
 
 import asyncio
+import io
 from itertools import combinations
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.tables import Query
+from rebaser_server.compute.tables import Query, QueryFailed, View
+from rebaser_server.files import SharedFiles
+from rebaser_server.tables import TableFiles
 
 pytestmark = pytest.mark.spark
 
@@ -59,3 +64,29 @@ async def test_equal_rows_have_one_digest(executor: SparkExecutor, tmp_path: Pat
     )
 
     assert first == second
+
+
+async def test_a_mistake_in_a_query_is_not_printed(
+    executor: SparkExecutor, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """PySpark prints each, in lines that are none of the log."""
+    with pytest.raises(QueryFailed, match="nope"):
+        await executor.run_query(Query("SELECT nope", {}, {}, f"file://{tmp_path}/it"), "", "")
+
+    assert capfd.readouterr().err == ""
+
+
+async def test_a_condition_keeps_rows_that_are_not_a_number(
+    executor: SparkExecutor, tmp_path: Path
+) -> None:
+    """Spark takes NaN for the greatest number; an uploaded file has statistics without it."""
+    tables, sink = TableFiles(SharedFiles(str(tmp_path))), io.BytesIO()
+    pq.write_table(pa.table({"x": [1.0, float("nan")]}), sink)
+    manifest = tables.adopt("shop", "ab" * 32, sink.getvalue())
+    views = {"t": View(manifest.fields, tables.uris("shop", "ab" * 32, manifest))}
+
+    found = await executor.run_query(
+        Query("SELECT count(*) FROM t WHERE x > 2", views, {}, None), "", ""
+    )
+
+    assert found == 1

@@ -29,6 +29,8 @@ _SETTINGS: Final = {
 }
 _CONTENT_DIGITS: Final = 32
 _LOW: Final = 0xFFFFFFFF
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers by which PySpark prints each mistake of a query, with the stack trace of the JVM."""
 _REFUSED: Final = ("interval", "void", "variant", "time", "geography", "geometry")
 
 
@@ -41,8 +43,11 @@ def run(spark: "SparkSession", query: Query, slots: int) -> Any:
         NotATable: the result has columns that a table cannot keep.
         NotJson: the result is not one value.
     """
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - see `spark_executor`
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - see `spark_executor`
+    from pyspark.sql.types import StructType  # noqa: PLC0415
 
+    for logger in _LOGGERS:
+        PySparkLogger.getLogger(logger).disabled = True
     session = spark.newSession()
     settings = {**_SETTINGS, "spark.sql.leafNodeDefaultParallelism": str(slots)}
     for name, value in settings.items():
