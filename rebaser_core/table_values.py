@@ -42,7 +42,8 @@ class TableHandle:
         inside = _inside(value)
         if inside is None or inside.keys() != set(cls.__dataclass_fields__):
             return None
-        return cls(**inside)
+        handle = cls(**inside)
+        return handle if _is_key(handle.key) else None
 
 
 def upload_value(digest: str) -> dict[str, Any]:
@@ -56,12 +57,17 @@ def upload_of(value: object) -> str | None:
     if inside is None or inside.keys() != {_UPLOAD}:
         return None
     digest = inside[_UPLOAD]
-    return digest if isinstance(digest, str) and _is_digest(digest) else None
+    return digest if _is_key(digest) else None
 
 
 def is_table(value: object) -> bool:
     """Whether a value is a table, or claims to be one."""
     return isinstance(value, Mapping) and TABLE in value
+
+
+def _is_key(key: object) -> bool:
+    """Whether it names a directory of a table, and no other."""
+    return isinstance(key, str) and _is_digest(key) is not None
 
 
 def _inside(value: object) -> Mapping[str, Any] | None:

@@ -300,6 +300,8 @@ class TableExecutor:
             if key is None:
                 raise SqlRefused(f"{name!r} is no table: use it as the parameter :{name}")
             manifest = self._tables.get(owner, key)
+            if handle is not None and handle != manifest.handle(key):
+                raise SqlRefused(f"{name!r} is no table, only an object that looks like one")
             views[name] = View(manifest.fields, self._tables.uris(owner, key, manifest))
         return views, parameters
 
@@ -368,7 +370,7 @@ def _calls_of(piece: WorkUnit) -> list[_Call]:
         unknown = next((ref for ref in refs if not piece.constant_known[ref]), None)
         arguments: dict[str, Any] = {}
         if unknown is None:
-            values = iter([loads(text) for text in piece.constant_texts.take(refs).to_pylist()])
+            values = iter([loads(piece.constant_texts[ref].as_py()) for ref in refs])
             for name, count in specs:
                 arguments[name] = (
                     next(values) if count is None else [next(values) for _ in range(count)]

@@ -29,6 +29,8 @@ _SETTINGS: Final = {
 }
 _CONTENT_DIGITS: Final = 32
 _LOW: Final = 0xFFFFFFFF
+_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Loggers by which PySpark prints each mistake of a query, with the stack trace of the JVM."""
 _REFUSED: Final = ("interval", "void", "variant", "time", "geography", "geometry")
 
 
@@ -44,8 +46,8 @@ def run(spark: "SparkSession", query: Query, slots: int) -> Any:
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - see `spark_executor`
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
-    # It would print each mistake of a query, whose value has it as its message.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
+    for logger in _LOGGERS:
+        PySparkLogger.getLogger(logger).disabled = True
     settings = {**_SETTINGS, "spark.sql.leafNodeDefaultParallelism": str(slots)}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -117,7 +119,8 @@ def _plain(value: Any) -> Any:
 def _write(frame: "DataFrame", target: str, functions: Any, seen: Any) -> Written:
     fields = json.loads(frame.schema.json())["fields"]
     _require_keepable(fields)
-    row = functions.xxhash64(*(_hashable(functions, field) for field in fields))
+    hashed = (column for field in fields for column in _hashable(functions, field))
+    row = functions.xxhash64(*hashed)
     observed = frame.observe(
         seen,
         functions.count(functions.lit(1)).alias("rows"),
@@ -155,15 +158,27 @@ def _has_type(kind: Any, refused: str) -> bool:
     return any(_has_type(each, refused) for each in [*inner, *(part["type"] for part in parts)])
 
 
-def _hashable(functions: Any, field: dict[str, Any]) -> Any:
-    """Return a column for the digest: equal for equal values, also of maps."""
+def _hashable(functions: Any, field: dict[str, Any]) -> list[Any]:
+    """Return columns for the digest: equal for equal values, also of maps.
+
+    Spark's hash passes over nulls, and over the bounds of what is nested: it is the same of (1,
+    null) and (null, 1), and of an array of both.
+    """
     column = functions.col("`" + field["name"].replace("`", "``") + "`")
     kind = field["type"]
     if isinstance(kind, str):
-        return column
+        return [column, column.isNull()] if field["nullable"] else [column]
     if kind["type"] == "map" and not _has_map(kind["valueType"]):
-        return functions.array_sort(functions.map_entries(column))
-    return functions.to_json(functions.struct(column)) if _has_map(kind) else column
+        column = functions.array_sort(functions.map_entries(column))
+    return [functions.to_json(functions.struct(column), _WHOLE)]
+
+
+_WHOLE: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options by which a value's JSON says all of it."""
 
 
 def _has_map(kind: Any) -> bool:
