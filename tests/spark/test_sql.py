@@ -43,9 +43,9 @@ def rows(session: Any, text: str) -> tuple[str, list[str]]:
     return found.schema.simpleString().lower(), sorted(map(repr, found.collect()))
 
 
-@pytest.mark.parametrize("number", [2, 13, 19, 21])
+@pytest.mark.parametrize("number", [19, 21])
 def test_the_printed_query_gives_the_rows_of_what_was_written(session: Any, number: int) -> None:
-    """Of TPC-H: subqueries, outer joins, a join inside OR, EXISTS."""
+    """As two of TPC-H: a join inside OR, and EXISTS."""
     written = rows(session, TPCH[number])
 
     assert rows(session, judge(TPCH[number], ARGUMENTS).text) == written

@@ -1,12 +1,13 @@
 """Judges the SQL of clients: what Spark may be given, and the text that it is given.
 
-The text of a client never reaches Spark. It is read as one query, the tree is compared with what is
-allowed, and the text for Spark is printed anew from the tree and read and judged once more. All
-that is not named here is refused: kinds of nodes and their parts (`_NODES`), functions by Spark's
-names (`_FUNCTIONS`, the dialect knows none by itself, so that a name means what it means to Spark),
-relations that are neither an argument nor a part of the `WITH` clause. So a query reads no file,
-runs no program, sees no other view, and gives the same rows for the same arguments, as far as Spark
-does. What it costs is bounded only in what grows without rows: see `_Costs`.
+The text of a client never reaches Spark. It is read as one query, the tree is compared with lists
+of what is allowed, and a text is printed anew from the tree, read and judged once more. All that is
+not named here is refused: kinds of nodes and their parts (`_PARTS`), functions by Spark's names
+(`FUNCTIONS`), and relations that are neither an argument nor a part of a `WITH` clause. So a query
+reads no file, runs no program and sees no other view.
+
+What grows without rows is bounded: nesting, relations, counts such as that of `repeat`, joins
+without an equality. What a query costs by its rows is for deadlines.
 """
 
 import re
@@ -479,7 +480,7 @@ def _words(node: exp.Expr) -> str:
 
 @dataclass(slots=True)
 class _Rows:
-    """What a query or relation is made of."""
+    """Size of a query or a relation, as far as it can be read."""
 
     relations: int = 0
     """Number of relations, those of `WITH` counted as often as they are used."""
@@ -498,10 +499,10 @@ class _Judge:
     arguments: frozenset[str] | None
     small: frozenset[str]
     tables: dict[str, str] = field(default_factory=dict)
-    """By name in small letters, as Spark compares names."""
+    """Arguments that are relations, by name in small letters, as Spark compares names."""
     parameters: set[str] = field(default_factory=set)
     factor: int = 1
-    """What the query multiplies its rows by at most, all counts taken together."""
+    """Maximum by which the query multiplies its rows, all counts taken together."""
     by_name: dict[str, str] = field(default_factory=dict)
     """Arguments by name in small letters."""
     parts: set[str] = field(default_factory=set)
@@ -705,7 +706,7 @@ class _Judge:
             self._check_count(node, *_COUNTS[name])
 
     def _mark_unit(self, node: exp.Anonymous) -> None:
-        """Have the unit of a function of dates printed as a keyword, not as a column."""
+        """Make the unit of a function of dates a keyword, which it is to Spark, not a column."""
         unit, *others = node.expressions or [node]
         if len(others) <= 1:  # without a unit: of days
             return
@@ -733,14 +734,14 @@ class _Judge:
             self._multiply(node, high)
 
     def _check_sequence(self, node: exp.Anonymous) -> None:
-        start, stop, *step = [*node.expressions, *(exp.Null() for _ in range(3))]
-        if isinstance(step[0], exp.Neg):
-            step[0] = step[0].this
-        days = isinstance(step[0], exp.Interval)
-        if days and _DAYS.fullmatch(step[0].text("unit")) and (_bounds(step[0].this)[0] or 0) > 0:
+        start, stop, step = [*node.expressions, exp.Null(), exp.Null(), exp.Null()][:3]
+        if isinstance(step, exp.Neg):
+            step = step.this
+        days = isinstance(step, exp.Interval)
+        if days and _DAYS.fullmatch(step.text("unit")) and (_bounds(step.this)[0] or 0) > 0:
             self._multiply(node, _TEN_YEARS)
             return
-        if isinstance(step[0], exp.Null) and _is_date(start) and _is_date(stop):
+        if isinstance(step, exp.Null) and _is_date(start) and _is_date(stop):
             self._multiply(node, _TEN_YEARS)
             return
         ends = (*_bounds(start), *_bounds(stop))
@@ -916,7 +917,7 @@ class _Judge:
         """Refuse relations that are joined without an equality between them, if none is small.
 
         A column without its relation's name may be any relation's: the tables are not known here.
-        So such equalities are counted, and so many relations may be joined by them.
+        Each such equality counts as one that joins two.
         """
         sources = [source for source in sources if not source.is_function]
         links = _Links([source.name for source in sources])
@@ -999,7 +1000,7 @@ _Equalities = Mapping[str, tuple[exp.Expr, exp.Expr]]
 
 
 class _Links:
-    """Which relations of one FROM equalities join."""
+    """Groups of relations of one FROM that equalities join."""
 
     def __init__(self, names: list[str]) -> None:
         self._names = {name: number for number, name in enumerate(names) if name}
