@@ -200,6 +200,9 @@ class GraphStateMachine:
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
         return self.checkpoints.metadata(change_set)
 
+    def kept_metadata(self, change_set: ChangeSet) -> list[bytes]:
+        return self.checkpoints.kept_metadata(change_set)
+
     def is_checkpoint_due(self, state: State) -> bool:
         graph = graph_of(state)
         return len(graph.touched) >= max(MIN_CHANGED_VALUES, len(graph.values) // _CHANGED_PART)

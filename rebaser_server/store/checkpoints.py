@@ -163,13 +163,18 @@ def _read_checkpoint(
         return _read(delta, sorted(columns), damage, at)
 
 
-def _read_head(delta: DeltaTable) -> Head | None:
-    """The head of the last checkpoint, if there is one."""
+def _read_heads(delta: DeltaTable) -> list[Head]:
+    """The heads of all checkpoints in the table."""
     with translate_store_errors():
         columns = ["kind", "commit", "value"]  # all would take gigabytes: heads lie among values
         heads = heads_in(delta.to_pyarrow_table(columns=columns, filters=[("kind", "=", "head")]))
         require_last(delta, heads)
-        return max(heads, default=None)
+        return heads
+
+
+def _read_head(delta: DeltaTable) -> Head | None:
+    """The head of the last checkpoint, if there is one."""
+    return max(_read_heads(delta), default=None)
 
 
 def _read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
@@ -450,6 +455,14 @@ class Checkpoints:
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
         """The last checkpoint without its graph, at a fraction of the cost."""
         return self._read(change_set, _read_metadata)
+
+    def kept_metadata(self, change_set: ChangeSet) -> list[bytes]:
+        """The JSON of the metadata of each checkpoint that can be read; none without a table.
+
+        Raises as `load`.
+        """
+        heads = self._read(change_set, lambda delta, _: _read_heads(delta))
+        return [head.metadata for head in heads or ()]
 
     def _read(
         self, change_set: ChangeSet, read: Callable[[DeltaTable, str], _Found | None]
