@@ -287,6 +287,7 @@ class TableFiles:
 
         Raises:
             NotATable: the bytes are no file in Parquet, or have what a table cannot keep.
+            OSError: the store failed.
         """
         found = self.find(workspace, digest)
         if found is not None:
@@ -300,8 +301,10 @@ class TableFiles:
         path = f"{attempt.directory}/part-0.parquet"
         try:
             self.files.put(path, lambda sink: _rewrite(source, schema, sink), durable=False)
-        except (pa.ArrowException, OSError) as error:
+        except (NotATable, pa.ArrowException, OSError) as error:
             self.discard(attempt)
+            if isinstance(error, NotATable) or getattr(error, "errno", None) is not None:
+                raise  # a number: it is the store's error, not that of reading the bytes
             raise NotATable(f"not a whole file in Parquet: {_first_line(error)}") from error
         fields = [_spark_field(field) for field in schema]
         return self.finish(attempt, fields, source.metadata.num_rows, digest[:_SCHEMA_DIGITS])
@@ -360,16 +363,17 @@ def require_distinct(names: Sequence[str]) -> None:
     """Raise `NotATable` if two columns have one name, in upper or lower case, or one has none."""
     seen: dict[str, str] = {}
     for name in names:
-        before = seen.setdefault(name.lower(), name)
         if not name:
             raise NotATable("a column without a name: name each column")
-        if before is not name and list(names).count(name) > 1:
+        before = seen.get(name.lower())
+        if before == name:
             raise NotATable(f"two columns are called {name!r}: give each a name of its own")
-        if before != name:
+        if before is not None:
             raise NotATable(
                 f"columns {before!r} and {name!r} differ in upper and lower case alone, which "
                 "Spark does not look at: give each a name of its own"
             )
+        seen[name.lower()] = name
 
 
 _INTEGERS: Final = {
