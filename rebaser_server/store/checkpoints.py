@@ -457,12 +457,14 @@ class Checkpoints:
         return self._read(change_set, _read_metadata)
 
     def kept_metadata(self, change_set: ChangeSet) -> list[bytes]:
-        """The JSON of the metadata of each checkpoint that can be read; none without a table.
+        """The JSON of the metadata of each checkpoint in the table; none without a table.
 
-        Raises as `load`.
+        Raises:
+            StoreDamaged: the table is damaged, so that some may be missing.
+            OSError: the store cannot be read now.
         """
-        heads = self._read(change_set, lambda delta, _: _read_heads(delta))
-        return [head.metadata for head in heads or ()]
+        delta = self.open(change_set)
+        return [] if delta is None else [head.metadata for head in _read_heads(delta)]
 
     def _read(
         self, change_set: ChangeSet, read: Callable[[DeltaTable, str], _Found | None]
