@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import NewerVersion, RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     Delivery,
@@ -275,7 +275,7 @@ class GarbageCollector:
                 break
             try:
                 found |= set().union(*map(_keys, self._kept_metadata(change_set)))
-            except StoreDamaged:  # once it is repaired, it may name any
+            except (StoreDamaged, NewerVersion):  # once it can be read, it may name any
                 return keys
         return found & keys
 

@@ -15,7 +15,11 @@ from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollect
 from rebaser_server.doctor import nats_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories, check_requests
-from rebaser_server.graph_application.state_machine import open_checkpoints, open_state_loader
+from rebaser_server.graph_application.state_machine import (
+    GraphStateMachine,
+    open_checkpoints,
+    open_state_loader,
+)
 from rebaser_server.ops.store_location import settings_with_store
 from rebaser_server.settings.settings import Settings
 
@@ -150,7 +154,7 @@ class Examination:
         collector = GarbageCollector(
             provisioner.streams,
             open_batch_store(provisioner.streams, self.settings),
-            open_checkpoints(store).kept_metadata,
+            GraphStateMachine(open_checkpoints(store)).kept_metadata,
             store.orphan_retention.total_seconds(),
         )
         garbage = await collector.find()

@@ -456,15 +456,15 @@ class Checkpoints:
         """The last checkpoint without its graph, at a fraction of the cost."""
         return self._read(change_set, _read_metadata)
 
-    def kept_metadata(self, change_set: ChangeSet) -> list[bytes]:
-        """The JSON of the metadata of each checkpoint in the table; none without a table.
+    def heads(self, change_set: ChangeSet) -> list[Head]:
+        """The heads of all checkpoints in the table; none without a table.
 
         Raises:
             StoreDamaged: the table is damaged, so that some may be missing.
             OSError: the store cannot be read now.
         """
         delta = self.open(change_set)
-        return [] if delta is None else [head.metadata for head in _read_heads(delta)]
+        return [] if delta is None else _read_heads(delta)
 
     def _read(
         self, change_set: ChangeSet, read: Callable[[DeltaTable, str], _Found | None]

@@ -187,7 +187,7 @@ class Deployment:
     ) -> GarbageCollector:
         """Finds garbage that is older than `grace` seconds."""
         batches = open_batch_store(self.streams, self.settings)
-        read = open_checkpoints(self.settings.store).kept_metadata
+        read = GraphStateMachine(open_checkpoints(self.settings.store)).kept_metadata
         return kind(self.streams, batches, read, grace)
 
     async def graph(self, change_set: ChangeSet) -> Graph:

@@ -1,6 +1,7 @@
 """Tables stay for as long as anything can lead to them, and then go."""
 
 import io
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.upkeep import DeletedDataJob
 from rebaser_server.compute.results import SCHEMA, RunStore, UnitResult
-from rebaser_server.files import SharedFiles
+from rebaser_server.files import SharedFiles, table_directory
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import open_checkpoints
 from rebaser_server.tables import TableFiles
@@ -125,20 +126,27 @@ async def test_a_table_stays_until_no_kept_state_has_it(deployment: Deployment) 
 
 
 async def test_a_checkpoint_alone_keeps_a_table(deployment: Deployment) -> None:
-    """Whether it was loaded or replayed before, and whichever is the value that has it."""
+    """Also one that was loaded, and has not touched the value; those that are not kept do not."""
     [change_set] = new_change_sets(1)
     owner = await Owner.of(deployment, change_set, NOTHING)
     table = adopted(deployment, change_set, 1)
-    await owner.commit([put(new_id(), [{"inside": table}])])
+    value = new_id()
+    await owner.commit([put(value, [{"inside": table}])])
     await owner.checkpoint()
-    for number in range(3):
+    for number in range(4):
         owner = await Owner.of(deployment, change_set, NOTHING)
         await owner.commit([put(new_id(), number)])
         await owner.checkpoint()
-
         assert await collect(deployment) == {}
-
     assert standing(deployment, table) == [True]
+
+    await owner.commit([set_to(value, "another")])
+    for number in range(3):
+        await owner.checkpoint()
+        await owner.commit([put(new_id(), number)])
+    await collect(deployment)
+
+    assert standing(deployment, table) == [False]
 
 
 async def test_a_value_that_comes_to_have_a_condemned_table_keeps_it(
@@ -161,13 +169,19 @@ async def test_young_tables_and_young_sentences_stay(deployment: Deployment) -> 
     """A job has written one a moment ago, or has found it a moment before it was condemned."""
     [change_set] = new_change_sets(1)
     table = adopted(deployment, change_set, 1)
-    tables_of(deployment).begin(str(change_set.workspace_id), "a" * 64)
-    assert (await deployment.collector(grace=60).find()).counts() == {}
+    collector = deployment.collector(grace=60)
+    assert (await collector.find()).counts() == {}
+    tables, workspace = tables_of(deployment), str(change_set.workspace_id)
+    directory = Path(tables.files.root) / table_directory(workspace, str(upload_of(table)))
+    os.utime(directory / "manifest.json", (1000, 1000))
 
-    await collect(deployment, rounds=1)
+    for expected in ({"condemned": 1}, {}):
+        garbage = await collector.find()
+        await collector.remove(garbage)
+        assert garbage.counts() == expected
+    os.utime(directory / "condemned", (1000, 1000))
 
-    assert (await deployment.collector(grace=60).find()).counts() == {}
-    assert standing(deployment, table) == [True]
+    assert (await collector.find()).counts() == {"tables": 1}
 
 
 async def test_results_in_files_keep_tables(deployment: Deployment) -> None:
