@@ -16,7 +16,8 @@ from typing import Any, Final, Self
 
 TABLE: Final = "$table"
 _UPLOAD: Final = "upload"
-_is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
+_KEY: Final = re.compile("[0-9a-f]{64}")
+_is_digest: Final = _KEY.fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,11 @@ def upload_of(value: object) -> str | None:
         return None
     digest = inside[_UPLOAD]
     return digest if _is_key(digest) else None
+
+
+def table_keys(text: str) -> set[str]:
+    """Return the keys and digests of all tables that a JSON text names, at any depth."""
+    return set(_KEY.findall(text)) if TABLE in text else set()
 
 
 def is_table(value: object) -> bool:

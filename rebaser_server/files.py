@@ -23,7 +23,8 @@ Batches, results and unfinished files may lose their owners: `OrphanFiles` finds
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
@@ -35,6 +36,7 @@ import pyarrow as pa
 from pyarrow import NativeFile
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
 
+from rebaser_core.errors import MalformedId
 from rebaser_core.ids import ChangeSet
 
 _REMEMBERED: Final = 10_000
@@ -277,9 +279,10 @@ class SharedFiles:
         selector = FileSelector(str(self._root / directory), allow_not_found=True)
         return sorted(info.base_name for info in self._files.get_file_info(selector))
 
-    def list_infos(self, directory: str) -> list[FileInfo]:
+    def list_infos(self, directory: str, *, recursive: bool = False) -> list[FileInfo]:
         """Names, kinds and times of the files in a directory; empty for a missing directory."""
-        selector = FileSelector(str(self._root / directory), allow_not_found=True)
+        path = str(self._root / directory)
+        selector = FileSelector(path, allow_not_found=True, recursive=recursive)
         return list(self._files.get_file_info(selector))
 
     def delete(self, path: str) -> None:
@@ -292,6 +295,13 @@ class SharedFiles:
         if self.has(directory):
             self._files.delete_dir(str(self._root / directory))
             forget_directories()
+
+    def delete_empty(self, directory: str) -> None:
+        """Delete the directory if nothing is in it; an object store has no empty ones."""
+        if isinstance(self._files, LocalFileSystem):
+            with suppress(OSError):
+                Path(self._root / directory).rmdir()
+                forget_directories()
 
     def _write(self, target: PurePosixPath, payload: bytes | Callable[[NativeFile], None]) -> None:
         with self._files.open_output_stream(str(target)) as file:
@@ -316,6 +326,15 @@ def change_set_directory(change_set: ChangeSet) -> str:
     return f"{CHANGE_SETS}/{change_set.workspace_id}/{change_set.change_set_id}"
 
 
+def change_sets_in(files: "SharedFiles", workspace: str) -> list[ChangeSet]:
+    """The change sets of a workspace that have checkpoints, the oldest first."""
+    found = []
+    for name in files.list_names(f"{CHANGE_SETS}/{workspace}"):
+        with suppress(MalformedId):  # of another program
+            found.append(ChangeSet.of(workspace, name))
+    return found
+
+
 def memo_directory(workspace: str) -> str:
     return f"{MEMO}/{workspace}"
 
@@ -326,9 +345,17 @@ def table_directory(workspace: str, key: str) -> str:
     Raises:
         ValueError: not the key of a table.
     """
-    if not re.fullmatch("[0-9a-f]{64}", key):
+    if not is_table_key(key):
         raise ValueError(f"{key!r} is not the key of a table")
-    return f"{TABLES}/{workspace}/{key}"
+    return f"{tables_directory(workspace)}/{key}"
+
+
+def is_table_key(name: str) -> bool:
+    return re.fullmatch("[0-9a-f]{64}", name) is not None
+
+
+def tables_directory(workspace: str) -> str:
+    return f"{TABLES}/{workspace}"
 
 
 def impure_directory(workspace: str) -> str:
@@ -414,6 +441,18 @@ class OrphanFiles:
         """The files written before that time, in seconds since 1970."""
         orphans = [*self._files_in(TEMP_DIR), *self._files_in(_RESULTS)]
         return [leftover for leftover in orphans if leftover.time < before]
+
+    def payloads(self) -> Iterator[bytes]:
+        """The bytes of each batch and of each file of a run."""
+        directories = [_RESULTS]
+        for directory in directories:
+            for info in self._files.list_infos(directory):
+                path = f"{directory}/{info.base_name}"
+                if info.type is FileType.Directory:
+                    directories.append(path)
+                    continue
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    yield bytes(self._files.get(path))
 
     def _files_in(self, directory: str) -> Iterable[OrphanFile]:
         for info in self._files.list_infos(directory):

@@ -7,9 +7,10 @@ of the contents of its inputs. So a table that was computed before is found by i
 branch and after any restart, and is not computed again. The key of an upload is the digest of the
 uploaded bytes.
 
-A directory that no commit, checkpoint or request names is garbage after a time. First it is
-*condemned*: from then on it is not found any more, so that no commit comes to name it; what a
-commit names by then stays.
+A table that no request, dead letter, kept commit or kept checkpoint names is garbage after a time.
+First it is *condemned*: from then on it is not found any more, so that no commit comes to name it
+but those under way, which take less than that time. One that was condemned that long ago and is
+still not named is removed. A condemned table that is written or uploaded anew is found again.
 """
 
 import json
@@ -21,10 +22,18 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
+from pyarrow.fs import FileType
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.table_values import TableHandle
-from rebaser_server.files import SharedFiles, local_path, table_directory
+from rebaser_server.files import (
+    TABLES,
+    SharedFiles,
+    is_table_key,
+    local_path,
+    table_directory,
+    tables_directory,
+)
 
 _MANIFEST: Final = "manifest.json"
 _CONDEMNED: Final = "condemned"
@@ -96,6 +105,19 @@ class Attempt(NamedTuple):
     @property
     def directory(self) -> str:
         return f"{table_directory(self.workspace, self.key)}/{self.name}"
+
+
+class StoredTable(NamedTuple):
+    """The directory of a table, as it was found. Times are in seconds since 1970."""
+
+    workspace: str
+    key: str
+    written: float | None
+    """Time of its manifest; None: it has none."""
+    condemned: float | None
+    """Time at which it was condemned; None: it is not."""
+    attempts: tuple[str, ...]
+    """Names of the directories in it."""
 
 
 class TableFiles:
@@ -203,11 +225,69 @@ class TableFiles:
         """Let a table not be found any more until it is written again; `get` still returns it."""
         self.files.put(f"{table_directory(workspace, key)}/{_CONDEMNED}", b"", durable=False)
 
+    def is_condemned(self, workspace: str, key: str) -> bool:
+        return self.files.has(f"{table_directory(workspace, key)}/{_CONDEMNED}")
+
+    def renew(self, workspace: str, key: str) -> bool:
+        """Let a table be found again if it was condemned; return whether it is there, whole."""
+        self.files.delete(f"{table_directory(workspace, key)}/{_CONDEMNED}")
+        return self.find(workspace, key) is not None
+
+    def stored(self) -> Iterator[StoredTable]:
+        """Yield all directories of tables, also of those that are not whole."""
+        for workspace in self.files.list_names(TABLES):
+            for key in self.files.list_names(tables_directory(workspace)):
+                if is_table_key(key):
+                    yield self._stored(workspace, key)
+
+    def _stored(self, workspace: str, key: str) -> StoredTable:
+        infos = self.files.list_infos(table_directory(workspace, key))
+        times = {info.base_name: (info.mtime_ns or 0) / 1e9 for info in infos}
+        attempts = sorted(info.base_name for info in infos if info.type is FileType.Directory)
+        manifest, condemned = times.get(_MANIFEST), times.get(_CONDEMNED)
+        return StoredTable(workspace, key, manifest, condemned, tuple(attempts))
+
+    def abandoned(self, table: StoredTable, before: float) -> list[Attempt]:
+        """Return the attempts, from before that time, that came to nothing or were replaced.
+
+        A replaced one counts from its replacement on, since it may be read until then.
+        """
+        attempts = [Attempt(table.workspace, table.key, name) for name in table.attempts]
+        if table.written is not None:
+            if len(attempts) == 1 or table.written >= before:
+                return []
+            used = _attempts_in(self._manifest(table_directory(table.workspace, table.key)))
+            attempts = [attempt for attempt in attempts if attempt.name not in used]
+        return [attempt for attempt in attempts if self._newest(attempt.directory) < before]
+
+    def _newest(self, directory: str) -> float:
+        """Return the time of the last change in a directory."""
+        above, _, name = directory.rpartition("/")
+        infos = [info for info in self.files.list_infos(above) if info.base_name == name]
+        infos += self.files.list_infos(directory, recursive=True)
+        return max(((info.mtime_ns or 0) / 1e9 for info in infos), default=0)
+
+    def remove(self, table: StoredTable) -> None:
+        """Remove a condemned table, or an empty directory.
+
+        One that was written or renewed since it was found stays.
+        """
+        directory = table_directory(table.workspace, table.key)
+        manifest = self._manifest(directory)
+        if self._stored(table.workspace, table.key) != table:
+            return
+        self.files.delete(f"{directory}/{_MANIFEST}")
+        for name in _attempts_in(manifest):
+            self.discard(Attempt(table.workspace, table.key, name))
+        self.files.delete(f"{directory}/{_CONDEMNED}")
+        self.files.delete_empty(directory)
+
     def adopt(self, workspace: str, digest: str, payload: bytes) -> Manifest:
         """Make uploaded bytes a table; return its manifest.
 
         Raises:
             NotATable: the bytes are no file in Parquet, or have what a table cannot keep.
+            OSError: the store failed.
         """
         found = self.find(workspace, digest)
         if found is not None:
@@ -221,8 +301,10 @@ class TableFiles:
         path = f"{attempt.directory}/part-0.parquet"
         try:
             self.files.put(path, lambda sink: _rewrite(source, schema, sink), durable=False)
-        except (pa.ArrowException, OSError) as error:
+        except (NotATable, pa.ArrowException, OSError) as error:
             self.discard(attempt)
+            if isinstance(error, NotATable) or getattr(error, "errno", None) is not None:
+                raise  # a number: it is the store's error, not that of reading the bytes
             raise NotATable(f"not a whole file in Parquet: {_first_line(error)}") from error
         fields = [_spark_field(field) for field in schema]
         return self.finish(attempt, fields, source.metadata.num_rows, digest[:_SCHEMA_DIGITS])
@@ -236,6 +318,10 @@ class TableFiles:
         for path, _ in manifest.files:
             with self.files.open(f"{directory}/{path}") as source:
                 yield from pq.ParquetFile(source).iter_batches(_BATCH_ROWS, columns=columns)
+
+
+def _attempts_in(manifest: Manifest | None) -> set[str]:
+    return {path.partition("/")[0] for path, _ in manifest.files} if manifest else set()
 
 
 def _first_line(error: BaseException) -> str:
@@ -284,16 +370,17 @@ def require_distinct(names: Sequence[str]) -> None:
     """Raise `NotATable` if two columns have one name, in upper or lower case, or one has none."""
     seen: dict[str, str] = {}
     for name in names:
-        before = seen.setdefault(name.lower(), name)
         if not name:
             raise NotATable("a column without a name: name each column")
-        if before is not name and list(names).count(name) > 1:
+        before = seen.get(name.lower())
+        if before == name:
             raise NotATable(f"two columns are called {name!r}: give each a name of its own")
-        if before != name:
+        if before is not None:
             raise NotATable(
                 f"columns {before!r} and {name!r} differ in upper and lower case alone, which "
                 "Spark does not look at: give each a name of its own"
             )
+        seen[name.lower()] = name
 
 
 _INTEGERS: Final = {

@@ -23,17 +23,17 @@ from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.cluster.tasks import LeaseTerms
-from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import RunEnded
 from rebaser_server.files import (
-    OrphanFiles,
     SharedFiles,
     change_set_directory,
     impure_directory,
     memo_directory,
+    tables_directory,
 )
+from rebaser_server.processor.context import Services
 from rebaser_server.runtime.containment import contained, printable, repeat_every
 from rebaser_server.settings.settings import StoreSettings
 
@@ -53,11 +53,11 @@ class GarbageJob:
         self._period = period
 
     @classmethod
-    def of(cls, streams: Streams, members: Membership, store: StoreSettings) -> "GarbageJob":
+    def of(cls, services: Services, members: Membership, store: StoreSettings) -> "GarbageJob":
         """Build it from the settings."""
-        leftovers = OrphanFiles(open_shared_files(store))
         grace = store.orphan_retention.total_seconds()
-        collector = GarbageCollector(streams, leftovers, grace)
+        read = services.application.kept_metadata
+        collector = GarbageCollector(services.streams, services.batches, read, grace)
         return cls(collector, members, store.gc_interval.total_seconds())
 
     async def run(self) -> Never:
@@ -128,7 +128,7 @@ class DeletedDataJob:
             with contained("change set", passing=(JetStreamError,), change_set=change_set):
                 await self._remove(change_set)
                 if record.kind == ChangeSetKind.HEAD:
-                    for directory in (memo_directory, impure_directory):
+                    for directory in (memo_directory, impure_directory, tables_directory):
                         gone_too = directory(str(record.workspace_id))
                         await asyncio.to_thread(self._files.delete_directory, gone_too)
                     await self._registry.delete_workspace(record.workspace_id)

@@ -6,7 +6,7 @@ The stores of a deployment are opened here, as its settings say, without a reque
 import asyncio
 import re
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Final
 
 from blake3 import blake3
@@ -129,10 +129,10 @@ class BatchStore:
     async def adopt_upload(self, workspace: str, digest: str) -> str | None:
         """Make a file that a client has uploaded a table of the workspace; return what hinders it.
 
-        Idempotent: a table that is there stays.
+        Idempotent: a table that is there stays, also if it was condemned.
         """
         tables = TableFiles(self.files)
-        if await asyncio.to_thread(tables.find, workspace, digest) is not None:
+        if await asyncio.to_thread(tables.renew, workspace, digest):
             return None
         try:
             payload = await self._bucket.get(digest, max_bytes=self._max_bytes)
@@ -243,6 +243,12 @@ class BatchStore:
             await asyncio.to_thread(self._results.delete_run, run)
         else:
             await self.delete(address)
+
+    async def queued_bytes(self, name: str) -> bytes:
+        """Return the bytes of a client's batch that waits; none if it would be refused."""
+        with suppress(NotFound, ObjectDamaged, ObjectTooLarge):
+            return await self._bucket.get(name, max_bytes=self._max_bytes)
+        return b""
 
     async def _payload(self, address: ObjectRef | StoreRef, max_bytes: int | None) -> bytes:
         try:

@@ -520,6 +520,14 @@ class StateMachine(Protocol):
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
         """The metadata of the last checkpoint alone. Raises as `load`."""
 
+    def kept_metadata(self, change_set: ChangeSet) -> Sequence[bytes]:
+        """The metadata of each kept checkpoint, encoded: what they name is in use.
+
+        Raises:
+            StoreDamaged: not all can be read.
+            OSError: the store cannot be read now.
+        """
+
     def is_checkpoint_due(self, state: State) -> bool:
         """Whether so much has changed since the last checkpoint that loading would take long."""
         del state

@@ -251,7 +251,8 @@ class TableExecutor:
         """Return a handle, or the value that the query returns.
 
         A table that is there under the digest of the query and its inputs is taken as it is. One
-        that comes out with the rows and the schema that it had keeps its handle.
+        that comes out with the rows and the schema that it had keeps its handle. Neither is so if
+        the value's former table is condemned: it is computed anew, and no commit keeps that table.
         """
         definition = read_definition(call.code)
         query = judge(definition.text, frozenset(call.arguments), small=definition.small)
@@ -261,7 +262,11 @@ class TableExecutor:
             plain = Query(query.text, views, parameters, None)
             return await self._queries.run_query(plain, call.value_id, owner, progress)
         key = _key(query.text, used)
-        tables = self._tables
+        tables, (status, text) = self._tables, call.former
+        former = TableHandle.of(loads(text)) if status == OK else None
+        if former is not None and await asyncio.to_thread(tables.is_condemned, owner, former.key):
+            await asyncio.to_thread(tables.condemn, owner, key)
+            former = None
         manifest = await asyncio.to_thread(tables.find, owner, key)
         if manifest is None:
             attempt = tables.begin(owner, key)
@@ -277,8 +282,6 @@ class TableExecutor:
                 await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
                 raise
         handle = manifest.handle(key)
-        status, text = call.former
-        former = TableHandle.of(loads(text)) if status == OK else None
         if former and (former.content, former.schema) == (handle.content, handle.schema):
             return former.to_value()
         return handle.to_value()

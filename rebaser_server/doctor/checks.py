@@ -10,13 +10,16 @@ from rebaser_core.jetstream import JetStreamError, StreamNotFound
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.nats_watch import StreamEnds
 from rebaser_server.cluster.provisioning import Provisioner
-from rebaser_server.commit_log.batch_store import open_shared_files
+from rebaser_server.commit_log.batch_store import open_batch_store, open_shared_files
 from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
 from rebaser_server.doctor import nats_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories, check_requests
-from rebaser_server.files import OrphanFiles
-from rebaser_server.graph_application.state_machine import open_state_loader
+from rebaser_server.graph_application.state_machine import (
+    GraphStateMachine,
+    open_checkpoints,
+    open_state_loader,
+)
 from rebaser_server.ops.store_location import settings_with_store
 from rebaser_server.settings.settings import Settings
 
@@ -150,7 +153,8 @@ class Examination:
         store = self.settings.store
         collector = GarbageCollector(
             provisioner.streams,
-            OrphanFiles(open_shared_files(store)),
+            open_batch_store(provisioner.streams, self.settings),
+            GraphStateMachine(open_checkpoints(store)).kept_metadata,
             store.orphan_retention.total_seconds(),
         )
         garbage = await collector.find()
@@ -159,6 +163,8 @@ class Examination:
             (Garbage(chunks=garbage.chunks), provisioner.streams.batches_bucket),
             (Garbage(tombstones=garbage.tombstones), provisioner.streams.batches_bucket),
             (Garbage(files=garbage.files), store.root),
+            (Garbage(tables=garbage.tables), store.root),
+            (Garbage(attempts=garbage.attempts), store.root),
         ):
             for kind, count in part.counts().items():
                 yield Finding(

@@ -21,12 +21,14 @@ from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
 from rebaser_core.records import ChangeSetRequestV1, ChangeSetStatus
+from rebaser_core.table_values import TableHandle
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
 from rebaser_core.versioning import APPLY_REQUEST, header
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.functions.runtimes import CodeVersion, code_version
 from rebaser_server.compute.memo import WorkspaceMemo
+from rebaser_server.compute.tables import SQL
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
 from rebaser_server.graph_application.code import is_renewal, outdated, renewed
 from rebaser_server.graph_application.content import content_of, graph_of, require
@@ -34,6 +36,7 @@ from rebaser_server.processor.application import Changes
 from rebaser_server.processor.dead_letters import reject
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.requests import close
+from rebaser_server.tables import TableFiles
 from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.columns import ValueStatus
 from rebaser_server.values.edits import DefinitionView, func_definition, value_definition
@@ -65,6 +68,7 @@ async def recompute(
         return settled, {}
     if memo is not None:
         await asyncio.to_thread(memo.forget, value_ids)
+    await asyncio.to_thread(_condemn_tables, ownership, graph, value_ids)
     puts = [put for value_id in value_ids if (put := value_definition(graph, value_id)) is not None]
     batch = Batch(puts, head_side=None if content.edits is None else [])
     rebased = await asyncio.to_thread(content.apply_now, settled.sequence, batch)
@@ -72,6 +76,16 @@ async def recompute(
         message.id, rebased.updates, head_side=batch.head_side
     )
     return settled.model_copy(update={"updates": address}), {"dirty_sequence": settled.sequence}
+
+
+def _condemn_tables(ownership: Ownership, graph: Graph, value_ids: list[str]) -> None:
+    """Let the values' tables be computed anew, and not be found."""
+    tables, workspace = TableFiles(ownership.loader.batches.files), ownership.loader.change_set[0]
+    for value in map(graph.values.__getitem__, value_ids):
+        func = graph.funcs.get(value.func_id or "")
+        handle = TableHandle.of(value.value) if func and func.runtime == SQL else None
+        if handle is not None:
+            tables.condemn(str(workspace), handle.key)
 
 
 async def _renew(

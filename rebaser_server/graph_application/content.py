@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import apply_result_table, rebase
 
 T = TypeVar("T")
+
+_TABLES: Final = "tables"
+"""Key under which a checkpoint's metadata lists the tables that its values name."""
 
 
 class BranchOrigin(NamedTuple):
@@ -91,14 +94,19 @@ class GraphContent:
 
     def metadata(self, control: ControlState) -> dict[str, Any]:
         """Return all but the graph, as plain data for a checkpoint."""
-        edits = {} if self.edits is None else {"edits": edits_to_json(self.edits, self.graph)}
-        if self.origin is None or not self.is_unstarted_branch(control):
-            return edits
-        return {**edits, "origin": self.origin.cursor}
+        found: dict[str, Any] = {}
+        if tables := self.graph.named_tables():
+            found[_TABLES] = tables  # the collector of garbage looks for keys in all of this
+        if self.edits is not None:
+            found["edits"] = edits_to_json(self.edits, self.graph)
+        if self.origin is not None and self.is_unstarted_branch(control):
+            found["origin"] = self.origin.cursor
+        return found
 
     @classmethod
     def from_checkpoint(cls, graph: Graph, metadata: dict[str, Any]) -> "GraphContent":
         """Build the content that a checkpoint holds."""
+        graph.texts.may_name_tables = _TABLES in metadata
         edits = edits_from_json(metadata["edits"], graph) if "edits" in metadata else None
         origin = BranchOrigin(metadata["origin"]) if "origin" in metadata else None
         return cls(graph, edits, origin)

@@ -282,7 +282,7 @@ class _Rebaser:
         yield background(Takeover(streams, members, stats.held.__contains__).run())
         yield background(CapacityCheck(streams, members, settings.concurrency).run())
         yield background(self._services.application.run())
-        yield background(GarbageJob.of(streams, members, settings.store).run())
+        yield background(GarbageJob.of(self._services, members, settings.store).run())
         yield self._queries.serve()
 
     async def take_tasks(self) -> None:

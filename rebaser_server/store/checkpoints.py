@@ -163,13 +163,18 @@ def _read_checkpoint(
         return _read(delta, sorted(columns), damage, at)
 
 
-def _read_head(delta: DeltaTable) -> Head | None:
-    """The head of the last checkpoint, if there is one."""
+def _read_heads(delta: DeltaTable) -> list[Head]:
+    """The heads of all checkpoints in the table."""
     with translate_store_errors():
         columns = ["kind", "commit", "value"]  # all would take gigabytes: heads lie among values
         heads = heads_in(delta.to_pyarrow_table(columns=columns, filters=[("kind", "=", "head")]))
         require_last(delta, heads)
-        return max(heads, default=None)
+        return heads
+
+
+def _read_head(delta: DeltaTable) -> Head | None:
+    """The head of the last checkpoint, if there is one."""
+    return max(_read_heads(delta), default=None)
 
 
 def _read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
@@ -450,6 +455,16 @@ class Checkpoints:
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
         """The last checkpoint without its graph, at a fraction of the cost."""
         return self._read(change_set, _read_metadata)
+
+    def heads(self, change_set: ChangeSet) -> list[Head]:
+        """The heads of all checkpoints in the table; none without a table.
+
+        Raises:
+            StoreDamaged: the table is damaged, so that some may be missing.
+            OSError: the store cannot be read now.
+        """
+        delta = self.open(change_set)
+        return [] if delta is None else _read_heads(delta)
 
     def _read(
         self, change_set: ChangeSet, read: Callable[[DeltaTable, str], _Found | None]

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
+from rebaser_core.table_values import TABLE
 from rebaser_core.updates import InputSignature
 
 Inputs = dict[str, str | list[str]]
@@ -287,6 +288,8 @@ class TextColumn:
 
     def __init__(self, *chunks: pa.Array) -> None:
         self._reset(*chunks)
+        self.may_name_tables = False
+        """Whether a text that was appended has the key of a table."""
 
     def _reset(self, *chunks: pa.Array) -> None:
         self._chunks: list[pa.Array] = []
@@ -313,6 +316,7 @@ class TextColumn:
 
     def add(self, text: str) -> int:
         """Append one text; return its row."""
+        self.may_name_tables = self.may_name_tables or TABLE in text
         self._tail.append(text)
         self._bytes += len(text) + 8
         return self._tail_start + len(self._tail) - 1
@@ -321,6 +325,9 @@ class TextColumn:
         """Append texts; return the row of the first, which the others follow."""
         self._flush_tail()
         first = self._tail_start
+        if texts.type != _KIND:
+            texts = pc.cast(texts, _KIND)
+        self.may_name_tables = self.may_name_tables or TABLE.encode() in _bytes_of(texts)
         self._add_chunk(texts)
         return first
 
@@ -400,6 +407,16 @@ class TextColumn:
 
 NO_INPUTS: Final = 0
 """The index of the signature without arguments."""
+
+
+def _bytes_of(texts: pa.Array) -> bytes:
+    """Return all texts as one."""
+    _, offsets, data = texts.buffers()
+    if not len(texts) or data is None:
+        return b""
+    bounds = np.frombuffer(offsets, np.int64)
+    start, stop = int(bounds[texts.offset]), int(bounds[texts.offset + len(texts)])
+    return bytes(data.slice(start, stop - start))
 
 
 class Signatures:

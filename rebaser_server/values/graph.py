@@ -11,8 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rebaser_core.table_values import TABLE, table_keys
 from rebaser_server.values.adjacency import Adjacency, TopologicalOrder, rank_all
 from rebaser_server.values.canonical_json import dumps, loads
 from rebaser_server.values.columns import (
@@ -225,6 +227,16 @@ class _GraphData(ReadableGraph):
             self._compact_texts()
         if self.names.texts.waste > 1:
             self.names.compact()
+
+    def named_tables(self) -> list[str]:
+        """Return the keys of the tables that values name, sorted; at once if there are none."""
+        if not self.texts.may_name_tables:
+            return []
+        texts = self.texts_of(self.all_indices())
+        texts = texts.filter(pc.match_substring(texts, TABLE))
+        keys = sorted(set().union(*map(table_keys, texts.to_pylist())))
+        self.texts.may_name_tables = bool(keys)
+        return keys
 
     def _users_of(self, func_id: str) -> NDArray[Any]:
         func_index = self._func_indices.get(func_id)

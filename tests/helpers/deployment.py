@@ -24,6 +24,8 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
+from rebaser_server.commit_log.batch_store import open_batch_store
+from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.compute.executors import ChildProcessExecutor
@@ -179,6 +181,14 @@ class Deployment:
 
     def archive(self, change_set: ChangeSet) -> StateLoader:
         return open_state_loader(self.js, self.settings, change_set)
+
+    def collector(
+        self, grace: float = 0, kind: type[GarbageCollector] = GarbageCollector
+    ) -> GarbageCollector:
+        """Finds garbage that is older than `grace` seconds."""
+        batches = open_batch_store(self.streams, self.settings)
+        read = GraphStateMachine(open_checkpoints(self.settings.store)).kept_metadata
+        return kind(self.streams, batches, read, grace)
 
     async def graph(self, change_set: ChangeSet) -> Graph:
         """The change set as store and log say it is."""

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.doctor.history_checks import check_history
-from rebaser_server.files import OrphanFiles, SharedFiles
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.crashing_owner import KEPT, STEPS, VALUE, one_round
@@ -87,11 +85,7 @@ async def test_the_next_owner_finds_every_commit(
     assert await check_history(owner.archive, deep=True) is None
 
     await one_round(owner, 1000)
-    collector = GarbageCollector(
-        deployment.streams,
-        OrphanFiles(SharedFiles(deployment.settings.store.root)),
-        0,
-    )
+    collector = deployment.collector()
     await collector.remove(await collector.find())
 
     known = contents(graph_of(owner.own.state))

@@ -15,17 +15,12 @@ from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.commit_log.garbage_collection import GarbageCollector
 from rebaser_server.errors import MissingBatch
-from rebaser_server.files import TEMP_DIR, OrphanFiles, SharedFiles
+from rebaser_server.files import TEMP_DIR
 from rebaser_server.graph_application.content import graph_of
 from tests.helpers.batches import new_id, put
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import NOTHING, Owner
-
-
-def collector(deployment: Deployment, grace: float = 0) -> GarbageCollector:
-    leftovers = OrphanFiles(SharedFiles(deployment.settings.store.root))
-    return GarbageCollector(deployment.streams, leftovers, grace)
 
 
 def many() -> list[PutValue]:
@@ -83,7 +78,7 @@ async def test_batches_of_requests_dead_letters_and_commits_stay(
     asked, given_up = await waiting(deployment, change_set), await dead(deployment, change_set)
     lost = await placed(deployment, RequestId())
     nobodys = await owner.archive.batches.put(RequestId(), many())
-    collecting = collector(deployment)
+    collecting = deployment.collector()
 
     garbage = await collecting.find()
     await collecting.remove(garbage)
@@ -120,9 +115,8 @@ async def test_a_batch_of_a_letter_that_is_replayed_meanwhile_stays(
     """Otherwise it is neither seen as a request nor as a letter."""
     [change_set] = new_change_sets(1)
     await dead(deployment, change_set)
-    leftovers = OrphanFiles(SharedFiles(deployment.settings.store.root))
 
-    garbage = await _Replaying(deployment.streams, leftovers, 0).find()
+    garbage = await deployment.collector(kind=_Replaying).find()
 
     assert garbage.counts() == {}
 
@@ -134,7 +128,7 @@ async def test_young_batches_stay(deployment: Deployment) -> None:
     unfinished.parent.mkdir(parents=True)
     unfinished.write_bytes(b"half")
 
-    assert (await collector(deployment, grace=60).find()).counts() == {}
+    assert (await deployment.collector(grace=60).find()).counts() == {}
 
 
 async def test_files_and_objects_that_were_never_finished_are_removed(
@@ -146,7 +140,7 @@ async def test_files_and_objects_that_were_never_finished_are_removed(
     os.utime(root / TEMP_DIR / "old", (1, 1))
     bucket = deployment.streams.batches_bucket
     await deployment.js.publish(f"$O.{bucket}.C.{'a' * 32}", b"half")
-    collecting = collector(deployment)
+    collecting = deployment.collector()
 
     garbage = await collecting.find()
     await collecting.remove(garbage)
@@ -164,7 +158,7 @@ async def test_a_batch_leaked_between_purge_and_delete_is_found(deployment: Depl
     [leaked] = results_of(deployment)
     last = await owner.commit([put(new_id(), 1)])
     await owner.archive.log.purge(last)
-    collecting = collector(deployment)
+    collecting = deployment.collector()
 
     await collecting.remove(await collecting.find())
 
@@ -182,7 +176,7 @@ async def test_a_batch_that_is_placed_again_long_after_its_request_was_handled_s
     later = 2**31
     os.utime(Path(deployment.settings.store.root) / f"results/{kept}.batch", (later, later))
 
-    garbage = await collector(deployment, grace=-(2**31)).find()
+    garbage = await deployment.collector(grace=-(2**31)).find()
 
     assert garbage.files == []
     assert graph_of(await owner.archive.load(commit)).values

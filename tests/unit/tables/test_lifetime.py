@@ -1,0 +1,360 @@
+"""Tables from the first attempt to write them until nothing of them is left."""
+
+import io
+import os
+import random
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rebaser_server.files import SharedFiles
+from rebaser_server.tables import Attempt, StoredTable, TableFiles, TableMissing
+
+SHOP, KEY, OTHER = "shop", "a" * 64, "b" * 64
+FIELDS = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
+LATER = 4e9
+"""A time, in seconds since 1970, before which everything was written."""
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> TableFiles:
+    return TableFiles(SharedFiles(str(tmp_path)))
+
+
+def begun(tables: TableFiles, *ids: int, key: str = KEY) -> Attempt:
+    """An attempt whose file is written, beside those that Spark leaves."""
+    attempt = tables.begin(SHOP, key)
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), sink)
+    tables.files.put(f"{attempt.directory}/part-0.parquet", sink.getvalue())
+    tables.files.put(f"{attempt.directory}/_SUCCESS", b"")
+    tables.files.put(f"{attempt.directory}/.part-0.parquet.crc", b"crc")
+    return attempt
+
+
+def written(tables: TableFiles, *ids: int, key: str = KEY) -> Attempt:
+    attempt = begun(tables, *ids, key=key)
+    tables.finish(attempt, FIELDS, len(ids), f"content of {ids}")
+    return attempt
+
+
+def ids_in(tables: TableFiles, key: str = KEY) -> list[int]:
+    return [row["id"] for batch in tables.batches(SHOP, key) for row in batch.to_pylist()]
+
+
+def left(tables: TableFiles) -> list[str]:
+    """Every file and directory below the tables, relative to them."""
+    root = Path(tables.files.root) / "tables" / SHOP
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+def age(tables: TableFiles, path: str, seconds: float) -> None:
+    os.utime(Path(tables.files.root) / path, (seconds, seconds))
+
+
+def found(tables: TableFiles, key: str = KEY) -> StoredTable:
+    return next(table for table in tables.stored() if table.key == key)
+
+
+def collect(
+    tables: TableFiles, named: Collection[str] = (), running: Collection[Attempt] = ()
+) -> None:
+    """Do as the collector of garbage does, when all but what is running is old."""
+    for table in list(tables.stored()):
+        for attempt in tables.abandoned(table, LATER):
+            if attempt not in running:
+                tables.discard(attempt)
+        if table.key in named:
+            continue
+        if table.condemned or not (table.written or table.attempts):
+            tables.remove(table)
+        elif table.written:
+            tables.condemn(SHOP, table.key)
+
+
+def test_a_table_is_found_once_it_is_finished(tables: TableFiles) -> None:
+    """Until then there is none, so that no value comes to name a part of it."""
+    attempt = begun(tables, 1, 2)
+    assert tables.find(SHOP, KEY) is None
+
+    manifest = tables.finish(attempt, FIELDS, 2, "content")
+
+    assert tables.find(SHOP, KEY) == tables.get(SHOP, KEY) == manifest
+    assert [path for path, _ in manifest.files] == [f"{attempt.name}/part-0.parquet"]
+    assert ids_in(tables) == [1, 2]
+    assert tables.find("another", KEY) is None
+
+
+def test_of_two_attempts_the_first_to_finish_wins_whole(tables: TableFiles) -> None:
+    """The other one leaves nothing behind."""
+    first, second = begun(tables, 1), begun(tables, 2, 3)
+
+    tables.finish(second, FIELDS, 2, "second")
+    manifest = tables.finish(first, FIELDS, 1, "first")
+
+    assert manifest.content == "second"
+    assert ids_in(tables) == [2, 3]
+    assert found(tables).attempts == (second.name,)
+
+
+def test_two_attempts_that_finish_at_one_moment_leave_one_whole_table(tables: TableFiles) -> None:
+    """Neither has seen the other; what the loser wrote is abandoned."""
+
+    class Racing(TableFiles):
+        def find(self, workspace: str, key: str) -> None:
+            return None
+
+    first, second = begun(tables, 1), begun(tables, 2, 3)
+    for attempt, rows in ((first, 1), (second, 2)):
+        Racing(tables.files).finish(attempt, FIELDS, rows, "content")
+
+    assert ids_in(tables) == [2, 3]
+    assert tables.abandoned(found(tables), LATER) == [first]
+
+
+def test_a_discarded_attempt_is_gone(tables: TableFiles) -> None:
+    """It is no error to discard one that has written nothing, or twice."""
+    attempt = begun(tables, 1)
+
+    tables.discard(attempt)
+    tables.discard(attempt)
+    tables.discard(tables.begin(SHOP, OTHER))
+
+    assert left(tables) == [KEY]
+
+
+def test_a_table_without_files_is_one_without_rows(tables: TableFiles) -> None:
+    """Spark writes no file for a result of no partition."""
+    attempt = tables.begin(SHOP, KEY)
+
+    tables.finish(attempt, FIELDS, 0, "nothing")
+
+    assert tables.find(SHOP, KEY) is not None
+    assert ids_in(tables) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(path.read_bytes()[:-1]),
+        lambda path: path.write_bytes(b""),
+    ],
+    ids=["gone", "cut off", "empty"],
+)
+@pytest.mark.parametrize("name", ["part-0.parquet", "manifest.json"])
+def test_a_table_that_is_not_whole_is_not_found(
+    tables: TableFiles, name: str, damage: Callable[[Path], Any]
+) -> None:
+    """A result is computed again then, in its place; the message says what to do with an upload."""
+    written(tables, 1, 2)
+    [path] = Path(tables.files.root).rglob(name)
+
+    damage(path)
+
+    assert tables.find(SHOP, KEY) is None
+    with pytest.raises(TableMissing, match=r"not whole .* upload it again; else .* `rebaser dvu"):
+        tables.get(SHOP, KEY)
+    written(tables, 3)
+    assert ids_in(tables) == [3]
+
+
+def test_a_condemned_table_is_read_and_not_found(tables: TableFiles) -> None:
+    """Values that name it keep it; no other value comes to name it."""
+    written(tables, 1)
+    assert not tables.is_condemned(SHOP, KEY)
+
+    tables.condemn(SHOP, KEY)
+
+    assert tables.is_condemned(SHOP, KEY)
+    assert tables.find(SHOP, KEY) is None
+    assert ids_in(tables) == [1]
+    assert found(tables).condemned is not None
+
+
+def test_a_condemned_table_that_is_written_anew_is_found(tables: TableFiles) -> None:
+    """The rows of before are left to those that read them now."""
+    before = written(tables, 1)
+    tables.condemn(SHOP, KEY)
+
+    after = written(tables, 2)
+
+    assert not tables.is_condemned(SHOP, KEY)
+    assert tables.find(SHOP, KEY) is not None
+    assert ids_in(tables) == [2]
+    assert set(found(tables).attempts) == {before.name, after.name}
+
+
+def test_a_condemned_upload_is_renewed_if_it_is_whole(tables: TableFiles) -> None:
+    """Its bytes need not be sent again; without them there is nothing to renew."""
+    written(tables, 1)
+    tables.condemn(SHOP, KEY)
+
+    assert tables.renew(SHOP, KEY)
+    assert not tables.renew(SHOP, OTHER)
+
+    assert tables.find(SHOP, KEY) is not None
+
+
+def test_an_abandoned_attempt_is_known_by_its_newest_file(tables: TableFiles) -> None:
+    """One that goes on may have begun long ago: its directories are old."""
+    attempt = begun(tables, 1)
+    age(tables, attempt.directory, 1000)
+    for name in ("part-0.parquet", "_SUCCESS", ".part-0.parquet.crc"):
+        age(tables, f"{attempt.directory}/{name}", 1000)
+    assert tables.abandoned(found(tables), 1001) == [attempt]
+
+    age(tables, f"{attempt.directory}/_SUCCESS", 2000)
+
+    assert tables.abandoned(found(tables), 1001) == []
+    assert tables.abandoned(found(tables), 2001) == [attempt]
+
+
+def test_the_files_of_a_table_are_never_abandoned(tables: TableFiles) -> None:
+    """Attempts that came to nothing beside it are; one that it replaces is from then on."""
+    kept, other = written(tables, 1), begun(tables, 2)
+    manifest = f"tables/{SHOP}/{KEY}/manifest.json"
+    assert tables.abandoned(found(tables), LATER) == [other]
+
+    age(tables, manifest, 5e9)
+    assert tables.abandoned(found(tables), LATER) == []
+
+    assert ids_in(tables) == [1]
+    assert kept.name in found(tables).attempts
+
+
+def test_a_removed_table_leaves_nothing(tables: TableFiles) -> None:
+    """Tables beside it are untouched."""
+    written(tables, 1)
+    written(tables, 2, key=OTHER)
+    tables.condemn(SHOP, KEY)
+
+    tables.remove(found(tables))
+
+    assert ids_in(tables, OTHER) == [2]
+    assert not [path for path in left(tables) if path.startswith(KEY)]
+    with pytest.raises(TableMissing):
+        tables.get(SHOP, KEY)
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda tables: written(tables, 2),
+        lambda tables: tables.renew(SHOP, KEY),
+        lambda tables: begun(tables, 2),
+        lambda tables: tables.condemn(SHOP, KEY),
+    ],
+    ids=["written", "renewed", "begun", "condemned again"],
+)
+def test_a_table_that_changed_since_it_was_found_stays(
+    tables: TableFiles, meanwhile: Callable[[TableFiles], Any]
+) -> None:
+    """A commit may come to name it."""
+    written(tables, 1)
+    tables.condemn(SHOP, KEY)
+    age(tables, f"tables/{SHOP}/{KEY}/condemned", 1000)
+    seen = found(tables)
+
+    meanwhile(tables)
+    tables.remove(seen)
+
+    assert tables.get(SHOP, KEY)
+
+
+class _Crash(Exception):
+    pass
+
+
+class _Crashing(SharedFiles):
+    """Dies before one of its changes."""
+
+    after = 0
+
+    def _step(self) -> None:
+        if self.after == 0:
+            raise _Crash
+        self.after -= 1
+
+    def put(self, *args: Any, **options: Any) -> None:
+        self._step()
+        super().put(*args, **options)
+
+    def delete(self, path: str) -> None:
+        self._step()
+        super().delete(path)
+
+    def delete_directory(self, directory: str) -> None:
+        self._step()
+        super().delete_directory(directory)
+
+    def delete_empty(self, directory: str) -> None:
+        self._step()
+        super().delete_empty(directory)
+
+
+@pytest.mark.parametrize("after", range(12))
+@pytest.mark.parametrize("was_condemned", [False, True])
+def test_a_crash_between_any_two_changes_leaves_a_whole_table_or_none(
+    tmp_path: Path, after: int, *, was_condemned: bool
+) -> None:
+    """The collector removes the rest, and nothing that is named."""
+    tables = TableFiles(SharedFiles(str(tmp_path)))
+    written(tables, 9, key=OTHER)
+    if was_condemned:
+        written(tables, 0)
+        tables.condemn(SHOP, KEY)
+    dying = TableFiles(_Crashing(str(tmp_path)))
+    dying.files.after = after
+
+    try:
+        written(dying, 1)
+        collect(dying, [KEY, OTHER])
+        dying.condemn(SHOP, KEY)
+        dying.remove(found(dying))
+    except _Crash:
+        pass
+
+    if tables.find(SHOP, KEY) is not None:
+        assert ids_in(tables) in ([0], [1])
+    for _ in range(2):
+        collect(tables, [KEY, OTHER])
+    assert ids_in(tables, OTHER) == [9]
+    for _ in range(3):
+        collect(tables)
+    assert left(tables) == []
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 30))]
+)
+def test_a_named_table_is_whole_after_any_sequence_of_steps(tables: TableFiles, seed: int) -> None:
+    """Of writers that race and die, and of a collector that knows which tables are named."""
+    draw = random.Random(seed)
+    named: set[str] = set()
+    running: list[Attempt] = []
+    for step in range(100):
+        key = draw.choice([KEY, OTHER])
+        match draw.randrange(6):
+            case 0:
+                running.append(begun(tables, step, key=key))
+            case 1 if running:
+                attempt = running.pop(draw.randrange(len(running)))
+                tables.finish(attempt, FIELDS, 1, attempt.name)
+            case 2 if tables.find(SHOP, key) is not None:
+                named.add(key)
+            case 3:
+                named.discard(key)
+            case 4:
+                running.clear()  # they died
+            case 5:
+                collect(tables, named, running)
+        for each in named:
+            assert len(ids_in(tables, each)) == 1
+    for _ in range(3):
+        collect(tables)
+    assert left(tables) == []
