@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
     from rebaser_client.client import RebaserClient, connect
-    from rebaser_client.draft import Draft, builtin, cel, function, python
+    from rebaser_client.draft import Draft, builtin, cel, function, python, sql
     from rebaser_client.errors import (
         AlreadyRegistered,
         ClientClosed,
@@ -50,6 +50,7 @@ _MODULE_OF = {
     "cel": "rebaser_client.draft",
     "function": "rebaser_client.draft",
     "python": "rebaser_client.draft",
+    "sql": "rebaser_client.draft",
     "EditedDraft": "rebaser_client.plan",
     "LoadPlan": "rebaser_client.plan",
     "read_csv": "rebaser_client.row_files",
@@ -133,6 +134,7 @@ __all__ = [
     "function",
     "python",
     "read_csv",
+    "sql",
 ]
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of this module

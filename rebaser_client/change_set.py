@@ -20,6 +20,7 @@ from rebaser_client.errors import (
     QuotaExceeded,
     ReadRefused,
     RequestRefused,
+    TooLarge,
 )
 from rebaser_client.outcomes import (
     BatchOutcome,
@@ -64,6 +65,7 @@ from rebaser_core.records import (
     CommentRecordV1,
     now,
 )
+from rebaser_core.table_values import upload_of
 from rebaser_core.versioning import MessageType, Versioned, first_error
 
 if TYPE_CHECKING:  # slow, and only for who writes values by name
@@ -364,10 +366,29 @@ class ChangeSetHandle:
             InvalidDraft: an input is neither in the draft nor in the change set; a function is in
                 neither, or several have its name; values would be computed from themselves; CEL
                 text is wrong, where its engine is installed.
+            TooLarge: a table is too large to be uploaded.
         """
         from rebaser_client.plan import compare
 
-        return await compare(self, draft, prune=prune)
+        plan = await compare(self, draft, prune=prune)
+        at_most = self._sender.options.limits.batch_bytes
+        for digest, file in plan.uploads.items():
+            if file.size > at_most:
+                name = next(each.name for each in plan.changes if upload_of(each.after) == digest)
+                raise TooLarge(
+                    f"table {name!r} has {file.size:,} bytes as Parquet, and at most {at_most:,} "
+                    "are allowed: load it as several tables, which a query unites by UNION ALL"
+                )
+        return plan
+
+    async def upload(self, plan: "LoadPlan") -> None:
+        """Store the files that the plan's updates refer to, as `load` does; may be repeated.
+
+        Raises:
+            NotConfirmed, QueueFull: a file is not stored, perhaps, or surely.
+        """
+        for digest, file in plan.uploads.items():
+            await self._sender.upload(digest, await asyncio.to_thread(file.read))
 
     async def load(
         self, draft: "Draft | LoadPlan", *, prune: bool = False, wait: Wait = "computed"
@@ -383,7 +404,10 @@ class ChangeSetHandle:
         from rebaser_client.plan import LoadPlan
 
         plan = draft if isinstance(draft, LoadPlan) else await self.plan(draft, prune=prune)
-        return await self.enqueue(plan.batch(), wait=wait) if plan else None
+        if not plan:
+            return None
+        await self.upload(plan)
+        return await self.enqueue(plan.batch(), wait=wait)
 
     @asynccontextmanager
     async def edit(

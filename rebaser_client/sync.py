@@ -234,6 +234,7 @@ class SyncChangeSet(Blocking[W]):
     differences = blocking(ChangeSetHandle.differences)
     plan_revert = blocking(ChangeSetHandle.plan_revert)
     plan = blocking(ChangeSetHandle.plan)
+    upload = blocking(ChangeSetHandle.upload)
     load = blocking(ChangeSetHandle.load)
     edit = _entering(ChangeSetHandle.edit)
     describe = blocking(ChangeSetHandle.describe)

@@ -23,6 +23,7 @@ import pyarrow as pa
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from rebaser_core.table_schemas import NotATable
 from rebaser_core.table_values import TableHandle, is_table, upload_of
 from rebaser_server.compute.errors import describe
 from rebaser_server.compute.executors import Executor, OnProgress, TotalProgress
@@ -47,7 +48,7 @@ from rebaser_server.compute.work_unit import (
     has_runtime,
     reorder,
 )
-from rebaser_server.tables import NotATable, TableFiles, TableMissing
+from rebaser_server.tables import TableFiles, TableMissing
 from rebaser_server.values.canonical_json import dumps, loads
 
 SQL: Final = "sql"
