@@ -42,6 +42,7 @@ from rebaser_client.reader import (
 )
 from rebaser_client.registry import validated_name
 from rebaser_client.requests import Reply, RequestSender, Updates
+from rebaser_client.table_reads import TableValue, open_table
 from rebaser_client.workspaces import CLOSED_STATUSES, AddressBook, Workspaces, delete
 from rebaser_core.errors import MalformedMessage, offer
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
@@ -54,6 +55,9 @@ from rebaser_core.queries import (
     ProvenanceReply,
     RevertQuery,
     RevertReply,
+    TableQuery,
+    TableReply,
+    TableReplyV1,
     ValuesQuery,
     ValuesReply,
     ValuesReplyV1,
@@ -270,6 +274,17 @@ class ChangeSetHandle:
             raise NoSuchValue(f"there is no value {name!r} in {self.address}{offer(name, known)}")
         values = [value for reply in replies for value in reply.values]
         return ValueSet(last.commit, values, last.missing, may_be_stale=bool(last.due))
+
+    async def table(self, name: str, *, at: int | None = None) -> TableValue:
+        """The value of this name or id as a table, as of `at` or the last commit, without its rows.
+
+        Raises:
+            NoSuchValue: there is no such value.
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: the value is no table, or has no result; its rows are not kept any more;
+                the past is not kept so long.
+        """
+        return await open_table(self._ask_table, name, at)
 
     async def functions(self, *names: str) -> list[FunctionSnapshot]:
         """Existing functions of these names or ids, or all, as of the last commit.
@@ -561,6 +576,16 @@ class ChangeSetHandle:
             ValuesReply,
             self._sender.streams.values,
             lambda reply: reply.error,
+            lambda reply: reply.more,
+            **asked,
+        )
+
+    async def _ask_table(self, **asked: Any) -> list[TableReplyV1]:
+        return await self._ask(
+            TableQuery,
+            TableReply,
+            self._sender.streams.tables,
+            lambda reply: None if reply.is_missing else reply.error,
             lambda reply: reply.more,
             **asked,
         )

@@ -1,4 +1,4 @@
-"""The columns that a table of a value may have: kept types, as Arrow, Spark and SQL name them.
+"""The columns and rows of tables that are values: types as Arrow, Spark and SQL name them.
 
 Clients bring their tables into these types before they send them, and Rebasers again before they
 keep them. A type that is not kept as it is becomes one that holds each of its values; if there is
@@ -9,11 +9,13 @@ Import this module where there is a table: it takes pyarrow, which clients may d
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
+from pybase64 import b64decode, b64encode_as_string
 
 from rebaser_core.errors import RebaserError
+from rebaser_core.queries import TableColumn
 
 MAX_COLUMNS: Final = 2_000
 """Maximum number of columns of a table."""
@@ -23,25 +25,22 @@ class NotATable(RebaserError):
     """The bytes are no file in Parquet, or have what a table cannot keep; the message says what."""
 
 
-class TableColumn(NamedTuple):
-    """A column of a table."""
-
-    name: str
-    type: str
-    """Type in SQL."""
-    nullable: bool
-
-
 def cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the rows in a schema of `kept_schema`. Raises `NotATable` if a cell does not fit."""
     columns = []
     for field, column in zip(schema, batch.columns, strict=True):
         try:
-            columns.append(column.cast(field.type))
+            columns.append(_cast_column(column, field.type))
         except pa.ArrowException as error:
             message = f"column {field.name!r} does not fit {field.type}: {first_line(error)}"
             raise NotATable(message) from error
     return pa.record_batch(columns, schema=schema)
+
+
+def _cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(column.type):  # Arrow cannot cast categories of Polars at once
+        return column.dictionary.cast(kind).take(column.indices)
+    return column.cast(kind)
 
 
 def first_line(error: BaseException) -> str:
@@ -216,4 +215,21 @@ def _arrow_type(kind: Any) -> pa.DataType:
 
 def columns_of(fields: Sequence[dict[str, Any]]) -> list[TableColumn]:
     """Return the columns that fields of Spark's JSON are."""
-    return [TableColumn(f["name"], _type_text(f["type"]), bool(f["nullable"])) for f in fields]
+    return [
+        TableColumn(name=f["name"], type=_type_text(f["type"]), nullable=f["nullable"])
+        for f in fields
+    ]
+
+
+def encode_rows(rows: pa.RecordBatch) -> str:
+    """Return the rows as `TableReply` has them."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
+        stream.write_batch(rows)
+    return b64encode_as_string(sink.getvalue())
+
+
+def decode_rows(text: str) -> pa.RecordBatch:
+    """Return the rows in what `encode_rows` made."""
+    return pa.ipc.open_stream(b64decode(text)).read_next_batch()

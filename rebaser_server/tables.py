@@ -25,6 +25,7 @@ from blake3 import blake3
 from rebaser_core.errors import RebaserError
 from rebaser_core.table_schemas import (
     NotATable,
+    arrow_schema,
     cast,
     first_line,
     kept_schema,
@@ -38,6 +39,8 @@ _CONDEMNED: Final = "condemned"
 _SCHEMA_DIGITS: Final = 32
 _BATCH_ROWS: Final = 65_536
 """Rows of an upload that are in memory at a time."""
+_READ_ROWS: Final = 8_192
+"""Rows of a table that is read that are in memory at a time."""
 
 
 class TableMissing(RebaserError):
@@ -230,14 +233,28 @@ class TableFiles:
         )
 
     def batches(
-        self, workspace: str, key: str, *, columns: Sequence[str] | None = None
+        self, workspace: str, key: str, manifest: Manifest, names: Sequence[str], offset: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, file after file, in batches. Raises `TableMissing`."""
-        manifest = self.get(workspace, key)
-        directory = table_directory(workspace, key)
+        """Yield the rows behind the first `offset` ones, in batches, with these columns."""
+        schema = arrow_schema([_named(manifest.fields, name) for name in names])
         for path, _ in manifest.files:
-            with self.files.open(f"{directory}/{path}") as source:
-                yield from pq.ParquetFile(source).iter_batches(_BATCH_ROWS, columns=columns)
+            with self.files.open(f"{table_directory(workspace, key)}/{path}") as source:
+                file = pq.ParquetFile(source)
+                groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+                first = 0
+                while first < len(groups) and offset >= groups[first]:
+                    offset -= groups[first]
+                    first += 1
+                wanted = range(first, len(groups))
+                for batch in file.iter_batches(_READ_ROWS, row_groups=wanted, columns=names):
+                    rows = batch.slice(offset)
+                    offset -= batch.num_rows - rows.num_rows
+                    if rows.num_rows:
+                        yield cast(rows.select(names), schema)
+
+
+def _named(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next(field for field in fields if field["name"] == name)
 
 
 def _rewrite(source: pq.ParquetFile, schema: pa.Schema, sink: pa.NativeFile) -> None:

@@ -32,8 +32,8 @@ def rows_in(upload: TableUpload) -> list[dict[str, Any]]:
     [
         lambda table: pa.concat_tables([table.slice(0, 10), table.slice(10)]),
         lambda table: pa.RecordBatchReader.from_batches(table.schema, table.to_batches()),
-        lambda table: pl.from_arrow(table),
-        lambda table: duckdb.from_arrow(table),
+        pl.from_arrow,
+        duckdb.from_arrow,
         lambda table: table.to_pandas(),
         lambda table: table.to_pandas().sample(frac=1, random_state=1).sort_values("id"),
     ],
