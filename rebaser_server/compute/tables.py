@@ -8,6 +8,8 @@ The code of an `sql` function is one query, which may begin with comments that d
 
     -- returns: value          the result is one row of one column; else it is a table
     -- small: nation, region   tables that may be joined with others without a condition
+    -- columns: day date not null, total decimal(12,2)   all columns of the result
+    -- key: day                columns that no two rows have alike
 """
 
 import asyncio
@@ -16,14 +18,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from rebaser_core.table_schemas import NotATable
+from rebaser_core.table_schemas import NotATable, columns_of
 from rebaser_core.table_values import TableHandle, is_table, upload_of
 from rebaser_server.compute.errors import describe
 from rebaser_server.compute.executors import Executor
@@ -56,7 +58,6 @@ SQL: Final = "sql"
 """Runtime of functions whose code is a query."""
 _SIDE_BY_SIDE: Final = 4
 """Queries of one update that run at a time."""
-_DECLARATION: Final = re.compile(r"\s*--\s*(returns|small)\s*:\s*(.*?)\s*(?:\n|\Z)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class Query:
     """JSON values by name."""
     target: str | None
     """URI of the directory to write to, which does not exist; None: the result is one value."""
+    definition: "Definition"
+    """What the result has to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,29 +113,105 @@ class Queries(Protocol):
         """
 
 
+class Column(NamedTuple):
+    """A column that a definition declares."""
+
+    name: str
+    kind: str
+    """Type in SQL, without blanks and in lower case."""
+    is_required: bool
+    """Whether it is never null."""
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
     """An `sql` function."""
 
-    text: str
-    """The query, without declarations."""
-    returns_value: bool
-    small: frozenset[str]
+    returns_value: bool = False
+    small: frozenset[str] = frozenset()
+    columns: tuple[Column, ...] | None = None
+    """All columns, in any order; None: whichever the query returns."""
+    key: tuple[str, ...] = ()
+    """Columns that no two rows have alike."""
+
+    @property
+    def contract(self) -> list[Any]:
+        """What a result has to be, as plain data."""
+        columns = None if self.columns is None else sorted(map(list, self.columns))
+        return [columns, list(self.key)]
+
+    def require_columns(self, fields: Sequence[dict[str, Any]]) -> None:
+        """Raise `NotATable` if a result with these fields does not have the declared columns."""
+        found = {column.name: column.type for column in columns_of(fields)}
+        if self.columns is not None:
+            for name, kind, _ in self.columns:
+                if name not in found:
+                    raise NotATable(f"the query returns no column {name!r}, which is declared")
+                if _plain_type(found[name]) != kind:
+                    raise NotATable(
+                        f"column {name!r} is declared as {kind}, and the query returns "
+                        f"{found[name]}: cast it, or declare it so"
+                    )
+            for name in found.keys() - {column.name for column in self.columns}:
+                raise NotATable(f"the query returns a column {name!r}, which is not declared")
+        for name in self.key:
+            if name not in found:
+                raise NotATable(f"the query returns no column {name!r}, which the key has")
+
+
+_COMMENT: Final = re.compile(r"\s*--(.*?)(?:\n|\Z)")
+_DECLARATION: Final = re.compile(r"\s*(returns|small|columns|key)\s*:\s*(.*?)\s*", re.IGNORECASE)
+_COLUMN: Final = re.compile(r"(`[^`]+`|\w+)\s+(.+?)(\s+not\s+null)?", re.IGNORECASE)
+_ALIASES: Final = {
+    "long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float",
+    "dec": "decimal(10,0)", "decimal": "decimal(10,0)", "numeric": "decimal(10,0)",
+}  # fmt: skip
+"""Types by other names that Spark has for them."""
 
 
 @lru_cache(1_000)
 def read_definition(code: str) -> Definition:
-    """Read the code of an `sql` function. Raises `SqlRefused` for a declaration that is none."""
+    """Read the declarations of an `sql` function. Raises `SqlRefused` for one that is wrong."""
     found: dict[str, str] = {}
-    text = code
-    while match := _DECLARATION.match(text):
-        found[match[1].lower()] = match[2]
-        text = text[match.end() :]
+    position = 0
+    while comment := _COMMENT.match(code, position):
+        position = comment.end()
+        if declared := _DECLARATION.fullmatch(comment[1]):
+            found[declared[1].lower()] = declared[2]
     returns = found.get("returns", "table").lower()
     if returns not in ("table", "value"):
         raise SqlRefused(f"`-- returns: {returns}` is neither `table` nor `value`")
-    small = frozenset(filter(None, map(str.strip, found.get("small", "").split(","))))
-    return Definition(text, returns == "value", small)
+    if returns == "value" and found.keys() & {"columns", "key"}:
+        raise SqlRefused("`-- returns: value` is no table: it has neither columns nor a key")
+    columns = tuple(map(_read_column, _listed(found["columns"]))) if "columns" in found else None
+    key = tuple(name.strip("`") for name in _listed(found.get("key", "")))
+    return Definition(returns == "value", frozenset(_listed(found.get("small", ""))), columns, key)
+
+
+def _listed(text: str) -> list[str]:
+    """Return what commas part that are in no brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "(<") - (character in ")>")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _read_column(text: str) -> Column:
+    found = _COLUMN.fullmatch(text)
+    if found is None:
+        raise SqlRefused(
+            f"`-- columns: … {text}` is no column: write its name, its type and perhaps `not null`"
+        )
+    return Column(found[1].strip("`"), _plain_type(found[2]), found[3] is not None)
+
+
+def _plain_type(kind: str) -> str:
+    plain = re.sub(r"\s+", "", kind.lower())
+    return re.sub(r"[a-z_]+(?!\w*[(:\w])", lambda word: _ALIASES.get(word[0], word[0]), plain)
 
 
 class TableExecutor:
@@ -256,13 +335,13 @@ class TableExecutor:
         the value's former table is condemned: it is computed anew, and no commit keeps that table.
         """
         definition = read_definition(call.code)
-        query = judge(definition.text, frozenset(call.arguments), small=definition.small)
+        query = judge(call.code, frozenset(call.arguments), small=definition.small)
         used = {name: call.arguments[name] for name in query.tables | query.parameters}
         views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
         if definition.returns_value:
-            plain = Query(query.text, views, parameters, None)
+            plain = Query(query.text, views, parameters, None, definition)
             return await self._queries.run_query(plain, call.value_id, owner, progress)
-        key = _key(query.text, used)
+        key = _key(query.text, definition.contract, used)
         tables, (status, text) = self._tables, call.former
         former = TableHandle.of(loads(text)) if status == OK else None
         if former is not None and await asyncio.to_thread(tables.is_condemned, owner, former.key):
@@ -272,7 +351,7 @@ class TableExecutor:
         if manifest is None:
             attempt = tables.begin(owner, key)
             try:
-                job = Query(query.text, views, parameters, tables.uri(attempt))
+                job = Query(query.text, views, parameters, tables.uri(attempt), definition)
                 written: Written = await self._queries.run_query(
                     job, call.value_id, owner, progress
                 )
@@ -392,10 +471,10 @@ def _calls_of(piece: WorkUnit) -> list[_Call]:
     return calls
 
 
-def _key(text: str, used: Mapping[str, Any]) -> str:
-    """Return the digest of a query and of the contents of all its inputs."""
+def _key(text: str, contract: list[Any], used: Mapping[str, Any]) -> str:
+    """Return the digest of a query, of its contract, and of the contents of all its inputs."""
     inputs = {name: _content(value) for name, value in used.items()}
-    return blake3(dumps([text, inputs]).encode()).hexdigest()
+    return blake3(dumps([text, contract, inputs]).encode()).hexdigest()
 
 
 def _content(value: Any) -> Any:

@@ -73,7 +73,9 @@ class TableSheet(Builder):
     def rows(self, name: str) -> list[dict[str, Any]]:
         handle = TableHandle.of(self.value(name))
         assert handle is not None, self.value(name)
-        batches = self.tables.batches(OWNER, handle.key)
+        manifest = self.tables.get(OWNER, handle.key)
+        names = [field["name"] for field in manifest.fields]
+        batches = self.tables.batches(OWNER, handle.key, manifest, names)
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert len(rows) == handle.rows
         return sorted(rows, key=lambda row: list(map(str, row.values())))

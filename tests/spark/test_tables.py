@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.tables import Query, QueryFailed
+from rebaser_server.compute.tables import Definition, Query, QueryFailed
 from tests.helpers.table_sheet import BY_DAY, ORDERS, OWNER, TableSheet
 
 pytestmark = pytest.mark.spark
@@ -21,6 +21,11 @@ async def sheet(executor: SparkExecutor, tmp_path: Path) -> AsyncIterator[TableS
     made.source("rate", 2)
     yield made
     await made.close()
+
+
+def plain_query(text: str) -> Query:
+    """A query that takes nothing and returns one value."""
+    return Query(text, {}, {}, None, Definition(returns_value=True))
 
 
 async def test_tables_and_other_values_are_computed_from_each_other(sheet: TableSheet) -> None:
@@ -84,6 +89,14 @@ async def test_equal_rows_keep_their_handle_and_end_the_update_there(sheet: Tabl
         ("SELECT id, amount AS ID FROM orders", "differ in upper and lower case alone"),
         ("SELECT id, NULL AS nothing FROM orders", "type void, which a table cannot keep"),
         ("SELECT make_interval(id) AS since FROM orders", "interval"),
+        ("-- columns: id bigint\nSELECT id, day FROM orders", "'day', which is not declared"),
+        ("-- columns: id long, day date\nSELECT id, day FROM orders", "declared as date, and"),
+        ("-- columns: id long, x int\nSELECT id FROM orders", "no column 'x', which is declared"),
+        ("-- columns: id long not null\nSELECT nullif(id, 1) AS id FROM orders", "in 1 rows"),
+        ("-- columns: id long not\nSELECT id FROM orders", "declared as longnot"),
+        ("-- days\n-- key: day\nSELECT day, id FROM orders", "rows have the key day="),
+        ("-- key: days\nSELECT day FROM orders", "no column 'days', which the key has"),
+        ("-- returns: value\n-- key: day\nSELECT max(day) AS day FROM orders", "nor a key"),
     ],
 )
 async def test_a_mistake_fails_its_value_and_blocks_what_takes_it(
@@ -97,6 +110,23 @@ async def test_a_mistake_fails_its_value_and_blocks_what_takes_it(
     assert sheet.state()["it"][0] == "failed"
     assert message in sheet.value("it")
     assert sheet.state()["then"] == ("blocked", "it")
+
+
+async def test_a_table_is_what_was_declared(sheet: TableSheet) -> None:
+    """And one that was computed without a declaration is not taken for it."""
+    code = "SELECT day, sum(amount) AS total, collect_list(id) AS ids FROM orders GROUP BY day"
+    sheet.query("plain", code, "orders")
+    await sheet.compute()
+    sheet.query(
+        "it",
+        "-- key: day\n-- columns: ids array<long>, day string not null, `total` BIGINT\n" + code,
+        "orders",
+    )
+
+    ran = await sheet.compute()
+
+    assert ran == 1
+    assert [row["day"] for row in sheet.rows("it")] == ["mon", "tue", "wed"]
 
 
 async def test_one_value_may_be_anything_that_json_has(sheet: TableSheet) -> None:
@@ -139,7 +169,7 @@ async def test_a_query_sees_its_own_inputs_alone(
     await sheet.compute()
 
     with pytest.raises(QueryFailed, match="TABLE_OR_VIEW_NOT_FOUND"):
-        await executor.run_query(Query("SELECT * FROM orders", {}, {}, None), "it", OWNER)
+        await executor.run_query(plain_query("SELECT * FROM orders"), "it", OWNER)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +185,7 @@ async def test_spark_itself_refuses_what_no_judge_lets_through(
     executor: SparkExecutor, text: str
 ) -> None:
     with pytest.raises(QueryFailed):
-        await executor.run_query(Query(text, {}, {}, None), "it", OWNER)
+        await executor.run_query(plain_query(text), "it", OWNER)
 
 
 async def test_a_cancelled_query_ends_and_leaves_nothing(
@@ -163,7 +193,7 @@ async def test_a_cancelled_query_ends_and_leaves_nothing(
 ) -> None:
     numbers = "SELECT explode(sequence(1, 1000000)) AS n"
     endless = f"WITH a AS ({numbers}) SELECT sum(a.n * b.n) FROM a JOIN a AS b ON a.n < b.n"  # noqa: S608
-    running = asyncio.create_task(executor.run_query(Query(endless, {}, {}, None), "it", OWNER))
+    running = asyncio.create_task(executor.run_query(plain_query(endless), "it", OWNER))
     await asyncio.wait([running], timeout=3)
     running.cancel()
     with suppress(asyncio.CancelledError):

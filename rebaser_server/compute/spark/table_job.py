@@ -14,7 +14,7 @@ from blake3 import blake3
 
 from rebaser_core.table_schemas import MAX_COLUMNS, NotATable, require_distinct
 from rebaser_server.compute.json_values import NotJson
-from rebaser_server.compute.tables import Query, Written
+from rebaser_server.compute.tables import Definition, Query, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,13 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.runSQLOnFiles": "false",
+    # As the judge of queries takes them: a text that it prints means to Spark what it read.
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.caseSensitive": "false",
     "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
 }
 _CONTENT_DIGITS: Final = 32
 _LOW: Final = 0xFFFFFFFF
@@ -64,7 +70,11 @@ def run(spark: "SparkSession", query: Query, slots: int) -> Any:
     frame = spark.sql(query.text, args=parameters)
     if query.target is None:
         return _only_value(frame)
-    return _write(frame, query.target, functions, observation)
+    written = _write(frame, query.target, query.definition, functions, observation)
+    if query.definition.key:
+        schema = StructType.fromJson({"type": "struct", "fields": written.fields})
+        _require_key(spark.read.schema(schema).parquet(query.target), query.definition.key)
+    return written
 
 
 def _columns_of(spark: "SparkSession") -> tuple[Any, Any]:
@@ -116,9 +126,13 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _write(frame: "DataFrame", target: str, functions: Any, seen: Any) -> Written:
+def _write(
+    frame: "DataFrame", target: str, definition: Definition, functions: Any, seen: Any
+) -> Written:
     fields = json.loads(frame.schema.json())["fields"]
     _require_keepable(fields)
+    definition.require_columns(fields)
+    required = [column.name for column in definition.columns or () if column.is_required]
     hashed = (column for field in fields for column in _hashable(functions, field))
     row = functions.xxhash64(*hashed)
     observed = frame.observe(
@@ -128,11 +142,33 @@ def _write(frame: "DataFrame", target: str, functions: Any, seen: Any) -> Writte
         # Halves, since a sum of whole hashes would not fit into 64 bits.
         functions.sum(row.bitwiseAND(functions.lit(_LOW))).alias("low"),
         functions.sum(functions.shiftrightunsigned(row, 32)).alias("high"),
+        *(
+            functions.count_if(functions.col(_quoted(name)).isNull()).alias(f"nulls {number}")
+            for number, name in enumerate(required)
+        ),
     )
     observed.write.parquet(target)
     found = seen.get
+    for number, name in enumerate(required):
+        if nulls := found[f"nulls {number}"]:
+            raise NotATable(
+                f"column {name!r} is declared `not null`, and is null in {nulls:,} rows"
+            )
     content = blake3(repr([found[name] for name in ("rows", "xor", "low", "high")]).encode())
     return Written(fields, found["rows"], content.hexdigest()[:_CONTENT_DIGITS])
+
+
+def _require_key(rows: "DataFrame", key: Sequence[str]) -> None:
+    """Raise `NotATable` if two rows have one key."""
+    columns = list(map(_quoted, key))
+    twice = rows.groupBy(*columns).count().where("count > 1").limit(1).collect()
+    if twice:
+        found = ", ".join(f"{name}={value}" for name, value in zip(key, twice[0], strict=False))
+        raise NotATable(f"{twice[0][-1]:,} rows have the key {found}, which one may have")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _require_keepable(fields: Sequence[dict[str, Any]]) -> None:
@@ -164,7 +200,7 @@ def _hashable(functions: Any, field: dict[str, Any]) -> list[Any]:
     Spark's hash passes over nulls, and over the bounds of what is nested: it is the same of (1,
     null) and (null, 1), and of an array of both.
     """
-    column = functions.col("`" + field["name"].replace("`", "``") + "`")
+    column = functions.col(_quoted(field["name"]))
     kind = field["type"]
     if isinstance(kind, str):
         return [column, column.isNull()] if field["nullable"] else [column]
