@@ -213,42 +213,45 @@ class TableExecutor:
         calls = _calls_of(piece)
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
-        async def compute(call: "_Call") -> tuple[int, str, float]:
+        async def compute(call: "_Call") -> tuple[int, str, int, float]:
             began = time.monotonic()
             async with room:
-                status, text = await self._compute(call, owner, progress)
+                found = await self._compute(call, owner, progress)
             progress.record(progress.done + 1)
-            return status, text, time.monotonic() - began
+            return *found, time.monotonic() - began
 
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(compute(call)) for call in calls]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        rows, costs = [], CallCosts()
+        rows, costs, total = [], CallCosts(), 0
         for call, task in zip(calls, tasks, strict=True):
-            status, text, seconds = task.result()
+            status, text, computed, seconds = task.result()
+            total += computed
             before, spent = costs.get((SQL, call.code), (0, 0.0))
-            costs[SQL, call.code] = before + 1, spent + seconds
+            costs[SQL, call.code] = before + computed, spent + seconds * computed
             if (status, text) != call.former:
                 rows.append((call.value_id, status, text, call.position))
         columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * 4
-        return UnitResult(len(calls), pa.table(columns, schema=SCHEMA), costs)
+        return UnitResult(total, pa.table(columns, schema=SCHEMA), costs)
 
-    async def _compute(self, call: "_Call", owner: str, progress: JobProgress) -> tuple[int, str]:
-        """Return the status of a value, and its text."""
+    async def _compute(
+        self, call: "_Call", owner: str, progress: JobProgress
+    ) -> tuple[int, str, int]:
+        """Return the status of a value, its text, and 0 if it was there: else 1."""
         if call.blocked_by is not None:
-            return BLOCKED, call.blocked_by
+            return BLOCKED, call.blocked_by, 1
         try:
-            value = await self._result(call, owner, progress)
-            return OK, dumps(read_only(value))
+            value, computed = await self._result(call, owner, progress)
+            return OK, dumps(read_only(value)), computed
         except (QueryFailed, SqlRefused, NotATable, TableMissing) as error:
-            return FAILED, str(error)
+            return FAILED, str(error), 1
         except NotJson as error:
-            return FAILED, describe(error)
+            return FAILED, describe(error), 1
 
-    async def _result(self, call: "_Call", owner: str, progress: JobProgress) -> Any:
-        """Return a handle, or the value that the query returns.
+    async def _result(self, call: "_Call", owner: str, progress: JobProgress) -> tuple[Any, int]:
+        """Return a handle, or the value that the query returns; and the number of queries run.
 
         A table that is there under the digest of the query and its inputs is taken as it is. One
         that comes out with the rows and the schema that it had keeps its handle.
@@ -259,10 +262,11 @@ class TableExecutor:
         views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
         if definition.returns_value:
             plain = Query(query.text, views, parameters, None)
-            return await self._queries.run_query(plain, call.value_id, owner, progress)
+            return await self._queries.run_query(plain, call.value_id, owner, progress), 1
         key = _key(query.text, used)
         tables = self._tables
         manifest = await asyncio.to_thread(tables.find, owner, key)
+        queries = int(manifest is None)
         if manifest is None:
             attempt = tables.begin(owner, key)
             try:
@@ -280,8 +284,8 @@ class TableExecutor:
         status, text = call.former
         former = TableHandle.of(loads(text)) if status == OK else None
         if former and (former.content, former.schema) == (handle.content, handle.schema):
-            return former.to_value()
-        return handle.to_value()
+            handle = former
+        return handle.to_value(), queries
 
     def _inputs(
         self, used: Mapping[str, Any], names: frozenset[str], owner: str
