@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
     from rebaser_client.client import RebaserClient, connect
-    from rebaser_client.draft import Draft, builtin, cel, function, python
+    from rebaser_client.draft import Draft, builtin, cel, function, python, sql
     from rebaser_client.errors import (
         AlreadyRegistered,
         ClientClosed,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rebaser_client.plan import EditedDraft, LoadPlan
     from rebaser_client.reader import Provenance, ValueDifferences, ValueSet
     from rebaser_client.row_files import read_csv
+    from rebaser_client.table_reads import TableValue
     from rebaser_core.errors import MalformedId, MalformedMessage, RebaserError
     from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 
@@ -50,6 +51,7 @@ _MODULE_OF = {
     "cel": "rebaser_client.draft",
     "function": "rebaser_client.draft",
     "python": "rebaser_client.draft",
+    "sql": "rebaser_client.draft",
     "EditedDraft": "rebaser_client.plan",
     "LoadPlan": "rebaser_client.plan",
     "read_csv": "rebaser_client.row_files",
@@ -79,6 +81,7 @@ _MODULE_OF = {
     "Provenance": "rebaser_client.reader",
     "ValueDifferences": "rebaser_client.reader",
     "ValueSet": "rebaser_client.reader",
+    "TableValue": "rebaser_client.table_reads",
     "MalformedId": "rebaser_core.errors",
     "MalformedMessage": "rebaser_core.errors",
     "RebaserError": "rebaser_core.errors",
@@ -120,6 +123,7 @@ __all__ = [
     "RequestIdUsed",
     "RequestRefused",
     "Settlement",
+    "TableValue",
     "TooLarge",
     "Unreachable",
     "ValueDifferences",
@@ -133,6 +137,7 @@ __all__ = [
     "function",
     "python",
     "read_csv",
+    "sql",
 ]
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of this module

@@ -20,6 +20,7 @@ from rebaser_client.errors import (
     QuotaExceeded,
     ReadRefused,
     RequestRefused,
+    TooLarge,
 )
 from rebaser_client.outcomes import (
     BatchOutcome,
@@ -41,6 +42,7 @@ from rebaser_client.reader import (
 )
 from rebaser_client.registry import validated_name
 from rebaser_client.requests import Reply, RequestSender, Updates
+from rebaser_client.table_reads import TableValue, open_table
 from rebaser_client.workspaces import CLOSED_STATUSES, AddressBook, Workspaces, delete
 from rebaser_core.errors import MalformedMessage, offer
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
@@ -53,6 +55,9 @@ from rebaser_core.queries import (
     ProvenanceReply,
     RevertQuery,
     RevertReply,
+    TableQuery,
+    TableReply,
+    TableReplyV1,
     ValuesQuery,
     ValuesReply,
     ValuesReplyV1,
@@ -64,6 +69,7 @@ from rebaser_core.records import (
     CommentRecordV1,
     now,
 )
+from rebaser_core.table_values import upload_of
 from rebaser_core.versioning import MessageType, Versioned, first_error
 
 if TYPE_CHECKING:  # slow, and only for who writes values by name
@@ -269,6 +275,17 @@ class ChangeSetHandle:
         values = [value for reply in replies for value in reply.values]
         return ValueSet(last.commit, values, last.missing, may_be_stale=bool(last.due))
 
+    async def table(self, name: str, *, at: int | None = None) -> TableValue:
+        """The value of this name or id as a table, as of `at` or the last commit, without its rows.
+
+        Raises:
+            NoSuchValue: there is no such value.
+            Unreachable: no Rebaser answered in time, or only ones of an older release.
+            ReadRefused: the value is no table, or has no result; its rows are not kept any more;
+                the past is not kept so long.
+        """
+        return await open_table(self._ask_table, name, at)
+
     async def functions(self, *names: str) -> list[FunctionSnapshot]:
         """Existing functions of these names or ids, or all, as of the last commit.
 
@@ -364,10 +381,29 @@ class ChangeSetHandle:
             InvalidDraft: an input is neither in the draft nor in the change set; a function is in
                 neither, or several have its name; values would be computed from themselves; CEL
                 text is wrong, where its engine is installed.
+            TooLarge: a table is too large to be uploaded.
         """
         from rebaser_client.plan import compare
 
-        return await compare(self, draft, prune=prune)
+        plan = await compare(self, draft, prune=prune)
+        at_most = self._sender.options.limits.batch_bytes
+        for digest, file in plan.uploads.items():
+            if file.size > at_most:
+                name = next(each.name for each in plan.changes if upload_of(each.after) == digest)
+                raise TooLarge(
+                    f"table {name!r} has {file.size:,} bytes as Parquet, and at most {at_most:,} "
+                    "are allowed: load it as several tables, which a query unites by UNION ALL"
+                )
+        return plan
+
+    async def upload(self, plan: "LoadPlan") -> None:
+        """Store the files that the plan's updates refer to, as `load` does; may be repeated.
+
+        Raises:
+            NotConfirmed, QueueFull: a file is not stored, perhaps, or surely.
+        """
+        for digest, file in plan.uploads.items():
+            await self._sender.upload(digest, await asyncio.to_thread(file.read))
 
     async def load(
         self, draft: "Draft | LoadPlan", *, prune: bool = False, wait: Wait = "computed"
@@ -383,7 +419,10 @@ class ChangeSetHandle:
         from rebaser_client.plan import LoadPlan
 
         plan = draft if isinstance(draft, LoadPlan) else await self.plan(draft, prune=prune)
-        return await self.enqueue(plan.batch(), wait=wait) if plan else None
+        if not plan:
+            return None
+        await self.upload(plan)
+        return await self.enqueue(plan.batch(), wait=wait)
 
     @asynccontextmanager
     async def edit(
@@ -537,6 +576,16 @@ class ChangeSetHandle:
             ValuesReply,
             self._sender.streams.values,
             lambda reply: reply.error,
+            lambda reply: reply.more,
+            **asked,
+        )
+
+    async def _ask_table(self, **asked: Any) -> list[TableReplyV1]:
+        return await self._ask(
+            TableQuery,
+            TableReply,
+            self._sender.streams.tables,
+            lambda reply: None if reply.is_missing else reply.error,
             lambda reply: reply.more,
             **asked,
         )

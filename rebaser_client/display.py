@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from rebaser_client.errors import MissingPackage
+from rebaser_core.errors import many
+from rebaser_core.table_values import TableHandle, upload_of
 
 Columns = Mapping[str, Sequence[Any]]
 """Column → its cells, all of one length."""
@@ -69,6 +71,18 @@ def package(name: str, *, extra: str) -> Any:
         ) from error
 
 
+_DIGITS: Final = 12
+"""Characters of a digest that people are shown."""
+
+
+def table_text(value: object) -> str | None:
+    """A value that is a table, in words; None for another value."""
+    upload, handle = upload_of(value), TableHandle.of(value)
+    if upload is not None:
+        return f"table: upload {upload[:_DIGITS]}"
+    return None if handle is None else f"table: {many(handle.rows, 'row')}"
+
+
 SHOWN: Final = 60
 """Maximum number of rows of a table; a last line says how many more there are."""
 
@@ -91,7 +105,9 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[Any]], note: str
 def _cell(cell: Any) -> str:
     if cell is None:
         return ""
-    text = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
+    text = cell if isinstance(cell, str) else table_text(cell)
+    if text is None:
+        text = json.dumps(cell, ensure_ascii=False)
     if len(text) > _LENGTH:
         text = f"{text[:_LENGTH]}…"
     return escape("".join(map(_visible, text)))

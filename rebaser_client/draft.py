@@ -1,26 +1,40 @@
 """A graph as a person writes it: sources, values and functions by their names.
 
-Functions are named as people name them: builtins, CEL text, and Python functions that are
-installed. Tables are rows of plain data: files, pandas, Arrow, Polars, or dicts.
+Functions are named as people name them: builtins, CEL text, SQL, and Python functions that are
+installed. Tables give a value for each of their rows (files, pandas, Arrow, Polars, or dicts of
+plain data), or are a value themselves.
 """
 
 import inspect
 import re
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import (
+    Any,
+    BinaryIO,
+    Final,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from pydantic import ValidationError
 
+from rebaser_client.display import package
 from rebaser_client.errors import InvalidDraft
 from rebaser_client.plain_values import plain
 from rebaser_client.row_files import read_rows
 from rebaser_core.codecs import json_equal
 from rebaser_core.queries import FunctionSnapshot
+from rebaser_core.table_values import upload_value
 from rebaser_core.updates import Inputs, PutFunc, PutValue
 from rebaser_core.versioning import first_error
 
@@ -56,7 +70,7 @@ _CEL_PLACE: Final = re.compile(r"<input>:(\d+):(\d+): (.*?)(?: \(in container ''
 """Form of an error of CEL's engine: line, column from 1, and the mistake."""
 
 _NAME_LENGTH: Final = 80
-"""Characters of CEL text that name a function without a name."""
+"""Characters of CEL or SQL that name a function without a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +117,14 @@ def builtin(code: str, *, name: str | None = None) -> Function:
 def cel(expression: str, *, name: str | None = None) -> Function:
     """An expression in CEL, whose variables are the inputs, each given by its name."""
     return Function(name or expression[:_NAME_LENGTH], "cel", expression)
+
+
+def sql(query: str, *, name: str | None = None) -> Function:
+    """A query in SQL whose result is a table, or one value if its first line declares that.
+
+    Inputs that are tables are its tables, others its parameters (`:rate`), each by its name.
+    """
+    return Function(name or " ".join(query.split())[:_NAME_LENGTH], "sql", query)
 
 
 def cel_mistake(expression: str, variables: Iterable[str]) -> str | None:
@@ -312,8 +334,8 @@ def name_in(pattern: str, row: Row) -> str:
 _ANY_ID: Final = "0" * 26
 
 AnyFunction: TypeAlias = Function | FunctionName | Callable[..., Any]
-"""A function as `builtin`, `cel` or `python` return it, a Python function, or one that the change
-set has."""
+"""A function as `builtin`, `cel`, `sql` or `python` return it, a Python function, or one that the
+change set has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +374,31 @@ class Source:
     value: Any
 
 
+TableSource: TypeAlias = Any
+"""Object with `__arrow_c_stream__` (pyarrow, pandas, Polars, DuckDB, …), or the path of a file."""
+
+
+@dataclass(frozen=True)
+class TableUpload:
+    """A table as a file in Parquet that is to be uploaded; equal rows make equal bytes."""
+
+    file: BinaryIO
+    """A temporary file."""
+    rows: int
+    size: int
+    """Bytes of the file."""
+    digest: str
+    """BLAKE3 of the file's bytes."""
+
+    def __post_init__(self) -> None:
+        weakref.finalize(self, self.file.close)
+
+    def read(self) -> bytes:
+        """The bytes of the file."""
+        self.file.seek(0)
+        return self.file.read()
+
+
 @dataclass(frozen=True, slots=True)
 class Computed:
     """Function and inputs of a computed value."""
@@ -388,7 +435,7 @@ Definition: TypeAlias = Source | Computed | ComputedByName
 
 
 class Draft:
-    """Values by name, each defined once. No method does I/O.
+    """Values by name, each defined once. No method does I/O, but for files that it is given.
 
     Each method may raise `InvalidDraft`, which says what to write instead.
     """
@@ -398,10 +445,23 @@ class Draft:
         """Definitions, in order."""
         self.removed: dict[str, None] = {}
         """Names of values to remove."""
+        self.uploads: dict[str, TableUpload] = {}
+        """Files of the values that are tables, by their digests."""
 
     def source(self, name: str, value: Any) -> ValueRef:
         """Define a value with fixed content: any JSON (see `plain_values`)."""
         return self._define(name, Source(plain(value)))
+
+    def table(self, name: str, table: TableSource, *, text: Iterable[str] = ()) -> ValueRef:
+        """Define a value that is a table, for functions in SQL. Blocks.
+
+        `table`: of pyarrow, pandas, Polars or DuckDB, or the path of a file of Parquet or CSV, of
+        which the columns `text` stay text.
+        """
+        uploads = package("rebaser_client.table_uploads", extra="arrow")
+        upload: TableUpload = uploads.written(table, text)
+        self.uploads[upload.digest] = upload
+        return self._define(name, Source(upload_value(upload.digest)))
 
     def value(
         self, name: str, function: AnyFunction, /, *inputs: Input, **named: Input

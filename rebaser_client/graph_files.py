@@ -21,11 +21,13 @@ from rebaser_client.draft import (
     builtin,
     cel,
     python,
+    sql,
 )
 from rebaser_client.errors import InvalidDraft
 from rebaser_client.row_files import read_rows, row_size
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, offer
+from rebaser_core.table_values import TABLE, upload_of
 from rebaser_core.versioning import first_error
 
 _EMPTY: Final = (
@@ -39,11 +41,12 @@ class _Part(BaseModel):
 
 
 class FunctionEntry(_Part):
-    """A function: exactly one of the three."""
+    """A function: exactly one of the four."""
 
     builtin: str | None = None
     cel: str | None = None
     python: str | None = None
+    sql: str | None = None
 
 
 class ComputedEntry(_Part):
@@ -53,6 +56,15 @@ class ComputedEntry(_Part):
     """A name in `functions`, of a builtin, or of a function that the change set has."""
     inputs: dict[str, str | list[str]] | list[str] = Field(default_factory=list)
     """Names of values, by argument or in order."""
+
+
+class TableSourceEntry(_Part):
+    """A source that is a table."""
+
+    file: str
+    """File of CSV or Parquet; a path begins at the graph's file."""
+    text: list[str] = Field(default_factory=list)
+    """Columns of CSV that stay text, also where they hold numbers."""
 
 
 class TableEntry(_Part):
@@ -81,7 +93,13 @@ class _GraphFile(_Part):
     remove: list[str] = Field(default_factory=list)
 
 
-_PARTS: Final[tuple[type[_Part], ...]] = (_GraphFile, FunctionEntry, ComputedEntry, TableEntry)
+_PARTS: Final[tuple[type[_Part], ...]] = (
+    _GraphFile,
+    FunctionEntry,
+    ComputedEntry,
+    TableEntry,
+    TableSourceEntry,
+)
 _KEYS: Final = [key for part in _PARTS for key in part.model_fields]
 
 
@@ -133,7 +151,7 @@ def _draft(graph: _GraphFile, directory: Path) -> Draft:
     draft = Draft()
     functions = {name: _function(name, entry) for name, entry in graph.functions.items()}
     for name, value in graph.sources.items():
-        draft.source(name, value)
+        _define_source(draft, name, value, directory)
     for name, entry in graph.values.items():
         ordered, named = _inputs(entry)
         draft.value(name, _named(functions, entry), *ordered, **named)
@@ -153,15 +171,32 @@ def _draft(graph: _GraphFile, directory: Path) -> Draft:
     return draft
 
 
+def _define_source(draft: Draft, name: str, value: Any, directory: Path) -> None:
+    """Define the source: a table, where the name of a file stands under `$table`."""
+    given = value[TABLE] if isinstance(value, dict) and value.keys() == {TABLE} else None
+    if not isinstance(given, str | dict) or upload_of(value) is not None:
+        draft.source(name, value)
+        return
+    try:
+        entry = TableSourceEntry.model_validate(
+            {"file": given} if isinstance(given, str) else given
+        )
+    except ValidationError as error:
+        raise InvalidDraft(f"sources.{name}.{TABLE}: {_mistake(error)}") from error
+    draft.table(name, directory / entry.file, text=entry.text)
+
+
 def _function(name: str, entry: FunctionEntry) -> Function:
-    match entry.builtin, entry.cel, entry.python:
-        case str(code), None, None:
+    match entry.builtin, entry.cel, entry.python, entry.sql:
+        case str(code), None, None, None:
             return builtin(code, name=name)
-        case None, str(expression), None:
+        case None, str(expression), None, None:
             return cel(expression, name=name)
-        case None, None, str(code):
+        case None, None, str(code), None:
             return python(code, name=name)
-    raise InvalidDraft(f"function {name!r} is one of builtin, cel or python")
+        case None, None, None, str(query):
+            return sql(query, name=name)
+    raise InvalidDraft(f"function {name!r} is one of builtin, cel, python or sql")
 
 
 def _named(functions: dict[str, Function], entry: ComputedEntry) -> Function | FunctionName:

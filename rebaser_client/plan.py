@@ -6,7 +6,7 @@ The comparison reads the change set as far as it needs; all else does no I/O.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import islice
 from typing import Any, Final, Literal
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from blake3 import blake3
 from pydantic import ValidationError
 
-from rebaser_client.display import html_table
+from rebaser_client.display import html_table, table_text
 from rebaser_client.draft import (
     BUILTIN_PARAMETERS,
     Computed,
@@ -24,6 +24,7 @@ from rebaser_client.draft import (
     Function,
     FunctionName,
     Source,
+    TableUpload,
     cel_mistake,
     function_of,
 )
@@ -32,9 +33,10 @@ from rebaser_client.outcomes import BatchOutcome, Values
 from rebaser_client.reader import ReadsValues
 from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.codecs import json_equal
-from rebaser_core.errors import offer
+from rebaser_core.errors import many, offer
 from rebaser_core.ids import FuncId, RequestId, ValueId
 from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
+from rebaser_core.table_values import upload_of
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, RemoveValue, SetInputs, SetValue
 from rebaser_core.versioning import first_error
 
@@ -64,6 +66,9 @@ class PlannedChange:
     before: Any
     after: Any
 
+    def sides(self) -> tuple[Any, Any]:
+        return self.before, self.after
+
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
@@ -75,6 +80,8 @@ class LoadPlan:
     """Number of values that are already as the draft says."""
     warnings: tuple[str, ...] = ()
     """Warnings of faults that cannot be checked here, and may appear when values are computed."""
+    uploads: Mapping[str, TableUpload] = field(default_factory=dict)
+    """Files, by their digests, that are stored before the updates are sent."""
 
     def __bool__(self) -> bool:
         return bool(self.updates)
@@ -90,6 +97,11 @@ class LoadPlan:
         table: Sequence[AnyUpdate] | None = tables.as_table(self.updates)
         return self.updates if table is None else table
 
+    def text(self, side: Any) -> str | None:
+        """A side of a change that is a table, in words; None for another one."""
+        upload = self.uploads.get(upload_of(side) or "")
+        return table_text(side) if upload is None else f"table: {many(upload.rows, 'row')}"
+
     def count(self, change: Change) -> int:
         """Number of values that are added, changed or removed."""
         return sum(each.change == change for each in self.changes)
@@ -101,13 +113,15 @@ class LoadPlan:
 
     def _repr_html_(self) -> str:
         rows = [
-            (each.name, each.change, each.what, each.before, each.after) for each in self.changes
+            (each.name, each.change, each.what, *(self.text(s) or s for s in each.sides()))
+            for each in self.changes
         ]
         return html_table(("value", "change", "of it", "before", "after"), rows, self.summary())
 
     def __str__(self) -> str:
         lines = [
-            f"{each.change:8}{each.name}  {each.what}: {_text(each.before)} -> {_text(each.after)}"
+            f"{each.change:8}{each.name}  {each.what}: "
+            + " -> ".join(self.text(side) or _text(side) for side in each.sides())
             for each in self.changes[:_SHOWN]
         ]
         if len(self.changes) > _SHOWN:
@@ -288,7 +302,16 @@ def build_plan(
             ids[name] = new_value_id(name, taken)
     plan = _Comparison(draft, existing, ids).plan(removed)
     _refuse_cycle(draft, ids, [*existing.values(), *behind])
-    return replace(plan, warnings=warnings)
+    return replace(plan, warnings=warnings, uploads=_new_uploads(draft, plan, existing))
+
+
+def _new_uploads(
+    draft: Draft, plan: LoadPlan, existing: Mapping[str, ValueSnapshot]
+) -> dict[str, TableUpload]:
+    """Files that the plan's values refer to, and no existing value does."""
+    there = {upload_of(value.value) for value in existing.values()}
+    wanted = {upload_of(change.after) for change in plan.changes} - there
+    return {digest: file for digest, file in draft.uploads.items() if digest in wanted}
 
 
 def input_ids(value: ValueSnapshot) -> list[ValueId]:
@@ -315,7 +338,7 @@ def _with_functions(
     defined = [name for name in draft.definitions if name in existing]
     here = Counter(existing[name].func_id for name in defined)
     found, known = dict[str, Function](), Draft()
-    known.removed = draft.removed
+    known.removed, known.uploads = draft.removed, draft.uploads
     for name, definition in draft.definitions.items():
         if isinstance(definition, ComputedByName):
             wanted = definition.function

@@ -145,7 +145,8 @@ def _quoted_line(text: str, position: int, line: int, columns: list[str]) -> tup
         position += 1
 
 
-_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+"""A cell of CSV that is a number, as JSON writes it."""
 _DIGITS: Final = 19
 """Digits of the largest integer of 64 bits."""
 
@@ -161,7 +162,7 @@ def _make_numbers(column: str, rows: Rows) -> None:
 
 
 def _is_number(cell: str) -> bool:
-    if _NUMBER.fullmatch(cell) is None:
+    if NUMBER.fullmatch(cell) is None:
         return False
     if not _is_whole(cell):
         return isfinite(float(cell))
@@ -194,7 +195,7 @@ def _read_json_lines(path: Path) -> Rows:
 _BATCH: Final = 1024
 """Number of rows of Parquet in memory before they are made plain."""
 
-_INDEX: Final = re.compile(r"__index_level_\d+__")
+INDEX: Final = re.compile(r"__index_level_\d+__")
 """The column in which pandas keeps the numbers of rows."""
 
 
@@ -227,7 +228,7 @@ def _plain_rows(batch: Any) -> Rows:
     """The rows of a part of a table."""
     columns = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if _INDEX.fullmatch(name) and b"pandas" in (batch.schema.metadata or {}):
+        if INDEX.fullmatch(name) and b"pandas" in (batch.schema.metadata or {}):
             continue
         try:
             columns[name] = column.to_pylist()

@@ -17,6 +17,7 @@ from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
 from rebaser_client.client import RebaserClient
 from rebaser_client.client import connect as connect_async
 from rebaser_client.errors import ClientClosed, ClientForked
+from rebaser_client.table_reads import TableValue
 from rebaser_client.workspaces import AddressBook, Workspaces
 from rebaser_core.ids import ChangeSetId, WorkspaceId
 
@@ -217,6 +218,29 @@ class SyncAddressBook(Blocking[AddressBook]):
     check_free = blocking(AddressBook.check_free)
 
 
+class SyncTable(Blocking[TableValue]):
+    """Blocking `TableValue`."""
+
+    scan = _iterating(TableValue.scan)
+    head = blocking(TableValue.head)
+    to_arrow = blocking(TableValue.to_arrow)
+    to_pandas = blocking(TableValue.to_pandas)
+    to_polars = blocking(TableValue.to_polars)
+
+    def __init__(self, wrapped: TableValue, loop: LoopThread) -> None:
+        super().__init__(wrapped, loop)
+        self.commit: Final = wrapped.commit
+        self.name: Final = wrapped.name
+        self.schema: Final = wrapped.schema
+        """Columns, see `TableValue`."""
+        self.rows: Final = wrapped.rows
+        self.size: Final = wrapped.size
+        self.files: Final = wrapped.files
+
+    def _repr_html_(self) -> str:
+        return self._wrapped._repr_html_()
+
+
 class SyncChangeSet(Blocking[W]):
     """Blocking `ChangeSetHandle`."""
 
@@ -234,6 +258,7 @@ class SyncChangeSet(Blocking[W]):
     differences = blocking(ChangeSetHandle.differences)
     plan_revert = blocking(ChangeSetHandle.plan_revert)
     plan = blocking(ChangeSetHandle.plan)
+    upload = blocking(ChangeSetHandle.upload)
     load = blocking(ChangeSetHandle.load)
     edit = _entering(ChangeSetHandle.edit)
     describe = blocking(ChangeSetHandle.describe)
@@ -246,6 +271,12 @@ class SyncChangeSet(Blocking[W]):
     apply = blocking(ChangeSetHandle.apply)
     abandon = blocking(ChangeSetHandle.abandon)
     delete = blocking(ChangeSetHandle.delete)
+    _table = blocking(ChangeSetHandle.table)
+
+    @documented(ChangeSetHandle.table)
+    def table(self, name: str, *, at: int | None = None) -> SyncTable:
+        """Blocking `ChangeSetHandle.table`."""
+        return SyncTable(self._table(name, at=at), self._loop)
 
 
 class SyncWorkspace(SyncChangeSet[WorkspaceHandle]):

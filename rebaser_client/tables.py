@@ -4,7 +4,6 @@ The columns are `id`, `name`, `value` or `json`, `function`, `inputs` and `set`;
 says what each means.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any, Final, TypeAlias
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from rebaser_client.errors import TooLarge
 from rebaser_client.plain_values import plain
 from rebaser_client.requests import Updates, validate
+from rebaser_client.row_files import INDEX
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.table_updates import MAX_ARGUMENTS, TEXT, TableUpdates
@@ -24,9 +24,6 @@ from rebaser_core.updates import AnyUpdate, Inputs, PutValue, SetValue
 
 ValueTable: TypeAlias = Any
 """Table that pyarrow can read (its own, of Polars, DuckDB, pandas), or a Parquet path or URI."""
-
-_INDEX: Final = re.compile(r"__index_level_\d+__")
-"""Names that pandas gives to an index without a name, for instance of a filtered frame."""
 
 _TYPES: Final[dict[type, pa.DataType]] = {
     int: pa.int64(),
@@ -47,7 +44,7 @@ def read_updates(table: ValueTable, functions: Updates = ()) -> TableUpdates:
     given = _open(table)
     columns = {}
     for name in given.column_names:
-        if _INDEX.fullmatch(name):
+        if INDEX.fullmatch(name):
             continue
         try:
             made = _wire_column(name, given.column(name))

@@ -1,4 +1,4 @@
-"""The queries that any Rebaser answers: values, differences, edits behind a value, reverts.
+"""The queries that any Rebaser answers: values, tables, differences, edits behind a value, reverts.
 
 Each is asked over NATS and answered as of one commit. A difference is what a branch would change in
 head if it were applied now. Provenance is the edits that made a value, and the failures that keep
@@ -151,6 +151,70 @@ ValuesReply: Final = MessageType("ValuesReply", current=ValuesReplyV1)
 
 
 _Count = Annotated[int, Field(ge=0)]
+
+
+class TableQueryV1(Versioned):
+    """Asks for a value that is a table: what it has, and rows of it."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    value: str
+    """Name or id of the value."""
+    at: _Count | None = None
+    """Commit as of which to answer; None for the last."""
+    columns: list[str] = Field(default_factory=list)
+    """Columns of the rows, in their order; all if it is empty."""
+    rows: bool = False
+    """Whether rows are wanted, too."""
+    offset: _Count = 0
+    """Number of rows before the first one."""
+    limit: _Count | None = None
+    """Maximum number of rows; None: as many as one answer takes."""
+
+
+class TableColumn(WireModel):
+    """A column of a table."""
+
+    name: str
+    type: str
+    """Type in SQL."""
+    nullable: bool
+
+
+class TableSnapshot(WireModel):
+    """A table as of the commit that the reply names."""
+
+    id: ValueId
+    name: str | None = None
+    columns: list[TableColumn]
+    rows: _Count
+    size: _Count
+    """Bytes of its files."""
+    files: _Count
+
+
+class TableReplyV1(Versioned):
+    """Part of the answer; its id is the query's. All replies to a query are of one commit.
+
+    The first reply has the table, each further one rows that follow those before.
+    """
+
+    VERSION: ClassVar = 1
+    commit: _Count
+    table: TableSnapshot | None = None
+    rows: str | None = None
+    """Rows as a stream of Arrow's IPC, compressed, in base64."""
+    more: bool = False
+    """Whether another reply follows."""
+    error: str | None = None
+    """Reason for no answer."""
+    is_missing: bool = False
+    """Whether `error` says that there is no such value."""
+
+
+TableQuery: Final = MessageType("TableQuery", current=TableQueryV1, from_clients=True)
+TableReply: Final = MessageType("TableReply", current=TableReplyV1)
 
 
 class ProvenanceQueryV1(Versioned):

@@ -18,6 +18,7 @@ _SUFFIXES: Final[dict[str, list[str]]] = {
     "activities": [],
     "outcomes": [],
     "values": [],
+    "tables": [],
     "provenance": [],
     "differences": [],
     "reverts": [],
@@ -91,6 +92,9 @@ class Subjects:
 
     def values(self, change_set: ChangeSet) -> str:
         return self._of(change_set, "values")
+
+    def tables(self, change_set: ChangeSet) -> str:
+        return self._of(change_set, "tables")
 
     def provenance(self, change_set: ChangeSet) -> str:
         return self._of(change_set, "provenance")

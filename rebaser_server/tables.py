@@ -23,6 +23,14 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 
 from rebaser_core.errors import RebaserError
+from rebaser_core.table_schemas import (
+    NotATable,
+    arrow_schema,
+    cast,
+    first_line,
+    kept_schema,
+    spark_fields,
+)
 from rebaser_core.table_values import TableHandle
 from rebaser_server.files import SharedFiles, local_path, table_directory
 
@@ -31,12 +39,8 @@ _CONDEMNED: Final = "condemned"
 _SCHEMA_DIGITS: Final = 32
 _BATCH_ROWS: Final = 65_536
 """Rows of an upload that are in memory at a time."""
-MAX_COLUMNS: Final = 2_000
-"""Maximum number of columns of a table."""
-
-
-class NotATable(RebaserError):
-    """The bytes are no file in Parquet, or have what a table cannot keep; the message says what."""
+_READ_ROWS: Final = 8_192
+"""Rows of a table that is read that are in memory at a time."""
 
 
 class TableMissing(RebaserError):
@@ -215,31 +219,42 @@ class TableFiles:
         try:
             source = pq.ParquetFile(pa.BufferReader(payload))
         except (pa.ArrowException, OSError) as error:
-            raise NotATable(f"not a whole file in Parquet: {_first_line(error)}") from error
-        schema = _kept_schema(source.schema_arrow)
+            raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
+        schema = kept_schema(source.schema_arrow)
         attempt = self.begin(workspace, digest)
         path = f"{attempt.directory}/part-0.parquet"
         try:
             self.files.put(path, lambda sink: _rewrite(source, schema, sink), durable=False)
         except (pa.ArrowException, OSError) as error:
             self.discard(attempt)
-            raise NotATable(f"not a whole file in Parquet: {_first_line(error)}") from error
-        fields = [_spark_field(field) for field in schema]
-        return self.finish(attempt, fields, source.metadata.num_rows, digest[:_SCHEMA_DIGITS])
+            raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
+        return self.finish(
+            attempt, spark_fields(schema), source.metadata.num_rows, digest[:_SCHEMA_DIGITS]
+        )
 
     def batches(
-        self, workspace: str, key: str, *, columns: Sequence[str] | None = None
+        self, workspace: str, key: str, manifest: Manifest, names: Sequence[str], offset: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows, file after file, in batches. Raises `TableMissing`."""
-        manifest = self.get(workspace, key)
-        directory = table_directory(workspace, key)
+        """Yield the rows behind the first `offset` ones, in batches, with these columns."""
+        schema = arrow_schema([_named(manifest.fields, name) for name in names])
         for path, _ in manifest.files:
-            with self.files.open(f"{directory}/{path}") as source:
-                yield from pq.ParquetFile(source).iter_batches(_BATCH_ROWS, columns=columns)
+            with self.files.open(f"{table_directory(workspace, key)}/{path}") as source:
+                file = pq.ParquetFile(source)
+                groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+                first = 0
+                while first < len(groups) and offset >= groups[first]:
+                    offset -= groups[first]
+                    first += 1
+                wanted = range(first, len(groups))
+                for batch in file.iter_batches(_READ_ROWS, row_groups=wanted, columns=names):
+                    rows = batch.slice(offset)
+                    offset -= batch.num_rows - rows.num_rows
+                    if rows.num_rows:
+                        yield cast(rows.select(names), schema)
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _named(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
+    return next(field for field in fields if field["name"] == name)
 
 
 def _rewrite(source: pq.ParquetFile, schema: pa.Schema, sink: pa.NativeFile) -> None:
@@ -254,150 +269,4 @@ def _rewrite(source: pq.ParquetFile, schema: pa.Schema, sink: pa.NativeFile) -> 
         write_statistics=sound,
     ) as writer:
         for batch in source.iter_batches(_BATCH_ROWS):
-            writer.write_batch(pa.record_batch(list(_cast(batch, schema)), schema=schema))
-
-
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.Array]:
-    for field, column in zip(schema, batch.columns, strict=True):
-        try:
-            yield column.cast(field.type)
-        except pa.ArrowException as error:
-            message = f"column {field.name!r} does not fit {field.type}: {_first_line(error)}"
-            raise NotATable(message) from error
-
-
-def _kept_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema in which the columns are kept.
-
-    Raises:
-        NotATable: a column's type or name cannot be kept, or there are none, or too many.
-    """
-    if not schema.names:
-        raise NotATable("a table has at least one column, and this one has none")
-    if len(schema.names) > MAX_COLUMNS:
-        raise NotATable(f"{len(schema.names):,} columns; a table has at most {MAX_COLUMNS:,}")
-    require_distinct(schema.names)
-    return pa.schema([pa.field(f.name, _kept_type(f.type, f.name), f.nullable) for f in schema])
-
-
-def require_distinct(names: Sequence[str]) -> None:
-    """Raise `NotATable` if two columns have one name, in upper or lower case, or one has none."""
-    seen: dict[str, str] = {}
-    for name in names:
-        before = seen.setdefault(name.lower(), name)
-        if not name:
-            raise NotATable("a column without a name: name each column")
-        if before is not name and list(names).count(name) > 1:
-            raise NotATable(f"two columns are called {name!r}: give each a name of its own")
-        if before != name:
-            raise NotATable(
-                f"columns {before!r} and {name!r} differ in upper and lower case alone, which "
-                "Spark does not look at: give each a name of its own"
-            )
-
-
-_INTEGERS: Final = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-}
-
-
-def _kept_type(kind: pa.DataType, name: str) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return _kept_type(kind.value_type, name)
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(_kept_type(kind.value_type, name))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _kept_type(f.type, name), f.nullable) for f in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_kept_type(kind.key_type, name), _kept_type(kind.item_type, name))
-    kept = _INTEGERS.get(kind, kind)
-    for test, plain in _ALIKE:
-        if test(kept):
-            kept = plain
-    if _spark_scalar(kept) is None:
-        raise NotATable(f"column {name!r} is of type {kind}, which a table cannot keep: convert it")
-    return kept
-
-
-_ALIKE: Final = (
-    (pa.types.is_large_string, pa.string()),
-    (pa.types.is_string_view, pa.string()),
-    (pa.types.is_large_binary, pa.binary()),
-    (pa.types.is_binary_view, pa.binary()),
-    (pa.types.is_fixed_size_binary, pa.binary()),
-    (pa.types.is_date64, pa.date32()),
-    (pa.types.is_float16, pa.float32()),
-)
-"""Tests for types that are kept as another type without a loss."""
-
-_SCALARS: Final = {
-    pa.bool_(): "boolean",
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.timestamp("us"): "timestamp_ntz",
-    pa.timestamp("us", "UTC"): "timestamp",
-}
-
-
-def _spark_scalar(kind: pa.DataType) -> str | None:
-    if pa.types.is_decimal128(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    return _SCALARS.get(kind)
-
-
-def _spark_field(field: pa.Field) -> dict[str, Any]:
-    """Return a field of a kept schema as Spark's JSON has it."""
-    return {
-        "name": field.name,
-        "type": _spark_type(field.type),
-        "nullable": field.nullable,
-        "metadata": {},
-    }
-
-
-def _spark_type(kind: pa.DataType) -> Any:
-    if pa.types.is_list(kind):
-        return {"type": "array", "elementType": _spark_type(kind.value_type), "containsNull": True}
-    if pa.types.is_map(kind):
-        key, value = _spark_type(kind.key_type), _spark_type(kind.item_type)
-        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-    if pa.types.is_struct(kind):
-        return {"type": "struct", "fields": [_spark_field(field) for field in kind]}
-    return _spark_scalar(kind)
-
-
-def _type_text(kind: Any) -> str:
-    if isinstance(kind, str):
-        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(
-            kind, kind
-        )
-    match kind["type"]:
-        case "array":
-            return f"array<{_type_text(kind['elementType'])}>"
-        case "map":
-            return f"map<{_type_text(kind['keyType'])},{_type_text(kind['valueType'])}>"
-        case "struct":
-            inner = (f"{f['name']}:{_type_text(f['type'])}" for f in kind["fields"])
-            return f"struct<{','.join(inner)}>"
-        case other:
-            return str(other)
-
-
-def describe_schema(manifest: Manifest) -> list[tuple[str, str, bool]]:
-    """Return the name, the type in SQL, and whether it may be null, of each column."""
-    return [
-        (field["name"], _type_text(field["type"]), bool(field["nullable"]))
-        for field in manifest.fields
-    ]
+            writer.write_batch(cast(batch, schema))

@@ -115,6 +115,7 @@ async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     if not arguments.yes and not await confirmed("Enqueue this?"):
         complain("not enqueued")
         return Exit.FAILED
+    await change_set.upload(plan)
     return await follow(
         deployment,
         await change_set.ids(),

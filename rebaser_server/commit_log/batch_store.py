@@ -32,13 +32,14 @@ from rebaser_core.messages import (
     abbreviate,
 )
 from rebaser_core.streams import Streams
+from rebaser_core.table_schemas import NotATable
 from rebaser_core.table_updates import decode_batch
 from rebaser_core.updates import AnyUpdate, BatchLimits
 from rebaser_server.commit_log.state import Batch, ResultFiles
 from rebaser_server.errors import MissingBatch
 from rebaser_server.files import BatchFiles, SharedFiles, run_of_key
 from rebaser_server.settings.settings import Settings, StoreSettings
-from rebaser_server.tables import NotATable, TableFiles
+from rebaser_server.tables import TableFiles
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from rebaser_core.table_schemas import NotATable
 from rebaser_core.table_values import TableHandle, is_table, upload_of
 from rebaser_server.compute.errors import describe
 from rebaser_server.compute.executors import Executor
@@ -48,7 +49,7 @@ from rebaser_server.compute.work_unit import (
     reorder,
 )
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.tables import NotATable, TableFiles, TableMissing
+from rebaser_server.tables import TableFiles, TableMissing
 from rebaser_server.values.canonical_json import dumps, loads
 
 SQL: Final = "sql"

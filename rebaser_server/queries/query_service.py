@@ -28,6 +28,8 @@ from rebaser_core.queries import (
     ProvenanceReply,
     RevertQuery,
     RevertReply,
+    TableQuery,
+    TableReply,
     ValuesQuery,
     ValuesReply,
 )
@@ -53,6 +55,7 @@ from rebaser_server.commit_log.state_loader import OpenLoader
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.queries.comparisons import ComparisonService, no_difference, no_revert
 from rebaser_server.queries.provenance import ProvenanceService, no_provenance
+from rebaser_server.queries.table_reads import TableService, no_table
 from rebaser_server.queries.values import QueryBounds, ValueService, refusal
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import background, compute_in_turn
@@ -365,6 +368,7 @@ class QueryService:
         self._outcomes = outcomes
         self.open_loader = open_loader
         self.values = ValueService(open_loader, bounds)
+        self.tables = TableService(open_loader, self.values)
         self.provenance = ProvenanceService(open_loader)
         self.comparisons = ComparisonService(open_loader, bounds.answer_bytes)
 
@@ -372,6 +376,7 @@ class QueryService:
     async def serve(self) -> AsyncIterator[None]:
         """Answer queries while the body runs."""
         values = QueryKind("values", ValuesQuery, ValuesReply, self.values.replies, refusal)
+        tables = QueryKind("tables", TableQuery, TableReply, self.tables.replies, no_table)
         outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
         provenance = QueryKind(
             "provenance",
@@ -391,6 +396,7 @@ class QueryService:
         async with (
             _Intake(self._streams, provenance, self._bounds).open(),
             _Intake(self._streams, values, self._bounds).open(),
+            _Intake(self._streams, tables, self._bounds).open(),
             _Intake(self._streams, outcomes, self._bounds).open(),
             _Intake(self._streams, differences, self._bounds).open(),
             _Intake(self._streams, reverts, self._bounds).open(),

@@ -339,7 +339,7 @@ class ValueService:
         self, query: ValuesQueryV1, _: Mapping[str, str]
     ) -> AsyncGenerator[ValuesReplyV1, None]:
         """Yield the answer in one reply or more; no reply holds much more than one large value."""
-        found = await self._find(query)
+        found = await self.find(query)
         workspace = str(query.workspace_id)
         parts = await compute_in_turn(workspace, list, _parts(found.rows)) or [[]]
         for number, part in enumerate(parts, 1):
@@ -358,7 +358,8 @@ class ValueService:
                     else None,
                 )
 
-    async def _find(self, query: ValuesQueryV1) -> ValuesFound:
+    async def find(self, query: ValuesQueryV1) -> ValuesFound:
+        """Return all parts of the answer."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         workspace = str(query.workspace_id)
         loader, look = self._open_loader(change_set), partial(prepare_find, query, self._max_bytes)

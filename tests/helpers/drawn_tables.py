@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
 
+from rebaser_core.table_schemas import columns_of
 from rebaser_core.table_values import TableHandle, upload_of, upload_value
 from rebaser_core.updates import (
     AnyUpdate,
@@ -33,7 +34,7 @@ from rebaser_core.updates import (
     SetInputs,
     SetValue,
 )
-from rebaser_server.tables import TableFiles, describe_schema
+from rebaser_server.tables import TableFiles
 from tests.helpers.checkpoint_writer import ulid
 from tests.helpers.drawn_graphs import CEL
 from tests.helpers.drawn_graphs import told as told_plain
@@ -116,7 +117,7 @@ class TableReader:
     def _rows_of(self, handle: TableHandle) -> Rows:
         manifest = self._tables.get(self._workspace, handle.key)
         assert manifest.handle(handle.key).schema == handle.schema
-        kinds = tuple((name, kind) for name, kind, _ in describe_schema(manifest))
+        kinds = tuple((each.name, each.type) for each in columns_of(manifest.fields))
         batches = list(self._tables.batches(self._workspace, handle.key))
         schema = pa.schema([pa.field(name, _ARROW[kind]) for name, kind in kinds])
         table = pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()

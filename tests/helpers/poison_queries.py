@@ -27,6 +27,7 @@ class PoisonQuestion:
 
 KINDS = {
     "values": "ValuesQuery",
+    "tables": "TableQuery",
     "outcomes": "OutcomeQuery",
     "provenance": "ProvenanceQuery",
     "differences": "DifferenceQuery",
@@ -52,6 +53,11 @@ def _body(rng: random.Random, kind: str, change_set: ChangeSet) -> dict[str, Any
         body["which"] = rng.choice(([], ["x"] * rng.randrange(20_000), ["\x00", "a" * 9999], "x"))
         body["inputs"], body["dependents"] = rng.choice(_NUMBERS), rng.choice(_NUMBERS)
         body["at"] = rng.choice(_NUMBERS)
+    if kind == "tables":
+        body["value"], body["at"] = rng.choice(("", "x", 7)), rng.choice(_NUMBERS)
+        body["rows"] = rng.choice((True, False, 1))
+        body["offset"], body["limit"] = rng.choice(_NUMBERS), rng.choice(_NUMBERS)
+        body["columns"] = rng.choice(([], ["x"] * rng.randrange(20_000), "x"))
     if kind == "provenance":
         body["value"], body["at"] = rng.choice(("", "x", 7)), rng.choice(_NUMBERS)
     if kind == "differences":

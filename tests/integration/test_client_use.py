@@ -17,6 +17,7 @@ from rebaser_client import (
     ClientError,
     ClientForked,
     Draft,
+    LoadPlan,
     MalformedId,
     RebaserClient,
     Unreachable,
@@ -49,13 +50,14 @@ OTHERS = {
     "workspace": str(RequestId()),
     "change_set": (str(RequestId()), str(RequestId())),
     "corrections": [],
+    "plan": LoadPlan((), (), 0),
 }
 """What the other arguments may be."""
 OTHERS["draft"].source("net", 1)
 
 TOO_MANY = abbreviate([Correction(index=0, code="unused", detail="")] * 101, "0" * 64)
 
-OFFLINE = {"enqueue_table", "corrections", "workspace", "ids", "edit"}
+OFFLINE = {"enqueue_table", "corrections", "workspace", "ids", "edit", "upload"}
 """They read a file first, or ask nothing by themselves."""
 
 

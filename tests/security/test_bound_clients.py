@@ -32,6 +32,8 @@ from rebaser_core.queries import (
     ProvenanceQueryV1,
     RevertQuery,
     RevertQueryV1,
+    TableQuery,
+    TableQueryV1,
     ValuesQuery,
     ValuesQueryV1,
 )
@@ -127,6 +129,7 @@ def encoded(kind: Any, model: Any, **fields: Any) -> Make:
 
 QUESTIONS: dict[Callable[[ChangeSet], str], Make] = {
     SUBJECTS.values: encoded(ValuesQuery, ValuesQueryV1),
+    SUBJECTS.tables: encoded(TableQuery, TableQueryV1, value="secret-total"),
     SUBJECTS.provenance: encoded(ProvenanceQuery, ProvenanceQueryV1, value="secret-total"),
     SUBJECTS.differences: encoded(DifferenceQuery, DifferenceQueryV1, computed=True),
     SUBJECTS.reverts: encoded(RevertQuery, RevertQueryV1, commit=1),

@@ -56,6 +56,10 @@ from rebaser_core.queries import (
     ProvenanceReplyV1,
     RevertQueryV1,
     RevertReplyV1,
+    TableColumn,
+    TableQueryV1,
+    TableReplyV1,
+    TableSnapshot,
     ValueSnapshot,
     ValuesQueryV1,
     ValuesReplyV1,
@@ -365,6 +369,38 @@ messages = {
                 failures=_counts,
             )
         ),
+        error=_maybe(_text),
+        is_missing=st.booleans(),
+    ),
+    "TableQuery": _made(
+        TableQueryV1,
+        **_where,
+        value=_text,
+        at=_maybe(_counts),
+        columns=st.lists(_text, max_size=3),
+        rows=st.booleans(),
+        offset=_counts,
+        limit=_maybe(_counts),
+    ),
+    "TableReply": _made(
+        TableReplyV1,
+        id=request_ids,
+        commit=_counts,
+        table=_maybe(
+            _made(
+                TableSnapshot,
+                id=ids,
+                name=_maybe(_names),
+                columns=st.lists(
+                    _made(TableColumn, name=_text, type=_text, nullable=st.booleans()), max_size=3
+                ),
+                rows=_counts,
+                size=_counts,
+                files=_counts,
+            )
+        ),
+        rows=_maybe(_text),
+        more=st.booleans(),
         error=_maybe(_text),
         is_missing=st.booleans(),
     ),

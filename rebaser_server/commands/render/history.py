@@ -361,7 +361,11 @@ def show_plan(plan: LoadPlan, *, as_json: bool) -> None:
         say(f"nothing differs: {plan.summary()}")
         return
     rows = [
-        _plain_change(change) | {"before": _text(change.before), "after": _text(change.after)}
+        _plain_change(change)
+        | {
+            "before": plan.text(change.before) or _text(change.before),
+            "after": plan.text(change.after) or _text(change.after),
+        }
         for change in plan.changes[:_LISTED_CHANGES]
     ]
     show(rows, _HEADINGS, as_json=False, nothing="")

@@ -24,6 +24,7 @@ import structlog
 from structlog.contextvars import get_contextvars
 
 from rebaser_core.errors import many
+from rebaser_core.table_schemas import NotATable
 from rebaser_core.trace_context import current_ids
 from rebaser_server.compute.errors import (
     RunFailed,
@@ -51,7 +52,6 @@ from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.failures import EvaluatorAway
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import Turns, WorkThreads
-from rebaser_server.tables import NotATable
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from blake3 import blake3
 
+from rebaser_core.table_schemas import MAX_COLUMNS, NotATable, require_distinct
 from rebaser_server.compute.json_values import NotJson
 from rebaser_server.compute.tables import Query, Written
-from rebaser_server.tables import MAX_COLUMNS, NotATable, require_distinct
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

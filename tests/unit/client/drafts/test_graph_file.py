@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rebaser_client import Draft, InvalidDraft, builtin, cel, python
+from rebaser_client import Draft, InvalidDraft, builtin, cel, python, sql
 from rebaser_client.graph_files import read_graph_file
 
 YAML = """
@@ -83,6 +83,56 @@ def test_a_file_says_what_a_program_says(suffix: str, tmp_path: Path) -> None:
         del wanted.definitions["product/1"]
     assert draft.definitions == wanted.definitions
     assert draft.removed == wanted.removed
+
+
+TABLES = """
+functions:
+  by day:
+    sql: |
+      SELECT day, sum(net) AS net
+      FROM orders
+      GROUP BY day
+sources:
+  orders: {$table: orders.csv}
+  codes: {$table: {file: orders.csv, text: [net]}}
+values:
+  days: {function: by day, inputs: {orders: orders}}
+"""
+
+
+def test_a_source_is_a_table_and_a_function_is_sql(tmp_path: Path) -> None:
+    """What stands under `$table` could not be a value."""
+    orders = tmp_path / "orders.csv"
+    orders.write_text("day,net\nd1,10\n")
+    (tmp_path / "graph.yaml").write_text(TABLES)
+    wanted = Draft()
+    wanted.table("orders", orders)
+    wanted.table("codes", orders, text=["net"])
+    query = sql("SELECT day, sum(net) AS net\nFROM orders\nGROUP BY day\n", name="by day")
+    wanted.value("days", query, orders="orders")
+
+    draft = read_graph_file(tmp_path / "graph.yaml")
+
+    assert draft.definitions == wanted.definitions
+    assert draft.uploads.keys() == wanted.uploads.keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"fil": "a.csv"}, "sources.orders.$table: file: Field required"),
+        ({"file": "a.csv", "texts": []}, "sources.orders.$table: texts: no such key; there is 'te"),
+        ("a.tsv", "a.tsv: a file with a table is .parquet or .csv"),
+        ("\0.csv", "NUL char in path"),
+        ("\0.parquet", "null byte"),
+    ],
+)
+def test_a_mistake_in_a_table_is_named(given: object, message: str, tmp_path: Path) -> None:
+    text = json.dumps({"sources": {"orders": {"$table": given}}})
+    (tmp_path / "graph.json").write_text(text)
+
+    with pytest.raises(InvalidDraft, match=re.escape(message)):
+        read_graph_file(tmp_path / "graph.json")
 
 
 def test_yaml_without_its_package_says_what_to_install(

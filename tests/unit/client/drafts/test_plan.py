@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 from rebaser_client import Draft, InvalidDraft, LoadPlan, builtin, cel
@@ -304,3 +305,22 @@ def test_what_no_update_can_say_is_refused(define: Callable[[Draft], object], me
 
     with pytest.raises(InvalidDraft, match=message):
         plan()
+
+
+def test_a_table_is_uploaded_only_if_its_rows_differ() -> None:
+    """A plan shows how many rows it has; equal rows are no change."""
+    there, draft, later = Shop(), Draft(), Draft()
+    draft.table("orders", pa.table({"id": [1, 2]}))
+    later.table("orders", pa.table({"id": [1, 2, 3]}))
+    later.table("copy", pa.table({"id": [1, 2]}))
+
+    first = there.load(draft)
+    second = build_plan(draft, there.values())
+    third = build_plan(later, there.values())
+
+    assert "added   orders  value: none -> table: 2 rows" in str(first)
+    assert "table: 2 rows" in first._repr_html_()
+    assert [*first.uploads] == [*draft.uploads]
+    assert (bool(second), second.uploads) == (False, {})
+    assert [file.rows for file in third.uploads.values()] == [3]
+    assert "orders  value: table: upload " in str(third)

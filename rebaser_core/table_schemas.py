@@ -1,0 +1,235 @@
+"""The columns and rows of tables that are values: types as Arrow, Spark and SQL name them.
+
+Clients bring their tables into these types before they send them, and Rebasers again before they
+keep them. A type that is not kept as it is becomes one that holds each of its values; if there is
+none, or a name is missing or there twice, the table is refused.
+
+Import this module where there is a table: it takes pyarrow, which clients may do without.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pybase64 import b64decode, b64encode_as_string
+
+from rebaser_core.errors import RebaserError
+from rebaser_core.queries import TableColumn
+
+MAX_COLUMNS: Final = 2_000
+"""Maximum number of columns of a table."""
+
+
+class NotATable(RebaserError):
+    """The bytes are no file in Parquet, or have what a table cannot keep; the message says what."""
+
+
+def cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows in a schema of `kept_schema`. Raises `NotATable` if a cell does not fit."""
+    columns = []
+    for field, column in zip(schema, batch.columns, strict=True):
+        try:
+            columns.append(_cast_column(column, field.type))
+        except pa.ArrowException as error:
+            message = f"column {field.name!r} does not fit {field.type}: {first_line(error)}"
+            raise NotATable(message) from error
+    return pa.record_batch(columns, schema=schema)
+
+
+def _cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(column.type):  # Arrow cannot cast categories of Polars at once
+        return column.dictionary.cast(kind).take(column.indices)
+    return column.cast(kind)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error of Arrow, which may have many."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def kept_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema in which the columns are kept.
+
+    Raises:
+        NotATable: a column's type or name cannot be kept, or there are none, or too many.
+    """
+    if not schema.names:
+        raise NotATable("a table has at least one column, and this one has none")
+    if len(schema.names) > MAX_COLUMNS:
+        raise NotATable(f"{len(schema.names):,} columns; a table has at most {MAX_COLUMNS:,}")
+    require_distinct(schema.names)
+    return pa.schema([pa.field(f.name, _kept_type(f.type, f.name), f.nullable) for f in schema])
+
+
+def require_distinct(names: Sequence[str]) -> None:
+    """Raise `NotATable` if two columns have one name, in upper or lower case, or one has none."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if not name:
+            raise NotATable("a column without a name: name each column")
+        before = seen.get(name.lower())
+        if before == name:
+            raise NotATable(f"two columns are called {name!r}: give each a name of its own")
+        if before is not None:
+            raise NotATable(
+                f"columns {before!r} and {name!r} differ in upper and lower case alone, which "
+                "Spark does not look at: give each a name of its own"
+            )
+        seen[name.lower()] = name
+
+
+_INTEGERS: Final = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+
+
+def _kept_type(kind: pa.DataType, name: str) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _kept_type(kind.value_type, name)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz=None if kind.tz is None else "UTC")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_kept_type(kind.value_type, name))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _kept_type(f.type, name), f.nullable) for f in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_kept_type(kind.key_type, name), _kept_type(kind.item_type, name))
+    kept = _INTEGERS.get(kind, kind)
+    for test, plain in _ALIKE:
+        if test(kept):
+            kept = plain
+    if _spark_scalar(kept) is None:
+        raise NotATable(f"column {name!r} is of type {kind}, which a table cannot keep: convert it")
+    return kept
+
+
+_ALIKE: Final = (
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_string_view, pa.string()),
+    (pa.types.is_large_binary, pa.binary()),
+    (pa.types.is_binary_view, pa.binary()),
+    (pa.types.is_fixed_size_binary, pa.binary()),
+    (pa.types.is_date64, pa.date32()),
+    (pa.types.is_float16, pa.float32()),
+)
+"""Tests for types that are kept as another type without a loss."""
+
+_SCALARS: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp_ntz",
+    pa.timestamp("us", "UTC"): "timestamp",
+}
+
+
+def _spark_scalar(kind: pa.DataType) -> str | None:
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _SCALARS.get(kind)
+
+
+def spark_fields(schema: pa.Schema) -> list[dict[str, Any]]:
+    """Return the fields of a kept schema as Spark's JSON has them."""
+    return list(map(_spark_field, schema))
+
+
+def _spark_field(field: pa.Field) -> dict[str, Any]:
+    return {
+        "name": field.name,
+        "type": _spark_type(field.type),
+        "nullable": field.nullable,
+        "metadata": {},
+    }
+
+
+def _spark_type(kind: pa.DataType) -> Any:
+    if pa.types.is_list(kind):
+        return {"type": "array", "elementType": _spark_type(kind.value_type), "containsNull": True}
+    if pa.types.is_map(kind):
+        key, value = _spark_type(kind.key_type), _spark_type(kind.item_type)
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    if pa.types.is_struct(kind):
+        return {"type": "struct", "fields": [_spark_field(field) for field in kind]}
+    return _spark_scalar(kind)
+
+
+def _type_text(kind: Any) -> str:
+    if isinstance(kind, str):
+        return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(
+            kind, kind
+        )
+    match kind["type"]:
+        case "array":
+            return f"array<{_type_text(kind['elementType'])}>"
+        case "map":
+            return f"map<{_type_text(kind['keyType'])},{_type_text(kind['valueType'])}>"
+        case "struct":
+            inner = (f"{f['name']}:{_type_text(f['type'])}" for f in kind["fields"])
+            return f"struct<{','.join(inner)}>"
+        case other:
+            return str(other)
+
+
+_BY_NAME: Final = {name: kind for kind, name in _SCALARS.items()}
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+def arrow_schema(fields: Sequence[dict[str, Any]]) -> pa.Schema:
+    """Return the schema that fields of Spark's JSON are in Arrow. Raises `NotATable`."""
+    return pa.schema(map(_arrow_field, fields))
+
+
+def _arrow_field(field: dict[str, Any]) -> pa.Field:
+    return pa.field(field["name"], _arrow_type(field["type"]), field["nullable"])
+
+
+def _arrow_type(kind: Any) -> pa.DataType:
+    if isinstance(kind, str):
+        decimal = _DECIMAL.fullmatch(kind)
+        if decimal is not None:
+            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        found = _BY_NAME.get(kind.partition(" ")[0])  # a text may have a collation
+        if found is None:
+            raise NotATable(f"the type {kind} cannot be read as Arrow: cast it to another one")
+        return found
+    match kind["type"]:
+        case "array":
+            return pa.list_(_arrow_type(kind["elementType"]))
+        case "map":
+            return pa.map_(_arrow_type(kind["keyType"]), _arrow_type(kind["valueType"]))
+        case _:
+            return pa.struct(list(map(_arrow_field, kind["fields"])))
+
+
+def columns_of(fields: Sequence[dict[str, Any]]) -> list[TableColumn]:
+    """Return the columns that fields of Spark's JSON are."""
+    return [
+        TableColumn(name=f["name"], type=_type_text(f["type"]), nullable=f["nullable"])
+        for f in fields
+    ]
+
+
+def encode_rows(rows: pa.RecordBatch) -> str:
+    """Return the rows as `TableReply` has them."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
+        stream.write_batch(rows)
+    return b64encode_as_string(sink.getvalue())
+
+
+def decode_rows(text: str) -> pa.RecordBatch:
+    """Return the rows in what `encode_rows` made."""
+    return pa.ipc.open_stream(b64decode(text)).read_next_batch()

@@ -1,0 +1,159 @@
+"""Tables of several libraries and files become one file in Parquet, equal for equal rows."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rebaser_client import Draft, InvalidDraft, sql
+from rebaser_client.draft import TableUpload
+from rebaser_client.table_uploads import written
+
+ROWS = [
+    {"id": n, "day": f"d{n % 3}", "net": n / 2 if n % 5 else None, "tags": ["a", "b"]}
+    for n in range(1000)
+]
+ARROW = pa.Table.from_pylist(ROWS)
+
+
+def rows_in(upload: TableUpload) -> list[dict[str, Any]]:
+    return pq.read_table(io.BytesIO(upload.read())).to_pylist()
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda table: pa.concat_tables([table.slice(0, 10), table.slice(10)]),
+        lambda table: pa.RecordBatchReader.from_batches(table.schema, table.to_batches()),
+        pl.from_arrow,
+        duckdb.from_arrow,
+        lambda table: table.to_pandas(),
+        lambda table: table.to_pandas().sample(frac=1, random_state=1).sort_values("id"),
+    ],
+    ids=["chunks", "reader", "polars", "duckdb", "pandas", "filtered"],
+)
+def test_equal_rows_of_each_library_are_one_file(convert: Callable[[pa.Table], Any]) -> None:
+    upload = written(convert(ARROW))
+
+    assert upload.digest == written(ARROW).digest
+    assert (upload.rows, upload.size) == (1000, len(upload.read()))
+    assert rows_in(upload) == ROWS
+
+
+def test_the_cut_of_a_large_table_does_not_show_in_the_file(tmp_path: Path) -> None:
+    """A file is read in parts, however its own groups of rows are cut."""
+    table, path = pa.table({"id": range(300_000)}), tmp_path / "large.parquet"
+    pq.write_table(table, path, row_group_size=70_001)
+
+    assert written(str(path)).digest == written(table).digest
+    assert written(table).rows == 300_000
+
+
+def test_columns_of_a_csv_file_are_numbers_if_all_cells_are(tmp_path: Path) -> None:
+    """As rows of CSV are read everywhere: text that only looks like a number stays text."""
+    path = tmp_path / "orders.csv"
+    path.write_text(
+        "﻿id,code,net,large,note,empty\n"
+        '1,007,1.5,9223372036854775807,"a, ""b""\nc",\n'
+        "2,8,-3,9223372036854775808,,\n"
+    )
+
+    table = pq.read_table(io.BytesIO(written(path, ["id"]).read()))
+
+    assert table.to_pylist() == [
+        {
+            "id": "1",
+            "code": "007",
+            "net": 1.5,
+            "large": "9223372036854775807",
+            "note": 'a, "b"\nc',
+            "empty": None,
+        },
+        {
+            "id": "2",
+            "code": "8",
+            "net": -3.0,
+            "large": "9223372036854775808",
+            "note": None,
+            "empty": None,
+        },
+    ]
+    assert pq.read_table(io.BytesIO(written(path).read()))["id"].to_pylist() == [1, 2]
+
+
+def test_an_empty_table_keeps_its_columns() -> None:
+    upload = written(ARROW.slice(0, 0))
+
+    assert (upload.rows, pq.read_schema(io.BytesIO(upload.read())).names) == (0, ARROW.schema.names)
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (5, "int is no table; give one of pyarrow"),
+        (pa.table({"a": [None]}), "column 'a' is of type null"),
+        (pa.table({"a": pa.array([1], pa.duration("s"))}), "column 'a' is of type duration"),
+        (pa.table({"a": pa.array([1], pa.timestamp("ns"))}), "column 'a' does not fit timestamp"),
+        (pa.table([[1], [2]], names=["a", "a"]), "two columns are called 'a'"),
+        (pa.table({"a": [1], "A": [2]}), "'a' and 'A' differ in upper and lower case alone"),
+        (pa.table({}), "at least one column"),
+        (pa.table({str(n): [1] for n in range(2_001)}), "2,001 columns; a table has at most 2,000"),
+    ],
+)
+def test_what_a_table_cannot_keep_is_refused_by_name(table: Any, says: str) -> None:
+    with pytest.raises(InvalidDraft, match=says):
+        Draft().table("orders", table)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("orders.xlsx", b"", "orders.xlsx: a file with a table is .parquet or .csv"),
+        ("orders.parquet", b"PAR1", "orders.parquet: not a whole file in Parquet"),
+        ("orders.csv", b"", "orders.csv: Empty CSV file"),
+        ("orders.csv", b"a,a\n1,2\n", "orders.csv: two columns are called 'a'"),
+        ("orders.csv", b"a,b\n1\n", "orders.csv: CSV parse error: Expected 2 columns, got 1"),
+        ("orders.csv", b"a\n\xff\n", "orders.csv: .*invalid UTF8"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused_by_its_path(
+    name: str, content: bytes, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(InvalidDraft, match=says):
+        Draft().table("orders", tmp_path / name)
+
+
+def test_a_parquet_file_cut_off_in_the_middle_is_refused(tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"
+    pq.write_table(ARROW, whole)
+    cut.write_bytes(whole.read_bytes()[:-100])
+
+    with pytest.raises(InvalidDraft, match=r"cut.parquet: not a whole file in Parquet"):
+        Draft().table("orders", cut)
+
+
+def test_a_table_is_one_value_and_sql_takes_inputs_by_name() -> None:
+    """A second table under the name is another value, unless it has equal rows."""
+    g = Draft()
+    orders = g.table("orders", ARROW)
+    g.table("orders", pd.DataFrame(ROWS))
+    query = sql("SELECT day, sum(net) AS net\nFROM orders\nGROUP BY day")
+    g.value("by day", query, orders=orders)
+
+    assert (query.runtime, query.name) == (
+        "sql",
+        "SELECT day, sum(net) AS net FROM orders GROUP BY day",
+    )
+    with pytest.raises(InvalidDraft, match="takes its inputs by name"):
+        g.value("wrong", query, orders)
+    with pytest.raises(InvalidDraft, match="two values are called 'orders'"):
+        g.table("orders", ARROW.slice(1))

@@ -1,0 +1,116 @@
+"""The columns of a table: which types are kept, and what they are called elsewhere."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from rebaser_core.table_schemas import (
+    NotATable,
+    arrow_schema,
+    cast,
+    columns_of,
+    decode_rows,
+    encode_rows,
+    kept_schema,
+    spark_fields,
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "in_sql"),
+    [
+        (pa.int8(), pa.int8(), "tinyint"),
+        (pa.uint8(), pa.int16(), "smallint"),
+        (pa.uint16(), pa.int32(), "int"),
+        (pa.uint32(), pa.int64(), "bigint"),
+        (pa.uint64(), pa.decimal128(20, 0), "decimal(20,0)"),
+        (pa.float16(), pa.float32(), "float"),
+        (pa.float64(), pa.float64(), "double"),
+        (pa.bool_(), pa.bool_(), "boolean"),
+        (pa.decimal128(12, 2), pa.decimal128(12, 2), "decimal(12,2)"),
+        (pa.large_string(), pa.string(), "string"),
+        (pa.string_view(), pa.string(), "string"),
+        (pa.dictionary(pa.int8(), pa.large_string()), pa.string(), "string"),
+        (pa.binary(3), pa.binary(), "binary"),
+        (pa.date64(), pa.date32(), "date"),
+        (pa.timestamp("ns"), pa.timestamp("us"), "timestamp_ntz"),
+        (pa.timestamp("s", "Europe/Oslo"), pa.timestamp("us", "UTC"), "timestamp"),
+        (pa.large_list(pa.string_view()), pa.list_(pa.string()), "array<string>"),
+        (
+            pa.map_(pa.string(), pa.uint8()),
+            pa.map_(pa.string(), pa.int16()),
+            "map<string,smallint>",
+        ),
+        (
+            pa.struct([("a", pa.uint8()), ("b", pa.list_(pa.date32()))]),
+            pa.struct([("a", pa.int16()), ("b", pa.list_(pa.date32()))]),
+            "struct<a:smallint,b:array<date>>",
+        ),
+    ],
+)
+def test_a_type_is_kept_as_one_that_holds_each_of_its_values(
+    kind: pa.DataType, kept: pa.DataType, in_sql: str
+) -> None:
+    """Spark's description of it leads back to it."""
+    schema = kept_schema(pa.schema([pa.field("a", kind), pa.field("b", kind, nullable=False)]))
+    fields = spark_fields(schema)
+
+    assert schema.types == [kept, kept]
+    assert arrow_schema(fields) == schema
+    assert [(each.name, each.type, each.nullable) for each in columns_of(fields)] == [
+        ("a", in_sql, True),
+        ("b", in_sql, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.null(),
+        pa.duration("s"),
+        pa.time64("us"),
+        pa.month_day_nano_interval(),
+        pa.decimal256(50),
+        pa.list_(pa.null()),
+        pa.struct([("a", pa.duration("s"))]),
+    ],
+)
+def test_another_type_is_refused_by_the_name_of_its_column(kind: pa.DataType) -> None:
+    with pytest.raises(NotATable, match="column 'a' is of type"):
+        kept_schema(pa.schema([("a", kind)]))
+
+
+def test_a_type_that_arrow_does_not_have_is_refused() -> None:
+    fields = [{"name": "a", "type": "variant", "nullable": True}]
+
+    with pytest.raises(NotATable, match="the type variant cannot be read as Arrow"):
+        arrow_schema(fields)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pl.DataFrame({"a": [["x"], None], "b": [{"c": "y"}, None]}),
+        pl.DataFrame({"a": [date(1, 1, 1)], "b": [datetime(9999, 12, 31, tzinfo=UTC)]}),
+        pl.DataFrame({"a": ["x", "y"]}, schema={"a": pl.Categorical}),
+        pa.table({"a": pa.array([2**64 - 1], pa.uint64()), "b": [Decimal("1.50")]}),
+    ],
+)
+def test_rows_keep_their_values_in_kept_types_and_on_the_way(table: Any) -> None:
+    [batch] = pa.table(table).combine_chunks().to_batches()
+
+    kept = cast(batch, kept_schema(batch.schema))
+    read = decode_rows(encode_rows(kept))
+
+    assert read == kept
+    assert read.to_pylist() == batch.to_pylist()
+
+
+def test_rows_without_columns_of_the_schema_are_an_empty_batch() -> None:
+    empty = pa.RecordBatch.from_pylist([], pa.schema([("a", pa.int64())]))
+
+    assert decode_rows(encode_rows(empty)) == empty
