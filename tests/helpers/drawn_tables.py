@@ -427,7 +427,7 @@ class Queries:
         listed = ", ".join(names)
         if "tag" in t and self._chance.random() < 0.1:
             return Drawn(
-                f"SELECT {listed} FROM t WHERE array_contains(:l, tag)", ("t",), ("l",), (*names,)
+                f"SELECT {listed} FROM t WHERE array_contains(:w, tag)", ("t",), ("w",), (*names,)
             )
         text = f"SELECT {listed} FROM t WHERE {condition}"
         return Drawn(text, ("t",), parameters, (*names,))
@@ -622,7 +622,7 @@ class TableDrawing:
             )
             query = self._query(t, u)
             code, gives = query.code, query.gives
-            every = {"t": t, "u": u, "p": p, "q": self._words, "l": self._list}
+            every = {"t": t, "u": u, "p": p, "q": self._words, "w": self._list}
             inputs = {name: every[name] for name in (*query.takes, *query.parameters)}
         self._nodes[value_id] = gives
         return [
@@ -675,7 +675,7 @@ class TableDrawing:
             return []
         query = self._query(inputs["t"], inputs.get("u", inputs["t"]))
         self._nodes[value_id] = query.gives
-        scalars = {"p": self._scalars[0], "q": self._words, "l": self._list}
+        scalars = {"p": self._scalars[0], "q": self._words, "w": self._list}
         wanted = {"u": inputs["t"], **scalars, **inputs}
         return [_function(func_id, query.code), SetInputs(value_id=value_id, inputs=wanted)]
 
