@@ -261,26 +261,27 @@ class TableExecutor:
         query = judge(definition.text, frozenset(call.arguments), small=definition.small)
         used = {name: call.arguments[name] for name in query.tables | query.parameters}
         views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
-        if definition.returns_value:
-            plain = Query(query.text, views, parameters, None)
-            return await self._queries.run_query(plain, call.value_id, owner, progress), 1
-        key = _key(query.text, used)
+        is_value = definition.returns_value
+        key = _key("value" if is_value else "table", query.text, used)
         tables = self._tables
         manifest = await asyncio.to_thread(tables.find, owner, key)
         queries = int(manifest is None)
         if manifest is None:
             attempt = tables.begin(owner, key)
             try:
-                job = Query(query.text, views, parameters, tables.uri(attempt))
-                written: Written = await self._queries.run_query(
-                    job, call.value_id, owner, progress
-                )
+                target = None if is_value else tables.uri(attempt)
+                job = Query(query.text, views, parameters, target)
+                found = await self._queries.run_query(job, call.value_id, owner, progress)
+                if is_value:  # a table without a column keeps it, so that it is found, too
+                    found = Written([], 0, dumps(read_only(found)))
                 manifest = await asyncio.to_thread(
-                    tables.finish, attempt, written.fields, written.rows, written.content
+                    tables.finish, attempt, found.fields, found.rows, found.content
                 )
             except BaseException:
                 await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
                 raise
+        if is_value:
+            return loads(manifest.content), queries
         handle = manifest.handle(key)
         status, text = call.former
         former = TableHandle.of(loads(text)) if status == OK else None
@@ -393,10 +394,10 @@ def _calls_of(piece: WorkUnit) -> list[_Call]:
     return calls
 
 
-def _key(text: str, used: Mapping[str, Any]) -> str:
-    """Return the digest of a query and of the contents of all its inputs."""
+def _key(kind: str, text: str, used: Mapping[str, Any]) -> str:
+    """Return the digest of a query, of the kind of its result and of its inputs' contents."""
     inputs = {name: _content(value) for name, value in used.items()}
-    return blake3(dumps([text, inputs]).encode()).hexdigest()
+    return blake3(dumps([kind, text, inputs]).encode()).hexdigest()
 
 
 def _content(value: Any) -> Any:

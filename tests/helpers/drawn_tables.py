@@ -226,8 +226,8 @@ class DuckDb:
         """By code."""
         self.uploads: dict[str, Rows] = {}
         """By digest."""
-        self.tables: set[str] = set()
-        """Of each query for a table that was computed, with what it took."""
+        self.computed: set[str] = set()
+        """Of each query that had a result, with what it took."""
         self._known: dict[str, Any] = {}
         self.errors: dict[str, str] = {}
         """By code, the last one."""
@@ -254,8 +254,7 @@ class DuckDb:
         found = self._known[key]
         if found is Wrong:
             raise Wrong
-        if query.gives is not None:
-            self.tables.add(key)
+        self.computed.add(key)
         return found
 
     def rows_of(self, value: Any) -> Rows:

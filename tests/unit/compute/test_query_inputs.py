@@ -1,6 +1,6 @@
 """What a query takes: tables of its workspace, none that a function made up; or no inputs.
 
-A table that is there is not computed.
+What is there is not computed.
 """
 
 import io
@@ -88,10 +88,11 @@ async def test_a_query_may_take_nothing(tmp_path: Path) -> None:
     assert result.value_results == [("it", "ok", 1)]
 
 
-async def test_a_table_that_is_there_does_not_count_as_computed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("code", ["SELECT 1 AS n", "-- returns: value\nSELECT 1"])
+async def test_what_is_there_does_not_count_as_computed(tmp_path: Path, code: str) -> None:
     """Neither in what is said of the update, nor in what its function costs."""
     unit = unit_from_rows(
-        [("sql", "SELECT 1 AS n")], [(0, [])], [("it", 0, "pending", None, True, [])]
+        [("sql", code)], [(0, [])], [("it", 0, "pending", None, True, [])]
     ).encode()
 
     queries, tables = Recorded(), TableFiles(SharedFiles(str(tmp_path)))
