@@ -57,8 +57,10 @@ chaos: .venv/ready ## seeded faults against real daemons: make chaos SEED=7 MINU
 powercut: .venv/ready ## power cuts, judged; takes root and loop devices: make powercut SEED=7 CUTS=50 POWERCUT='--servers 3'
 	$(RUN) tests.powercut --seed $(or $(SEED),1) --cuts $(or $(CUTS),20) $(POWERCUT)
 
-oracle: .venv/ready ## 3,000 rounds of random graphs against brute force, and 300 over the service; more with EXAMPLES=20
-	EXAMPLES=$(or $(EXAMPLES),10) $(RUN) pytest $(IN_PARALLEL) $(PYTEST) tests/unit/compute/test_oracle.py tests/integration/test_oracle.py
+ORACLES = tests/unit/compute/test_oracle.py tests/integration/test_oracle.py tests/spark/test_oracle.py tests/integration/test_table_oracle.py
+
+oracle: .venv/ready ## 3,000 rounds of random graphs against brute force, 1,000 of tables against DuckDB, and 400 over the service; more with EXAMPLES=20
+	EXAMPLES=$(or $(EXAMPLES),10) $(RUN) pytest $(IN_PARALLEL) $(PYTEST) $(ORACLES)
 
 mutants: .venv/ready ## faults in the JetStream layer and the core, each against the tests of its statement or rule: make mutants ONLY=protocol
 	$(RUN) tests.mutants --only "$(ONLY)"

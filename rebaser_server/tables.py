@@ -74,7 +74,7 @@ class Manifest:
     files: list[DataFile]
     rows: int
     content: str
-    """Digest of the rows, see `TableHandle`."""
+    """Digest of the rows, see `TableHandle`; of a query that returns one value, that, as JSON."""
 
     @property
     def size(self) -> int:

@@ -138,7 +138,7 @@ class Definition:
     def contract(self) -> list[Any]:
         """What a result has to be, as plain data."""
         columns = None if self.columns is None else sorted(map(list, self.columns))
-        return [columns, list(self.key)]
+        return [self.returns_value, columns, list(self.key)]
 
     def require_columns(self, fields: Sequence[dict[str, Any]]) -> None:
         """Raise `NotATable` if a result with these fields does not have the declared columns."""
@@ -293,42 +293,45 @@ class TableExecutor:
         calls = _calls_of(piece)
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
-        async def compute(call: "_Call") -> tuple[int, str, float]:
+        async def compute(call: "_Call") -> tuple[int, str, int, float]:
             began = time.monotonic()
             async with room:
-                status, text = await self._compute(call, owner, progress)
+                found = await self._compute(call, owner, progress)
             progress.record(progress.done + 1)
-            return status, text, time.monotonic() - began
+            return *found, time.monotonic() - began
 
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(compute(call)) for call in calls]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        rows, costs = [], CallCosts()
+        rows, costs, total = [], CallCosts(), 0
         for call, task in zip(calls, tasks, strict=True):
-            status, text, seconds = task.result()
+            status, text, computed, seconds = task.result()
+            total += computed
             before, spent = costs.get((SQL, call.code), (0, 0.0))
-            costs[SQL, call.code] = before + 1, spent + seconds
+            costs[SQL, call.code] = before + computed, spent + seconds * computed
             if (status, text) != call.former:
                 rows.append((call.value_id, status, text, call.position))
         columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * 4
-        return UnitResult(len(calls), pa.table(columns, schema=SCHEMA), costs)
+        return UnitResult(total, pa.table(columns, schema=SCHEMA), costs)
 
-    async def _compute(self, call: "_Call", owner: str, progress: JobProgress) -> tuple[int, str]:
-        """Return the status of a value, and its text."""
+    async def _compute(
+        self, call: "_Call", owner: str, progress: JobProgress
+    ) -> tuple[int, str, int]:
+        """Return the status of a value, its text, and 0 if it was there: else 1."""
         if call.blocked_by is not None:
-            return BLOCKED, call.blocked_by
+            return BLOCKED, call.blocked_by, 1
         try:
-            value = await self._result(call, owner, progress)
-            return OK, dumps(read_only(value))
+            value, computed = await self._result(call, owner, progress)
+            return OK, dumps(read_only(value)), computed
         except (QueryFailed, SqlRefused, NotATable, TableMissing) as error:
-            return FAILED, str(error)
+            return FAILED, str(error), 1
         except NotJson as error:
-            return FAILED, describe(error)
+            return FAILED, describe(error), 1
 
-    async def _result(self, call: "_Call", owner: str, progress: JobProgress) -> Any:
-        """Return a handle, or the value that the query returns.
+    async def _result(self, call: "_Call", owner: str, progress: JobProgress) -> tuple[Any, int]:
+        """Return a handle, or the value that the query returns; and the number of queries run.
 
         A table that is there under the digest of the query and its inputs is taken as it is. One
         that comes out with the rows and the schema that it had keeps its handle. Neither is so if
@@ -338,9 +341,7 @@ class TableExecutor:
         query = judge(call.code, frozenset(call.arguments), small=definition.small)
         used = {name: call.arguments[name] for name in query.tables | query.parameters}
         views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
-        if definition.returns_value:
-            plain = Query(query.text, views, parameters, None, definition)
-            return await self._queries.run_query(plain, call.value_id, owner, progress)
+        is_value = definition.returns_value
         key = _key(query.text, definition.contract, used)
         tables, (status, text) = self._tables, call.former
         former = TableHandle.of(loads(text)) if status == OK else None
@@ -348,23 +349,27 @@ class TableExecutor:
             await asyncio.to_thread(tables.condemn, owner, key)
             former = None
         manifest = await asyncio.to_thread(tables.find, owner, key)
+        queries = int(manifest is None)
         if manifest is None:
             attempt = tables.begin(owner, key)
             try:
-                job = Query(query.text, views, parameters, tables.uri(attempt), definition)
-                written: Written = await self._queries.run_query(
-                    job, call.value_id, owner, progress
-                )
+                target = None if is_value else tables.uri(attempt)
+                job = Query(query.text, views, parameters, target, definition)
+                found = await self._queries.run_query(job, call.value_id, owner, progress)
+                if is_value:  # a table without a column keeps it, so that it is found, too
+                    found = Written([], 0, dumps(read_only(found)))
                 manifest = await asyncio.to_thread(
-                    tables.finish, attempt, written.fields, written.rows, written.content
+                    tables.finish, attempt, found.fields, found.rows, found.content
                 )
             except BaseException:
                 await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
                 raise
+        if is_value:
+            return loads(manifest.content), queries
         handle = manifest.handle(key)
         if former and (former.content, former.schema) == (handle.content, handle.schema):
-            return former.to_value()
-        return handle.to_value()
+            handle = former
+        return handle.to_value(), queries
 
     def _inputs(
         self, used: Mapping[str, Any], names: frozenset[str], owner: str
@@ -472,7 +477,7 @@ def _calls_of(piece: WorkUnit) -> list[_Call]:
 
 
 def _key(text: str, contract: list[Any], used: Mapping[str, Any]) -> str:
-    """Return the digest of a query, of its contract, and of the contents of all its inputs."""
+    """Return the digest of a query, of what its result is to be, and of its inputs' contents."""
     inputs = {name: _content(value) for name, value in used.items()}
     return blake3(dumps([text, contract, inputs]).encode()).hexdigest()
 

@@ -43,6 +43,10 @@ class World:
         self.head = deployment.client.workspace("drawn")
         self.branches: list[ChangeSetHandle] = []
         self.past: list[tuple[ChangeSetHandle, int, dict[str, str]]] = []
+        self.actions = {
+            self.edit: 12, self.fork: 4, self.apply: 4, self.take_back: 4, self.look_back: 3,
+            self.upgrade: 2, self.restart: 2, self.lose_memory: 2, self.compute_again: 1,
+        }  # fmt: skip
 
     async def begin(self) -> None:
         await self.start()
@@ -52,11 +56,7 @@ class World:
 
     async def round(self) -> None:
         line = self.chance.choice([self.head, *self.branches])
-        actions = {
-            self.edit: 12, self.fork: 4, self.apply: 4, self.take_back: 4, self.look_back: 3,
-            self.upgrade: 2, self.restart: 2, self.lose_memory: 2, self.compute_again: 1,
-        }  # fmt: skip
-        [action] = self.chance.choices([*actions], [*actions.values()])
+        [action] = self.chance.choices([*self.actions], [*self.actions.values()])
         await action(line)
         for each in [self.head, *self.branches]:
             await self.require_right(each)
@@ -121,7 +121,7 @@ class World:
     async def look_back(self, _: ChangeSetHandle) -> None:
         """Read what a change set was, as of a commit at which it was looked at."""
         line, commit, then = self.chance.choice(self.past)
-        assert computed(await line.values(at=commit)) == then
+        assert self.computed(await line.values(at=commit)) == then
 
     async def compute_again(self, line: ChangeSetHandle) -> None:
         _, sheet, _ = await self.values(line)
@@ -146,25 +146,27 @@ class World:
                 sheet.sources[str(value.id)] = value.value
             else:
                 sheet.formulas[str(value.id)] = str(value.func_id), dict(value.inputs or {})
-        return values.commit, sheet, computed(values)
+        return values.commit, sheet, self.computed(values)
 
     async def require_right(self, line: ChangeSetHandle) -> None:
         commit, sheet, here = await self.values(line)
-        assert here == told(sheet.worked_out())
+        assert here == self.told(sheet.worked_out())
         self.past.append((line, commit, here))
 
+    def computed(self, values: ValueSet) -> dict[str, str]:
+        return self.told(
+            {
+                str(value.id): (
+                    value.status,
+                    value.message if value.status == "blocked" else value.value,
+                )
+                for value in values.values()
+                if value.func_id is not None
+            }
+        )
 
-def computed(values: ValueSet) -> dict[str, str]:
-    return told(
-        {
-            str(value.id): (
-                value.status,
-                value.message if value.status == "blocked" else value.value,
-            )
-            for value in values.values()
-            if value.func_id is not None
-        }
-    )
+    def told(self, state: dict[str, tuple[str, Any]]) -> dict[str, str]:
+        return told(state)
 
 
 @pytest.mark.parametrize("seed", range(GRAPHS))

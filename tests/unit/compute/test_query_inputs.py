@@ -1,4 +1,7 @@
-"""What a query takes: tables of its workspace, none that a function made up; or no inputs."""
+"""What a query takes: tables of its workspace, none that a function made up; or no inputs.
+
+What is there is not computed.
+"""
 
 import io
 from dataclasses import asdict, replace
@@ -13,21 +16,24 @@ from blake3 import blake3
 from rebaser_core.table_values import TableHandle
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.results import UnitResult
-from rebaser_server.compute.tables import Query, TableExecutor
+from rebaser_server.compute.tables import Query, TableExecutor, Written
 from rebaser_server.files import SharedFiles
+from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.tables import TableFiles
 from tests.helpers.work_units import unit_from_rows
 
 
 class Recorded:
-    """Queries that all return one value."""
+    """Queries that all return one value, or an empty table."""
 
     def __init__(self) -> None:
         self.queries: list[Query] = []
 
-    async def run_query(self, query: Query, about: str, owner: str) -> Any:
+    async def run_query(
+        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
+    ) -> Any:
         self.queries.append(query)
-        return 1
+        return 1 if query.target is None else Written([], 0, "ab" * 16)
 
 
 def adopted(tables: TableFiles, workspace: str, numbers: list[int]) -> TableHandle:
@@ -80,3 +86,22 @@ async def test_a_query_may_take_nothing(tmp_path: Path) -> None:
 
     assert isinstance(result, UnitResult)
     assert result.value_results == [("it", "ok", 1)]
+
+
+@pytest.mark.parametrize("code", ["SELECT 1 AS n", "-- returns: value\nSELECT 1"])
+async def test_what_is_there_does_not_count_as_computed(tmp_path: Path, code: str) -> None:
+    """Neither in what is said of the update, nor in what its function costs."""
+    unit = unit_from_rows(
+        [("sql", code)], [(0, [])], [("it", 0, "pending", None, True, [])]
+    ).encode()
+
+    queries, tables = Recorded(), TableFiles(SharedFiles(str(tmp_path)))
+    executor = TableExecutor(ChildProcessExecutor(), queries, tables)
+    [first] = await executor.run([unit], owner="ours")
+    [second] = await executor.run([unit], owner="ours")
+
+    assert isinstance(first, UnitResult)
+    assert isinstance(second, UnitResult)
+    assert first.value_results == second.value_results
+    assert (first.recomputed, second.recomputed, len(queries.queries)) == (1, 0, 1)
+    assert [calls for calls, _ in second.costs.values()] == [0]

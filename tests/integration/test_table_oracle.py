@@ -1,0 +1,78 @@
+"""Tables of a service are what DuckDB says, through edits, branches, reverts, reads and kills.
+
+`EXAMPLES` multiplies the graphs, each of which has `ROUNDS`: 10 make 100 rounds.
+"""
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rebaser_client import ChangeSetHandle
+from rebaser_core.jetstream import ObjectStore
+from rebaser_core.table_values import upload_value
+from rebaser_core.updates import SetValue
+from rebaser_server.files import SharedFiles
+from rebaser_server.tables import TableFiles
+from tests.helpers.deployment import Deployment
+from tests.helpers.drawn_tables import DuckDb, TableDrawing, TableReader, Upload, told
+from tests.integration import test_oracle
+
+ROUNDS = 10
+GRAPHS = max(1, round(float(os.environ.get("EXAMPLES", "1"))))
+
+
+class World(test_oracle.World):
+    """As that of ordinary values, with tables among them."""
+
+    def __init__(self, seed: int, deployment: Deployment, environment: pytest.MonkeyPatch) -> None:
+        duckdb = DuckDb()
+        functions = SimpleNamespace(functions=duckdb.functions(), path=[])
+        super().__init__(seed, deployment, functions, environment)  # type: ignore[arg-type]
+        self.drawing: TableDrawing = TableDrawing(self.chance, duckdb)  # type: ignore[assignment]
+        self.actions = {
+            self.edit: 12, self.upload: 4, self.fork: 4, self.apply: 4, self.take_back: 4,
+            self.look_back: 3, self.restart: 1, self.compute_again: 1,
+        }  # fmt: skip
+
+    async def begin(self) -> None:
+        await self.start()
+        await self.head.create()
+        store = SharedFiles(self._deployment.settings.store.root)
+        self._reader = TableReader(TableFiles(store), str((await self.head.ids()).workspace_id))
+        for upload in self.drawing.uploads:
+            await self._send_file(upload)
+        await self.send(self.head, self.drawing.define())
+        await self.require_right(self.head)
+
+    async def start(self) -> None:
+        await self._deployment.start(SPARK__MASTER="local[2]")
+
+    async def upload(self, line: ChangeSetHandle) -> None:
+        """Another table, which no Rebaser has seen before."""
+        upload = self.drawing.draw_upload()
+        await self._send_file(upload)
+        value_id = self.chance.choice(self.drawing.tables)
+        await self.send(line, [SetValue(value_id=value_id, value=upload_value(upload.digest))])
+
+    async def _send_file(self, upload: Upload) -> None:
+        bucket = ObjectStore(self._deployment.js, self._deployment.streams.batches_bucket)
+        await bucket.put_once(upload.digest, upload.payload)
+
+    def told(self, state: dict[str, tuple[str, Any]]) -> dict[str, str]:
+        read = self._reader.read
+        return told({value_id: (status, read(what)) for value_id, (status, what) in state.items()})
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", range(GRAPHS))
+async def test_tables_are_what_duckdb_says(
+    seed: int, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Uploads, branches, reverts, the past, deaths; queries that fail, and what is behind them."""
+    world = World(seed, deployment, monkeypatch)
+    await world.begin()
+    for _ in range(ROUNDS):
+        await world.round()

@@ -1,0 +1,223 @@
+"""Whatever is done to graphs of tables drawn at random, their values are what DuckDB says.
+
+`EXAMPLES` multiplies the graphs, each of which has `ROUNDS`: 10 make 1,000 rounds.
+"""
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rebaser_core.updates import AnyUpdate
+from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.results import UnitResult, decode_result
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.tables import Query, TableExecutor
+from rebaser_server.files import SharedFiles
+from rebaser_server.runtime.progress import JobProgress
+from rebaser_server.tables import TableFiles
+from rebaser_server.values.edits import DefinitionView
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.merge import changes_between
+from rebaser_server.values.rebase import apply_result_table
+from tests.helpers.drawn_tables import DuckDb, Rows, TableDrawing, TableReader, told
+from tests.helpers.in_memory_branch import Branch, Head
+from tests.helpers.reference_spreadsheet import Sheet
+
+pytestmark = pytest.mark.spark
+
+ROUNDS = 10
+EXAMPLES = float(os.environ.get("EXAMPLES", "1"))
+GRAPHS = 2 if EXAMPLES < 1 else round(10 * EXAMPLES)
+WORKSPACE = "01J00000000000000000000000"
+EVERYTHING = 1 << 40
+
+
+class InProcess:
+    """Ordinary functions, evaluated here."""
+
+    async def start(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def run(self, units: Sequence[Any], **_: Any) -> list[UnitResult]:
+        return [decode_result(evaluate(unit)) for unit in units]
+
+
+class Counted:
+    """Queries on Spark, and how many of them had a result."""
+
+    def __init__(self, spark: SparkExecutor) -> None:
+        self._spark = spark
+        self.results = 0
+
+    async def run_query(
+        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
+    ) -> Any:
+        found = await self._spark.run_query(query, about, owner, progress)
+        self.results += 1
+        return found
+
+
+class Line:
+    """Head, or a branch of it, and the sheet that has all it was told."""
+
+    def __init__(self, at: Head | Branch, sheet: Sheet) -> None:
+        self.at = at
+        self.sheet = sheet
+        self.past: list[Graph] = []
+
+    def request(self, updates: list[AnyUpdate]) -> None:
+        self.sheet.take(self.at.request(updates).updates)
+
+
+class World:
+    """A head with branches, in a store that has the tables of all."""
+
+    def __init__(self, seed: int, root: Path, spark: SparkExecutor) -> None:
+        self.chance = random.Random(seed)
+        self.duckdb = DuckDb()
+        self.drawing = TableDrawing(self.chance, self.duckdb)
+        tables = TableFiles(SharedFiles(str(root)))
+        for upload in self.drawing.uploads:
+            tables.adopt(WORKSPACE, upload.digest, upload.payload)
+        self.reader = TableReader(tables, WORKSPACE)
+        self.queries = Counted(spark)
+        self.executor = TableExecutor(InProcess(), self.queries, tables)
+        self.head = Line(Head(), Sheet(self.duckdb.functions()))
+        self.branches: list[Line] = []
+
+    async def begin(self) -> None:
+        self.head.request(self.drawing.define())
+        await self.check()
+
+    async def round(self) -> None:
+        line = self.chance.choice([self.head, *self.branches])
+        actions = {self.edit: 12, self.fork: 3, self.apply: 4, self.take_back: 4, self.again: 1}
+        [action] = self.chance.choices([*actions], [*actions.values()])
+        action(line)
+        await self.check()
+
+    def edit(self, line: Line) -> None:
+        line.request(self.drawing.edits(line.sheet))
+
+    def fork(self, _: Line) -> None:
+        self.branches.append(Line(Branch(self.head.at), deepcopy(self.head.sheet)))
+        self.edit(self.branches[-1])
+
+    def apply(self, line: Line) -> None:
+        if line is self.head:
+            self.edit(line)
+            return
+        self.head.request(line.at.difference())
+        self.branches.remove(line)
+        for branch in self.branches:
+            branch.sheet.take(branch.at.catch_up())
+
+    def take_back(self, line: Line) -> None:
+        """Make all definitions what they were some rounds ago."""
+        if line.past:
+            graph, was = line.at.graph, self.chance.choice(line.past)
+            here = {*graph.values, *was.values}, {*graph.funcs, *was.funcs}
+            line.request(changes_between(DefinitionView.of(graph), was, *here))
+
+    def again(self, line: Line) -> None:
+        """Have all values and functions defined anew, as they are."""
+        line.request(changes_between(DefinitionView.of(Graph()), line.at.graph, *_ids(line)))
+
+    async def check(self) -> None:
+        for line in [self.head, *self.branches]:
+            await self.update(line.at.graph)
+            self.require_right(line)
+            line.past.append(deepcopy(line.at.graph))
+
+    async def update(self, graph: Graph) -> None:
+        units = plan(graph, self.chance.randint(1, 2), small=self.chance.choice([0, 256])).units
+        for outcome in await self.executor.run(units, owner=WORKSPACE):
+            assert isinstance(outcome, UnitResult)
+            apply_result_table(graph, outcome.table, EVERYTHING)
+        graph.clear_roots(EVERYTHING)
+
+    def require_right(self, line: Line) -> None:
+        """All values are as DuckDB says, and no query that had a result ran twice."""
+        found = {
+            value.id: (
+                value.status.value,
+                value.message if value.status == "blocked" else self.reader.read(value.value),
+            )
+            for value in line.at.graph.values.values()
+            if value.func_id is not None
+        }
+        expected = line.sheet.worked_out()
+        assert told(found) == told(expected), explain(self, line, found, expected)
+        assert self.queries.results <= len(self.duckdb.computed)
+
+
+def _ids(line: Line) -> tuple[set[str], set[str]]:
+    return {*line.at.graph.values}, {*line.at.graph.funcs}
+
+
+def explain(world: World, line: Line, found: Any, expected: Any) -> str:
+    """What is needed to look into a difference."""
+    sheet, graph, lines = line.sheet, line.at.graph, []
+    for value_id, what in told(expected).items():
+        if told(found).get(value_id) == what:
+            continue
+        func_id, inputs = sheet.formulas[value_id]
+        value = graph.values[value_id]
+        lines += [
+            f"{value_id} {sheet.codes.get(func_id)!r} {inputs} {value.message}",
+            *(f"  {name}: {sheet.sources.get(str(each), expected.get(str(each)))}"
+              for name, each in inputs.items()),
+            f"  here {_shown(found[value_id])}",
+            f"  DuckDB {_shown(expected[value_id])}",
+            f"  {world.duckdb.errors.get(str(sheet.codes.get(func_id)))}",
+        ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _shown(what: tuple[str, Any]) -> str:
+    status, value = what
+    if hasattr(value, "rows"):
+        return f"{status} {value.kinds} {sorted(map(str, value.rows))}"
+    return json.dumps([status, value], default=str)
+
+
+@pytest.mark.parametrize("seed", range(GRAPHS))
+async def test_tables_are_what_duckdb_says(
+    seed: int, tmp_path: Path, executor: SparkExecutor
+) -> None:
+    """Edits, branches, applies, reverts; failures, empty tables, other rules and uploads."""
+    world = World(seed, tmp_path, executor)
+    await world.begin()
+    for _ in range(ROUNDS):
+        await world.round()
+
+
+def test_what_is_drawn_shows_something() -> None:
+    """Most queries have rows, some fail, and some are behind these."""
+    seen = Counter[str]()
+    for seed in range(20):
+        duckdb = DuckDb()
+        drawing, sheet = TableDrawing(random.Random(seed), duckdb), Sheet(duckdb.functions())
+        line = Line(Head(), sheet)
+        line.request(drawing.define())
+        for _ in range(ROUNDS):
+            line.request(drawing.edits(sheet))
+            for status, value in sheet.worked_out().values():
+                seen[status] += 1
+                seen["rows"] += isinstance(value, Rows) and len(value.table) > 0
+
+    total = seen["ok"] + seen["failed"] + seen["blocked"]
+    assert seen["rows"] > total / 3, seen
+    assert total / 20 < seen["failed"] < total / 3, seen
+    assert total / 20 < seen["blocked"] < total / 3, seen
