@@ -61,6 +61,6 @@ def collect_rarely() -> None:
 
 
 def exempt_modules() -> None:
-    """Never look for garbage among the objects that there are: a look would take 60 ms."""
+    """Exempt all objects that there are from looks for garbage: a look at them takes 60 ms."""
     gc.collect()
     gc.freeze()

@@ -60,7 +60,7 @@ from rebaser_server.processor.outcomes import Notifier, OutcomeLookup
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.values import QueryBounds
 from rebaser_server.runtime.containment import survived
-from rebaser_server.runtime.tasks import Permits, Shutdown, background
+from rebaser_server.runtime.tasks import Permits, Shutdown, TaskGroup, background
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
 
@@ -302,7 +302,7 @@ class _Rebaser:
         async with (
             background(self._enforce_grace()),
             background(self._slots.preempt()),
-            asyncio.TaskGroup() as group,
+            TaskGroup() as group,
         ):
             with suppress(Interrupted):
                 while True:
@@ -318,7 +318,7 @@ class _Rebaser:
         await asyncio.sleep(grace)
         raise GraceExceeded(f"not finished {grace:g} s after a stop was asked for")
 
-    async def _take_until_stopped(self, runner: TaskRunner, group: asyncio.TaskGroup) -> None:
+    async def _take_until_stopped(self, runner: TaskRunner, group: TaskGroup) -> None:
         """Take tasks; at the end, give back those that were delivered and not taken."""
         async with PullConsumer(
             self._streams.js,
