@@ -300,6 +300,11 @@ class Permits:
         """Present number of permits."""
         return int(self._limit)
 
+    @property
+    def room(self) -> int:
+        """Number of further pieces of work that may come: one may wait for each permit."""
+        return max(0, 2 * self.limit - len(self._held) - len(self._waiting))
+
     async def acquire(self) -> object:
         """Return a permit, once there is one, for `release`."""
         loop, permit = asyncio.get_running_loop(), object()

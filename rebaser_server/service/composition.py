@@ -24,6 +24,7 @@ from rebaser_core.jetstream import (
     NatsUnreachable,
     PullConsumer,
     connected,
+    deadlines,
 )
 from rebaser_core.jetstream.connection import await_subscriptions
 from rebaser_core.jetstream.deadlines import Backoff
@@ -116,6 +117,9 @@ PULL_EXPIRES: Final = 2.5
 fewer than the silence after which it is presumed dead: these are among the tasks made anew then
 (F7)."""
 _PULL_HEARTBEAT: Final = 1.0  # seconds
+
+_CHECK_ROOM_EVERY: Final = 0.1
+"""Seconds between two looks whether tasks may be asked for, while those in hand wait to begin."""
 
 _WAIT_FOR_NATS: Final = Backoff(0.5, 10.0)
 """Pauses between two tries to connect at the start."""
@@ -336,8 +340,13 @@ class _Rebaser:
             async with self._shutdown.interrupts(), self._writes.stop.interrupts():
                 while task is None:
                     await self._slots.wait_until_free()
+                    await asyncio.sleep(0)  # a task that was taken just now begins, and counts
+                    room = self._services.startup_permits.room
                     try:
-                        task = await tasks.take(self._slots.free)
+                        async with deadlines.within(None if room else _CHECK_ROOM_EVERY):
+                            task = await tasks.take(min(self._slots.free, room))
+                    except TimeoutError:
+                        continue
                     except ConsumerGone as error:
                         await self._provisioner.recreate_tasks(error)
         except (Interrupted, WorkStopped):
