@@ -24,6 +24,7 @@ from rebaser_core.jetstream.fast_client import inline_callback
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.containment import contained, repeat_every
+from rebaser_server.runtime.tasks import TaskGroup
 
 log: Final = structlog.get_logger()
 
@@ -241,7 +242,7 @@ class Membership:
         Each member is the neighbour of one other, so all of them together make as many checks as
         there are members.
         """
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
 
             async def check_presence() -> None:
                 for member in self._to_be_checked():  # a check that hangs delays no other

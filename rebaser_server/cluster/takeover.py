@@ -16,7 +16,7 @@ from rebaser_server.cluster.membership import PRESUMED_DEAD, Membership
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.runtime.containment import contained, printable, repeat_every, survived
-from rebaser_server.runtime.tasks import finish, for_each_concurrently
+from rebaser_server.runtime.tasks import TaskGroup, finish, for_each_concurrently
 from rebaser_server.telemetry import metrics
 
 log: Final = structlog.get_logger()
@@ -68,7 +68,7 @@ class Takeover:
         Acting for as long as the silence lasts would take task after task from a member that is
         only slow, and from the members that take them over.
         """
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             group.create_task(self._reclaim_orphans())
             await repeat_every(
                 CHECK_EVERY,

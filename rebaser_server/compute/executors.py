@@ -49,7 +49,7 @@ from rebaser_server.compute.task_protocol import (
 from rebaser_server.compute.work_unit import WorkUnit, count_values, digest_of, read_limits
 from rebaser_server.runtime.process import child_environment
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.runtime.tasks import PROCESS_LIMITS, Turns, WorkThreads, background
+from rebaser_server.runtime.tasks import PROCESS_LIMITS, TaskGroup, Turns, WorkThreads, background
 
 PROGRESS_EVERY: Final = 0.5
 """Seconds between two records of a run's progress."""
@@ -492,7 +492,7 @@ class ChildProcessExecutor:
                 results[index] = await self._run_unit(unit, owner, store, part)
 
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for _ in range(min(self._limit, len(units))):
                     group.create_task(compute_rest())
         except ExceptionGroup as errors:

@@ -42,6 +42,7 @@ from rebaser_server.compute.work_unit import (
     with_inputs,
 )
 from rebaser_server.runtime.progress import JobProgress
+from rebaser_server.runtime.tasks import TaskGroup
 
 _PARTS_PER_SLOT: Final = 2
 """Units for each slot that a level is split into, so that a slot that is done early helps."""
@@ -88,7 +89,7 @@ class LevelParallelExecutor:
         splits = await asyncio.to_thread(self._choose_splits, units, store, assumed)
         rest = [unit for unit, split in zip(units, splits, strict=True) if split is None]
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 together = group.create_task(self._run(rest, owner, store, progress))
                 split_tasks = [
                     group.create_task(self._run_levels(level_split, owner, store, progress))

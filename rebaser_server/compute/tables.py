@@ -51,6 +51,7 @@ from rebaser_server.compute.work_unit import (
     reorder,
 )
 from rebaser_server.runtime.progress import JobProgress
+from rebaser_server.runtime.tasks import TaskGroup
 from rebaser_server.tables import TableFiles, TableMissing
 from rebaser_server.values.canonical_json import dumps, loads
 
@@ -242,7 +243,7 @@ class TableExecutor:
         progress = progress or JobProgress(sum(map(count_values, units)))
         rest = [unit for unit, stages in zip(units, staged, strict=True) if stages is None]
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 together = group.create_task(self._run_others(rest, owner, store, progress))
                 tasks = [
                     group.create_task(self._run_stages(stages, owner, store, progress))
@@ -301,7 +302,7 @@ class TableExecutor:
             return *found, time.monotonic() - began
 
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 tasks = [group.create_task(compute(call)) for call in calls]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None

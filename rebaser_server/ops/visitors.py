@@ -19,7 +19,7 @@ import structlog
 from aiohttp import web
 
 from rebaser_core.jetstream import deadlines
-from rebaser_server.runtime.tasks import background
+from rebaser_server.runtime.tasks import TaskGroup, background
 
 log: Final = structlog.get_logger()
 
@@ -130,7 +130,7 @@ class Visitors:
         server: web.Server,
         tls: ssl.SSLContext | None,
     ) -> Never:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for listener in listeners:
                 group.create_task(self._accept(listener, server, tls, group))
             group.create_task(self._sweep())
@@ -141,7 +141,7 @@ class Visitors:
         listener: socket.socket,
         server: web.Server,
         tls: ssl.SSLContext | None,
-        group: asyncio.TaskGroup,
+        group: TaskGroup,
     ) -> Never:
         loop = asyncio.get_running_loop()
         while True:

@@ -56,6 +56,41 @@ class Wakeup(asyncio.Event):
             begin()
 
 
+class TaskGroup(asyncio.TaskGroup):  # noqa: TID251 - the one place that mends it
+    """A task group that swallows no cancellation, also before Python 3.13 (cpython gh-116720).
+
+    If a task of it fails as the body is cancelled by others, the error is raised, and the next wait
+    is cancelled. There asyncio's own raises the error alone: its handler would go on, and work that
+    was cancelled would be waited for without end.
+    """
+
+    _parent_cancel_requested: bool
+    """Whether asyncio has cancelled the body, as a task failed."""
+
+    async def __aenter__(self) -> Self:
+        if (task := asyncio.current_task()) is not None:
+            self._task, self._cancelled = task, task.cancelling()
+        return await super().__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        was_in_body = self._parent_cancel_requested
+        try:
+            await super().__aexit__(kind, error, trace)
+        except BaseExceptionGroup:
+            if sys.version_info < (3, 13):
+                if self._parent_cancel_requested and not was_in_body:  # asyncio never takes it back
+                    self._task.uncancel()
+                if self._task.cancelling() > self._cancelled:
+                    self._task.uncancel()
+                    self._task.cancel()
+            raise
+
+
 class BackgroundTasks:
     """Tasks beside a body, each begun when there is something to do.
 
@@ -68,7 +103,7 @@ class BackgroundTasks:
     """
 
     def __init__(self) -> None:
-        self._group = asyncio.TaskGroup()
+        self._group = TaskGroup()
         self._tasks: list[asyncio.Task[None]] = []
         self._timers: list[asyncio.TimerHandle] = []
         self._is_over = False
@@ -205,7 +240,7 @@ async def for_each_concurrently(
             await do(item)
 
     try:
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for _ in range(at_once):
                 group.create_task(work())
     except BaseExceptionGroup as errors:
@@ -264,6 +299,11 @@ class Permits:
     def limit(self) -> int:
         """Present number of permits."""
         return int(self._limit)
+
+    @property
+    def room(self) -> int:
+        """Number of further pieces of work that may come: one may wait for each permit."""
+        return max(0, 2 * self.limit - len(self._held) - len(self._waiting))
 
     async def acquire(self) -> object:
         """Return a permit, once there is one, for `release`."""

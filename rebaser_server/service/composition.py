@@ -24,6 +24,7 @@ from rebaser_core.jetstream import (
     NatsUnreachable,
     PullConsumer,
     connected,
+    deadlines,
 )
 from rebaser_core.jetstream.connection import await_subscriptions
 from rebaser_core.jetstream.deadlines import Backoff
@@ -60,7 +61,7 @@ from rebaser_server.processor.outcomes import Notifier, OutcomeLookup
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.queries.values import QueryBounds
 from rebaser_server.runtime.containment import survived
-from rebaser_server.runtime.tasks import Permits, Shutdown, background
+from rebaser_server.runtime.tasks import Permits, Shutdown, TaskGroup, background
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import FairnessSettings, Settings
 
@@ -116,6 +117,9 @@ PULL_EXPIRES: Final = 2.5
 fewer than the silence after which it is presumed dead: these are among the tasks made anew then
 (F7)."""
 _PULL_HEARTBEAT: Final = 1.0  # seconds
+
+_CHECK_ROOM_EVERY: Final = 0.1
+"""Seconds between two looks whether tasks may be asked for, while those in hand wait to begin."""
 
 _WAIT_FOR_NATS: Final = Backoff(0.5, 10.0)
 """Pauses between two tries to connect at the start."""
@@ -302,7 +306,7 @@ class _Rebaser:
         async with (
             background(self._enforce_grace()),
             background(self._slots.preempt()),
-            asyncio.TaskGroup() as group,
+            TaskGroup() as group,
         ):
             with suppress(Interrupted):
                 while True:
@@ -318,7 +322,7 @@ class _Rebaser:
         await asyncio.sleep(grace)
         raise GraceExceeded(f"not finished {grace:g} s after a stop was asked for")
 
-    async def _take_until_stopped(self, runner: TaskRunner, group: asyncio.TaskGroup) -> None:
+    async def _take_until_stopped(self, runner: TaskRunner, group: TaskGroup) -> None:
         """Take tasks; at the end, give back those that were delivered and not taken."""
         async with PullConsumer(
             self._streams.js,
@@ -336,8 +340,13 @@ class _Rebaser:
             async with self._shutdown.interrupts(), self._writes.stop.interrupts():
                 while task is None:
                     await self._slots.wait_until_free()
+                    await asyncio.sleep(0)  # a task that was taken just now begins, and counts
+                    room = self._services.startup_permits.room
                     try:
-                        task = await tasks.take(self._slots.free)
+                        async with deadlines.within(None if room else _CHECK_ROOM_EVERY):
+                            task = await tasks.take(min(self._slots.free, room))
+                    except TimeoutError:
+                        continue
                     except ConsumerGone as error:
                         await self._provisioner.recreate_tasks(error)
         except (Interrupted, WorkStopped):

@@ -33,7 +33,7 @@ from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
 from rebaser_server.processor.outcomes import Notifier
-from rebaser_server.runtime.memory import collect_rarely, limit_kept_memory
+from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory
 from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, switch_often
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import Settings, SparkSettings, StoreSettings
@@ -136,6 +136,7 @@ async def run(
     begins = asyncio.Event()
 
     def is_ready(page: str | None) -> None:
+        exempt_modules()
         ready(page)
         begins.set()
 

@@ -11,6 +11,9 @@ from tests.chaos.recorder import named
 
 REPORT_EVERY: Final = 30.0
 """Seconds between two notes of how far it has come."""
+_LOOK: Final = 0.5
+"""Seconds of a look that count at most. If one takes longer, the machine lacks processor time: then
+the daemons do, too."""
 _SETTLED: Final = ("applied", "dead", "refused", "duplicate")
 """A stale result is none: of those there could be ever more, and nothing done."""
 
@@ -19,26 +22,30 @@ class Progress:
     """Tells slow from stuck: requests that are settled, whoever asked for them."""
 
     def __init__(self, history: History, patience: float) -> None:
-        """`patience`: seconds without any progress after which it is stuck."""
+        """`patience`: seconds without any progress after which it is stuck: more than the longest
+        pause of a daemon, 60 s after an update that failed again and again."""
         self._history = history
         self._patience = patience
         self._seen = self._settled = 0
-        self._since = self._told = time.monotonic()
+        self._silent = 0.0
+        self._looked = self._told = time.monotonic()
 
     def stopped(self, left: dict[str, int]) -> bool:
         """Whether nothing was settled for too long; writes down now and then what is `left`."""
         now, before = time.monotonic(), self._settled
+        self._silent += min(now - self._looked, _LOOK)
+        self._looked = now
         new, self._seen = self._history.events[self._seen :], len(self._history.events)
         for event in new:
             if event.kind is Kind.COMMIT:
                 settled = event.data["commit"].get("settled")
                 self._settled += settled is not None and settled["outcome"] in _SETTLED
         if self._settled > before:
-            self._since = now
+            self._silent = 0.0
         if now - self._told > REPORT_EVERY:
             self._told = now
             self._history.add(Kind.WAIT, settled=self._settled, **left)
-        return now - self._since > self._patience
+        return self._silent > self._patience
 
 
 async def stuck(streams: Streams, history: History) -> dict[str, dict[str, Any]]:

@@ -36,12 +36,16 @@ class Recorder:
         self._history = history
         self.commits = self._reader(subjects.commits_stream)
         self._dead_letters = self._reader(subjects.dead_letters_stream)
+        self.reading: list[asyncio.Task[None]] = []
+        """Tasks that write down, which do not end while the recorder is in use."""
 
     def _reader(self, stream: str) -> OrderedPushConsumer:
         return OrderedPushConsumer(self._js, stream, idle_heartbeat=_HEARTBEAT)
 
     async def caught_up(self) -> bool:
         """Whether everything that is in the two streams was written down."""
+        for task in self.reading:
+            assert not task.done(), f"the recorder ended: {task.exception()!r}"
         readers = (
             (self._subjects.commits_stream, self.commits),
             (self._subjects.dead_letters_stream, self._dead_letters),
@@ -134,13 +138,13 @@ async def recording(nc: Client, subjects: Subjects, history: History) -> AsyncIt
         await recorder.listen()
         await stack.enter_async_context(recorder.commits)
         await stack.enter_async_context(recorder._dead_letters)
-        tasks = [
+        recorder.reading += [
             asyncio.create_task(recorder.read_commits()),
             asyncio.create_task(recorder.read_dead_letters()),
         ]
         try:
             yield recorder
         finally:
-            for task in tasks:
+            for task in recorder.reading:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*recorder.reading, return_exceptions=True)

@@ -390,4 +390,9 @@ async def chaos_client(
         api_prefix = size.access.api_prefix(role)
         js = WitnessedJetStream(nc, subjects, history, rng, api_prefix=api_prefix)
         async with RebaserClient.on(nc, js, retry_for=RETRY_FOR) as client:
-            yield ChaosClient(js, client, subjects, history, rng, change_sets, size.pause)
+            chaos = ChaosClient(js, client, subjects, history, rng, change_sets, size.pause)
+            try:
+                yield chaos
+            finally:
+                for reply in chaos.replies:  # of a round that is stuck
+                    reply.cancel()

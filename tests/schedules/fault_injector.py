@@ -12,7 +12,7 @@ from tests.schedules.broker import Broker, Session
 from tests.schedules.loop import Loop
 from tests.schedules.processes import Asker, Evaluator, Rebaser
 from tests.schedules.record import Record
-from tests.schedules.scenario import Fault, Plan
+from tests.schedules.scenario import ASLEEP, AWAKE, SLICES, STEP, Fault, Plan
 
 CANCEL_WITHIN = 15.0
 """Virtual seconds within which a Rebaser ends that is told twice to."""
@@ -100,6 +100,19 @@ class Fates:
                 self._armed.append(fault)
             elif alive := self.alive:
                 self._strike(fault, alive[fault.target % len(alive)])
+
+    async def starve(self, within: float) -> None:
+        """Let each Rebaser have processor time in slices alone; return after the last."""
+        async with asyncio.TaskGroup() as group:
+            for rebaser in self.alive:
+                group.create_task(self._starve(rebaser, self._random.random() * within))
+
+    async def _starve(self, target: Rebaser, after: float) -> None:
+        target.process.seconds_a_step = STEP
+        await asyncio.sleep(after)
+        for _ in range(SLICES):
+            await target.freeze(ASLEEP)
+            await asyncio.sleep(AWAKE)
 
     def relent(self) -> None:
         """Nothing goes wrong any more, and somebody is there."""

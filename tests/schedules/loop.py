@@ -45,6 +45,9 @@ class Process:
     def __init__(self, loop: "Loop", name: str) -> None:
         self.name = name
         self.frozen = False
+        self.seconds_a_step = 0.0
+        """Processor time that each of its callbacks takes: it begins no other one meanwhile."""
+        self.computing = False
         self.tasks: list[asyncio.Task] = []
         self.ready: deque[asyncio.Handle] = deque()
         self.context = copy_context()
@@ -139,19 +142,32 @@ class Loop(asyncio.AbstractEventLoop):
         handle = process.ready.popleft()
         if not handle._cancelled:
             handle._run()
+            if process.seconds_a_step:
+                self._compute(process)
+
+    def _compute(self, process: Process) -> None:
+        process.computing = True
+        self.rest(process)
+        context = self.outside.context
+        self.call_later(process.seconds_a_step, self._computed, process, context=context)
+
+    def _computed(self, process: Process) -> None:
+        process.computing = False
+        self.wake(process)
 
     def _enqueue(self, handle: asyncio.Handle) -> None:
         process = handle._context.get(_PROCESS, self.outside)
-        if not process.ready and not process.frozen:
-            self._runnable.append(process)
         process.ready.append(handle)
+        if len(process.ready) == 1:
+            self.wake(process)
 
     def rest(self, process: Process) -> None:
         if process in self._runnable:
             self._runnable.remove(process)
 
     def wake(self, process: Process) -> None:
-        if process.ready and process not in self._runnable:
+        stands_still = process.frozen or process.computing
+        if process.ready and not stands_still and process not in self._runnable:
             self._runnable.append(process)
 
     def forget(self) -> None:

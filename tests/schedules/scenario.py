@@ -1,7 +1,7 @@
 """What a seed means: who takes part, what is asked, what goes wrong and when."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tests.chaos.branch_workload import ACTIONS
@@ -116,6 +116,8 @@ class Plan:
     """The update of a run that was fenced off never ends by itself."""
     made_anew: bool
     """In the end the requests' stream is deleted and made anew, and clients go on."""
+    starved: float | None = None
+    """Rebasers have processor time in slices alone, whose first begin within so many seconds."""
 
     @property
     def requests(self) -> int:
@@ -167,6 +169,34 @@ def plan_of(seed: object) -> Plan:
         endless=random.Random(f"endless {seed}").random() < 0.5,
         made_anew=random.Random(f"made anew {seed}").random() < 0.1,
     )
+
+
+SLICES = 9
+AWAKE, ASLEEP = 0.5, 2.6
+"""Virtual seconds of a slice, and before it: longer than the lease."""
+STEP = 0.001
+"""Virtual seconds of processor time that a callback takes."""
+
+
+def starved_plan_of(seed: object) -> Plan:
+    """Another one: a tenth of the processor time that is needed, and nothing else goes wrong."""
+    rng, change_sets, count = random.Random(f"starved {seed}"), 40, 250
+    horizon = SLICES * (AWAKE + ASLEEP)
+    asks = [
+        [Ask(horizon / count, rng.randrange(change_sets), False, False, "") for _ in range(count)]
+        for _ in range(4)
+    ]
+    plan = plan_of(seed)
+    settings = {
+        "concurrency": rng.choice((2, 8, 100)), "quiet_period": rng.choice((0.3, 1.0)),
+        "ack_wait": 2.0, "progress_interval": 0.4, "reconcile_interval": 4.0,
+    }  # fmt: skip
+    return replace(
+        plan, trouble=Trouble.ZOMBIES, rebasers=rng.choice((1, 2)), change_sets=change_sets,
+        asks=asks, faults=[], settings=plan.settings | settings, delay=rng.choice((0.0002, 0.002)),
+        loss=0.0, spikes=0.0, store_fails=0.0, put_off=0.0, horizon=horizon, acts=[], pausings=[],
+        at_a_time=True, made_anew=False, starved=rng.choice((0.0, AWAKE + ASLEEP)),
+    )  # fmt: skip
 
 
 def _asks(rng: random.Random, change_sets: int, horizon: float, trouble: Trouble) -> list[Ask]:

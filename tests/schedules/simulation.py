@@ -41,12 +41,14 @@ from tests.schedules.processes import Asker
 from tests.schedules.quiescence import Left, left_in, write_down
 from tests.schedules.record import Record
 from tests.schedules.result import Verdict
-from tests.schedules.scenario import plan_of
+from tests.schedules.scenario import plan_of, starved_plan_of
 from tests.schedules.seeded_random import settled, told
 from tests.schedules.stream_made_anew import LOOKED_AT_WITHIN, StreamMadeAnew
 
 PATIENCE = 240.0
 """Virtual seconds after the last fault within which all must be at rest."""
+MOST_VIOLATIONS = 100
+"""Violations after which the rest of a schedule is of no interest: its Rebasers may always fail."""
 MOST_STEPS = 1_000_000
 """Callbacks after which a schedule is going round in circles; a long one has 10,000."""
 CHECKED = 0.25
@@ -64,18 +66,26 @@ class World:
     """Composes a schedule from its seed and runs it, once."""
 
     def __init__(
-        self, seed: object, store: Path, *, delta: bool = False, counting: bool = False
+        self,
+        seed: object,
+        store: Path,
+        *,
+        delta: bool = False,
+        counting: bool = False,
+        starved: bool = False,
     ) -> None:
         """`store`: an empty directory.
 
         `delta`: Delta tables are really written (default: they are simulated).
 
         `counting`: change sets are counters (default: graphs of values).
+
+        `starved`: Rebasers have too little processor time, and nothing else goes wrong.
         """
         self._seed = seed
         self._store = store
         self._delta = delta
-        self._plan = plan = plan_of(seed)
+        self._plan = plan = starved_plan_of(seed) if starved else plan_of(seed)
         self._random = random.Random(f"world {seed}")
         self._loop = Loop(seed)
         self._subjects = Subjects()
@@ -138,8 +148,11 @@ class World:
         for _ in range(self._plan.rebasers):
             self._fates.start()
         await self._until(self._prepared)
-        self._send_clients()
-        await self._fates.strike()
+        if self._plan.starved is not None:
+            await self._starve(self._plan.starved)
+        else:
+            self._send_clients()
+            await self._fates.strike()
         await self._until(lambda: all(asker.done for asker in self._fates.clients))
         self._plan.store_fails = self._plan.put_off = 0.0
         await self._until(self._nats_is_well)
@@ -160,6 +173,20 @@ class World:
             await self._make_requests_anew()
         await self._stop()
 
+    async def _starve(self, within: float) -> None:
+        """Each third of the time without enough processor time has requests that are handled."""
+        await self._until(lambda: {r.name for r in self._fates.alive} <= self.record.ready)
+        began = self._loop.time()
+        self._send_clients()
+        await self._fates.starve(within)
+        handled, third = [0, 0, 0], (self._loop.time() - began) / 3
+        for event in self.record.history.of(Kind.COMMIT):
+            if (event.data["commit"].get("settled") or {}).get("sequence"):
+                handled[min(2, int((event.at - began) / third))] += 1
+        self.record.note("starved", handled, self._plan.requests)
+        if not all(handled):
+            self.record.violation(f"PROGRESS of requests, in thirds of the time: {handled}")
+
     def _putting_off(self) -> AbstractContextManager[Any]:
         """Now and then a request cannot be handled: what it needs does not answer."""
         real, chance = requests.read_request, random.Random(f"put off {self._seed}")
@@ -175,6 +202,8 @@ class World:
         """Whether it holds in the end."""
         end = self._loop.time() + within
         while not holds():
+            if len(self.record.verdict.violations) > MOST_VIOLATIONS:
+                raise Stuck("one violation after another, and no end")
             if self._loop.time() >= end:
                 return False
             await asyncio.sleep(LOOK_EVERY)
@@ -348,10 +377,10 @@ async def _ended(tasks: Iterable[asyncio.Task]) -> None:
                 task.exception()
 
 
-def run(seed: object, *, delta: bool = False, counting: bool = False) -> Verdict:
+def run(seed: object, **kind: bool) -> Verdict:
     """The verdict on one schedule: the same, to the last line of its trace, for the same seed.
 
-    `delta`, `counting`: as of a `World`.
+    `kind`: as of a `World`.
     """
     with TemporaryDirectory() as store:
-        return World(seed, Path(store), delta=delta, counting=counting).run()
+        return World(seed, Path(store), **kind).run()

@@ -86,3 +86,23 @@ def test_to_wait_for_nothing_is_an_error() -> None:
     """Not a test that hangs."""
     with pytest.raises(Stuck):
         Loop(1).run(asyncio.Event().wait())
+
+
+def test_a_step_that_takes_processor_time_holds_up_its_process_alone() -> None:
+    """Frozen meanwhile, it goes on once it is thawed."""
+    loop, seen = Loop(1), []
+
+    async def main() -> None:
+        busy, other = loop.process("busy"), loop.process("other")
+        busy.seconds_a_step = 1.0
+        for process in (busy, busy, other, busy):
+            note = lambda process=process: seen.append((process.name, loop.time()))  # noqa: E731
+            loop.call_soon(note, context=process.context)
+        await asyncio.sleep(0.5)
+        busy.freeze()
+        await asyncio.sleep(1)
+        busy.thaw()
+        await asyncio.sleep(5)
+
+    loop.run(main())
+    assert sorted(seen) == [("busy", 0.0), ("busy", 1.5), ("busy", 2.5), ("other", 0.0)]

@@ -9,9 +9,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from rebaser_server.runtime.tasks import Permits
+from rebaser_server.service import composition
 from tests.schedules.__main__ import main, series
 from tests.schedules.mutations import (
     MUTATIONS,
@@ -20,6 +23,7 @@ from tests.schedules.mutations import (
     presuming_every_other_dead,
     without_tasks_from_clients,
 )
+from tests.schedules.result import Verdict
 from tests.schedules.simulation import run
 
 AT_ONCE = 25
@@ -88,6 +92,39 @@ def test_wrong_presumptions_of_death_cost_takeovers_and_nothing_else() -> None:
     assert [violation for verdict in verdicts for violation in verdict.violations] == []
     said = [str(step) for verdict in verdicts for step in verdict.trace]
     assert any("member presumed dead" in step for step in said)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 8))]
+)
+def test_rebasers_without_processor_time_go_on_handling_requests(seed: int) -> None:
+    """Ten times too much is asked of them, and none outlives a lease: in each third of that time
+    some requests are handled, and afterwards all comes to rest."""
+    verdict = run(seed, starved=True)
+
+    assert not verdict.violations, verdict.report()
+
+
+@pytest.mark.long
+def test_who_takes_more_tasks_than_can_begin_handles_fewer_requests() -> None:
+    """They lose their leases before they have begun, and begin again and again."""
+    with mock.patch.object(Permits, "room", 1_000):
+        everything = run(0, starved=True)
+
+    assert sum(_handled(everything)) < sum(_handled(run(0, starved=True))) / 1.5
+
+
+def _handled(verdict: Verdict) -> list[int]:
+    """Requests that were handled in each third of the time without enough processor time."""
+    return next(step[2] for step in verdict.trace if step[1] == "starved")
+
+
+def test_a_schedule_ends_though_its_rebasers_always_fail() -> None:
+    """Each is started again, and nobody else would ever be done."""
+    with mock.patch.object(composition, "query_service", side_effect=ValueError):
+        verdict = run(0)
+
+    assert "STUCK one violation after another, and no end" in verdict.violations
 
 
 @pytest.mark.slow

@@ -182,3 +182,43 @@ async def test_nothing_begins_once_the_body_has_ended_or_a_task_has_failed():
     await asyncio.sleep(0.02)  # longer than the delay after which it was to begin
 
     assert not begun
+
+
+@pytest.mark.parametrize("fails", ["as it is cancelled", "a moment before"])
+async def test_an_error_swallows_no_cancellation(fails):
+    """Who handles the error does not go on for ever."""
+    went_on, failing = [], asyncio.Event()
+
+    async def fail():
+        try:
+            await failing.wait()
+        finally:
+            raise ValueError
+
+    async def cancelled_slowly():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    async def work():
+        with suppress(ValueError):
+            async with BackgroundTasks() as tasks:
+                tasks.start(fail)
+                tasks.start(cancelled_slowly)
+                await asyncio.Event().wait()
+        await asyncio.sleep(0)
+        went_on.append(True)
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0.01)
+    if fails == "a moment before":
+        failing.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not went_on

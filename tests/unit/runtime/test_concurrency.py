@@ -204,6 +204,24 @@ async def test_who_waits_for_a_permit_gets_it_in_turn_and_leaves_it_to_the_next_
     assert await last
 
 
+async def test_there_is_room_for_as_much_work_again_as_goes_on():
+    """What waits longer would hold what others could begin."""
+    permits = Permits(2)
+    held = [await permits.acquire() for _ in range(2)]
+    assert permits.room == 2
+    waiting = [asyncio.create_task(permits.acquire()) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert permits.room == 0
+
+    for permit in held:
+        permits.release(permit)
+    held = [await task for task in waiting[:2]]
+
+    assert permits.room == 1
+    waiting[2].cancel()
+    await asyncio.wait(waiting)
+
+
 async def test_work_that_is_stuck_keeps_others_from_nothing():
     permits = Permits(1, 0.001)
     stuck = await permits.acquire()

@@ -98,3 +98,31 @@ def test_a_command_looks_for_garbage_rarely_while_it_imports() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == f"{THRESHOLDS}\n"
+
+
+LOOKS = """
+import gc
+from rebaser_server.runtime.memory import collect_rarely, exempt_modules
+
+collect_rarely()
+import rebaser_server.service.daemon
+exempt_modules()
+looked_at = [len(gc.get_objects())]
+
+def note(phase, look):
+    if phase == "start" and look["generation"] < 2:
+        looked_at.append(sum(len(gc.get_objects(n)) for n in range(look["generation"] + 1)))
+
+gc.callbacks.append(note)
+kept = [[] for _ in range(1_000_000)]
+print(max(looked_at), len(looked_at))
+"""
+
+
+def test_each_look_for_garbage_is_at_few_objects() -> None:
+    """All work waits for it: of the modules it is at none, of a large batch at a part."""
+    done = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, check=True)
+
+    most, looks = map(int, done.stdout.split())
+    assert looks > 10
+    assert most < 60_000
