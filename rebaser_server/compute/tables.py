@@ -283,9 +283,7 @@ class TableExecutor:
                 await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
                 raise
         handle = manifest.handle(key)
-        if former and (former.content, former.schema) == (handle.content, handle.schema):
-            return former.to_value()
-        return handle.to_value()
+        return (former if former and _is_same(former, handle) else handle).to_value()
 
     def _inputs(
         self, used: Mapping[str, Any], names: frozenset[str], owner: str
@@ -304,8 +302,11 @@ class TableExecutor:
             if key is None:
                 raise SqlRefused(f"{name!r} is no table: use it as the parameter :{name}")
             manifest = self._tables.get(owner, key)
-            if handle is not None and handle != manifest.handle(key):
-                raise SqlRefused(f"{name!r} is no table, only an object that looks like one")
+            if handle is not None and not _is_same(handle, manifest.handle(key)):
+                raise SqlRefused(
+                    f"{name!r} is no table as it is in the store: it was computed anew since, with "
+                    "other rows, or a function made it up; have it computed with `rebaser dvu run`"
+                )
             views[name] = View(manifest.fields, self._tables.uris(owner, key, manifest))
         return views, parameters
 
@@ -396,6 +397,11 @@ def _key(text: str, used: Mapping[str, Any]) -> str:
     """Return the digest of a query and of the contents of all its inputs."""
     inputs = {name: _content(value) for name, value in used.items()}
     return blake3(dumps([text, inputs]).encode()).hexdigest()
+
+
+def _is_same(one: TableHandle, other: TableHandle) -> bool:
+    """Whether two tables have equal rows and schemas; their files may differ."""
+    return (one.content, one.schema) == (other.content, other.schema)
 
 
 def _content(value: Any) -> Any:
