@@ -25,6 +25,8 @@ from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.upkeep import DeletedDataJob
 from rebaser_server.compute.results import SCHEMA, RunStore, UnitResult
+from rebaser_server.doctor.findings import Severity
+from rebaser_server.doctor.history_checks import check_history
 from rebaser_server.files import SharedFiles, table_directory
 from rebaser_server.graph_application.commands import recompute
 from rebaser_server.graph_application.content import graph_of
@@ -381,6 +383,25 @@ async def test_values_that_are_to_be_computed_anew_condemn_their_tables(
     assert (done.outcome, changes) == (RequestOutcome.APPLIED, {"dirty_sequence": 9})
     condemned = [tables.is_condemned(workspace, keys[values[number]]) for number in range(3)]
     assert condemned == [True, False, False]
+
+
+async def test_a_table_that_is_lost_is_found_by_the_doctor(deployment: Deployment) -> None:
+    """Of the present state; one that nothing names is none."""
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set)
+    kept, lost, unnamed = (adopted(deployment, change_set, number) for number in range(3))
+    await owner.commit([put(new_id(), kept), put(new_id(), lost)])
+    assert await check_history(owner.archive, deep=False) is None
+
+    tables = tables_of(deployment)
+    for table in tables.stored():
+        if table.key in (upload_of(lost), upload_of(unnamed)):
+            tables.remove(table)
+    finding = await check_history(owner.archive, deep=False)
+
+    assert finding is not None
+    assert (finding.severity, finding.repair) == (Severity.ERROR, None)
+    assert f"1 table not whole in the store, first {str(upload_of(lost))[:12]}" in finding.what
 
 
 @pytest.mark.parametrize(
