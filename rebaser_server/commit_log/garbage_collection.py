@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from rebaser_core.errors import NewerVersion, RebaserError
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     Delivery,
@@ -33,6 +33,8 @@ from rebaser_core.messages import EnqueueUpdatesRequest, ObjectRef, StoreRef
 from rebaser_core.streams import Streams
 from rebaser_core.table_values import TABLE
 from rebaser_server.commit_log.batch_store import BatchStore
+from rebaser_server.commit_log.log import CommitLog
+from rebaser_server.errors import RunEnded
 from rebaser_server.files import OrphanFile, OrphanFiles, change_sets_in
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.failures import StoreDamaged
@@ -110,7 +112,7 @@ class GarbageCollector:
         self,
         streams: Streams,
         batches: BatchStore,
-        kept_metadata: Callable[[ChangeSet], Iterable[bytes]],
+        kept_metadata: Callable[[ChangeSet, int], Iterable[bytes]],
         grace: float,
     ) -> None:
         """Look for garbage; an unreferenced thing is kept for `grace` seconds.
@@ -264,20 +266,25 @@ class GarbageCollector:
         wanted = defaultdict(set)
         for table in tables:
             wanted[table.workspace].add(table.key)
-        return await asyncio.to_thread(
-            lambda: set().union(*(self._in_checkpoints_of(*each) for each in wanted.items()))
-        )
-
-    def _in_checkpoints_of(self, workspace: str, keys: set[str]) -> set[str]:
         found: set[str] = set()
-        for change_set in change_sets_in(self._batches.files, workspace):
-            if keys <= found:
-                break
-            try:
-                found |= set().union(*map(_keys, self._kept_metadata(change_set)))
-            except (StoreDamaged, NewerVersion):  # once it can be read, it may name any
-                return keys
-        return found & keys
+        for workspace, keys in wanted.items():
+            for change_set in await asyncio.to_thread(
+                change_sets_in, self._batches.files, workspace
+            ):
+                if keys <= found:
+                    break
+                try:
+                    found |= keys & await self._in_checkpoints_of(change_set)
+                except (StoreDamaged, RunEnded):  # once it can be read, it may name any
+                    found |= keys
+        return found
+
+    async def _in_checkpoints_of(self, change_set: ChangeSet) -> set[str]:
+        """Return the keys in checkpoints that states can be loaded from."""
+        oldest = await CommitLog(self._streams, change_set).oldest()
+        begins = 0 if oldest is None else oldest.previous
+        found = await asyncio.to_thread(self._kept_metadata, change_set, begins)
+        return set().union(*map(_keys, found))
 
     async def _in_requests(self) -> set[str]:
         keys: set[str] = set()

@@ -520,8 +520,8 @@ class StateMachine(Protocol):
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
         """The metadata of the last checkpoint alone. Raises as `load`."""
 
-    def kept_metadata(self, change_set: ChangeSet) -> Sequence[bytes]:
-        """The metadata of each kept checkpoint, encoded: what they name is in use.
+    def kept_metadata(self, change_set: ChangeSet, since: int) -> Sequence[bytes]:
+        """The metadata of each checkpoint from commit `since` on, encoded.
 
         Raises:
             StoreDamaged: not all can be read.

@@ -368,7 +368,7 @@ class TableExecutor:
         if is_value:
             return loads(manifest.content), queries
         handle = manifest.handle(key)
-        if former and (former.content, former.schema) == (handle.content, handle.schema):
+        if former and _is_same(former, handle):
             handle = former
         return handle.to_value(), queries
 
@@ -389,8 +389,11 @@ class TableExecutor:
             if key is None:
                 raise SqlRefused(f"{name!r} is no table: use it as the parameter :{name}")
             manifest = self._tables.get(owner, key)
-            if handle is not None and handle != manifest.handle(key):
-                raise SqlRefused(f"{name!r} is no table, only an object that looks like one")
+            if handle is not None and not _is_same(handle, manifest.handle(key)):
+                raise SqlRefused(
+                    f"{name!r} is no table as it is in the store: it was computed anew since, with "
+                    "other rows, or a function made it up; have it computed with `rebaser dvu run`"
+                )
             views[name] = View(manifest.fields, self._tables.uris(owner, key, manifest))
         return views, parameters
 
@@ -481,6 +484,11 @@ def _key(text: str, contract: list[Any], used: Mapping[str, Any]) -> str:
     """Return the digest of a query, of what its result is to be, and of its inputs' contents."""
     inputs = {name: _content(value) for name, value in used.items()}
     return blake3(dumps([text, contract, inputs]).encode()).hexdigest()
+
+
+def _is_same(one: TableHandle, other: TableHandle) -> bool:
+    """Whether two tables have equal rows and schemas; their files may differ."""
+    return (one.content, one.schema) == (other.content, other.schema)
 
 
 def _content(value: Any) -> Any:

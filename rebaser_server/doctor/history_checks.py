@@ -22,6 +22,7 @@ from rebaser_server.processor.request_queue import StoredRequests, announced_req
 from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.store.checkpoints import roll_back_to_sound
 from rebaser_server.store.table_schema import rows_of
+from rebaser_server.tables import TableFiles, TableMissing
 from rebaser_server.values.graph import Graph
 
 
@@ -62,7 +63,8 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
             present.damage = present.damage or await _damage_of_rows(loader)
         if present.damage:
             return _damaged(loader, present)
-        if deep and len(present.checkpoints) > 1:
+        lost = await asyncio.to_thread(_lost_tables, loader, present)
+        if lost is None and deep and len(present.checkpoints) > 1:
             return await _compared(
                 loader, present.checkpoints[-2].commit, present.checkpoint_commit
             )
@@ -85,7 +87,7 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
             )
         repair = None if found is None else partial(_roll_back, loader, begins, last)
         return replace(broken, repair=repair)
-    return None
+    return lost
 
 
 async def _require_whole_log(loader: StateLoader) -> None:
@@ -102,6 +104,28 @@ async def _damage_of_rows(loader: StateLoader) -> str:
     except StoreDamaged as error:
         return str(error)
     return ""
+
+
+def _lost_tables(loader: StateLoader, present: State) -> Finding | None:
+    """Tables that values have and that are not whole in the store."""
+    tables, workspace = TableFiles(loader.batches.files), str(loader.change_set.workspace_id)
+    lost = []
+    for key in graph_of(present).named_tables():
+        try:
+            tables.get(workspace, key)
+        except TableMissing:
+            lost.append(key)
+    if not lost:
+        return None
+    return Finding(
+        "history",
+        str(loader.change_set),
+        f"{many(len(lost), 'table')} not whole in the store, first {lost[0][:12]}…: what takes "
+        "them fails when it is next computed",
+        Severity.ERROR,
+        remedy="restore the store's `tables` from a backup; or set uploaded ones to a file anew, "
+        "and have the others computed with `rebaser dvu run`",
+    )
 
 
 def _damaged(loader: StateLoader, present: State) -> Finding:

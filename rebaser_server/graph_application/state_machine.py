@@ -39,7 +39,6 @@ from rebaser_server.store.checkpoints import (
     take_changes,
 )
 from rebaser_server.store.compaction import compact
-from rebaser_server.store.table_schema import checkpoint_record
 from rebaser_server.values.edits import Edits
 from rebaser_server.values.graph import Graph
 
@@ -201,12 +200,9 @@ class GraphStateMachine:
     def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
         return self.checkpoints.metadata(change_set)
 
-    def kept_metadata(self, change_set: ChangeSet) -> list[bytes]:
+    def kept_metadata(self, change_set: ChangeSet, since: int) -> list[bytes]:
         heads = self.checkpoints.heads(change_set)
-        if not heads:
-            return []
-        kept = {each.commit for each in CheckpointRef.read_all(checkpoint_record(max(heads)))}
-        return [head.metadata for head in heads if head.commit in kept]
+        return [head.metadata for head in heads if head.commit >= since]
 
     def is_checkpoint_due(self, state: State) -> bool:
         graph = graph_of(state)

@@ -14,16 +14,21 @@ from blake3 import blake3
 from rebaser_client import connect
 from rebaser_client.requests import store_batch
 from rebaser_core import codecs
+from rebaser_core.commits import RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectNotFound, ObjectStore
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ObjectRef
+from rebaser_core.records import ChangeSetRequestV1
 from rebaser_core.table_values import TableHandle, upload_of, upload_value
 from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.upkeep import DeletedDataJob
 from rebaser_server.compute.results import SCHEMA, RunStore, UnitResult
+from rebaser_server.doctor.findings import Severity
+from rebaser_server.doctor.history_checks import check_history
 from rebaser_server.files import SharedFiles, table_directory
+from rebaser_server.graph_application.commands import recompute
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import open_checkpoints
 from rebaser_server.tables import TableFiles
@@ -338,6 +343,65 @@ async def test_the_tables_of_a_deleted_workspace_go_with_it(deployment: Deployme
     await job.purge()
 
     assert list(tables_of(deployment).stored()) == []
+
+
+async def test_values_that_are_to_be_computed_anew_condemn_their_tables(
+    deployment: Deployment,
+) -> None:
+    """Those of queries alone: another function hands on a table of its input."""
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set)
+    workspace, graph = str(change_set.workspace_id), graph_of(owner.own.state)
+    values, keys = {}, {}
+    for number, runtime in enumerate(["sql", "cel", "sql"]):
+        func, value = new_id(), new_id()
+        await owner.commit(
+            [
+                {"putFunc": {"funcId": func, "name": func, "runtime": runtime, "code": "SELECT 1"}},
+                {"putValue": {"valueId": value, "funcId": func}},
+            ]
+        )
+        keys[value] = str(upload_of(adopted(deployment, change_set, number)))
+        handle = TableHandle(keys[value], "a" * 32, "b" * 32, 1, 1)
+        graph.assign(graph.values[value], handle.to_value())
+        values[number] = value
+    request = RequestId()
+    asked = ChangeSetRequestV1.model_validate(
+        {
+            "id": request,
+            "workspace_id": change_set.workspace_id,
+            "change_set_id": change_set.change_set_id,
+            "action": "recompute",
+            "values": [values[0], values[1]],
+        }
+    )
+
+    settled = SettledRequest(id=request, sequence=9, outcome=RequestOutcome.APPLIED)
+    done, changes = await recompute(owner.own, asked, settled, None)
+
+    tables = tables_of(deployment)
+    assert (done.outcome, changes) == (RequestOutcome.APPLIED, {"dirty_sequence": 9})
+    condemned = [tables.is_condemned(workspace, keys[values[number]]) for number in range(3)]
+    assert condemned == [True, False, False]
+
+
+async def test_a_table_that_is_lost_is_found_by_the_doctor(deployment: Deployment) -> None:
+    """Of the present state; one that nothing names is none."""
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set)
+    kept, lost, unnamed = (adopted(deployment, change_set, number) for number in range(3))
+    await owner.commit([put(new_id(), kept), put(new_id(), lost)])
+    assert await check_history(owner.archive, deep=False) is None
+
+    tables = tables_of(deployment)
+    for table in tables.stored():
+        if table.key in (upload_of(lost), upload_of(unnamed)):
+            tables.remove(table)
+    finding = await check_history(owner.archive, deep=False)
+
+    assert finding is not None
+    assert (finding.severity, finding.repair) == (Severity.ERROR, None)
+    assert f"1 table not whole in the store, first {str(upload_of(lost))[:12]}" in finding.what
 
 
 @pytest.mark.parametrize(

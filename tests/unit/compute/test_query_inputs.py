@@ -18,7 +18,6 @@ from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.tables import Query, TableExecutor, Written
 from rebaser_server.files import SharedFiles
-from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.tables import TableFiles
 from tests.helpers.work_units import unit_from_rows
 
@@ -29,9 +28,7 @@ class Recorded:
     def __init__(self) -> None:
         self.queries: list[Query] = []
 
-    async def run_query(
-        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
-    ) -> Any:
+    async def run_query(self, query: Query, *_: object) -> Any:
         self.queries.append(query)
         return 1 if query.target is None else Written([], 0, "ab" * 16)
 

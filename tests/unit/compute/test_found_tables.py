@@ -1,0 +1,171 @@
+"""Tables that are found instead of computed, and those that are not."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rebaser_core.table_values import TableHandle
+from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.tables import Query, TableExecutor, Written
+from rebaser_server.files import SharedFiles
+from rebaser_server.tables import TableFiles
+from tests.helpers.work_units import unit_from_rows
+
+SHOP = "shop"
+FIELDS = [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]
+
+
+class Writing:
+    """Queries that write one row, with the parameter `:n` in it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.content = "a" * 32
+        """Digest of the rows that come next."""
+
+    async def run_query(self, query: Query, *_: object) -> Any:
+        self.count += 1
+        place = Path(urlsplit(query.target).path) if query.target else Path()
+        place.mkdir(parents=True)
+        pq.write_table(pa.table({"n": [self.count]}), place / "part-0.parquet")
+        return Written(FIELDS, 1, self.content)
+
+
+class Shop:
+    """One value, `totals`, that a query computes from the parameter `:n`."""
+
+    def __init__(self, root: Path) -> None:
+        self.tables = TableFiles(SharedFiles(str(root)))
+        self.queries = Writing()
+        self.executor = TableExecutor(ChildProcessExecutor(), self.queries, self.tables)
+        self.former: tuple[str, Any] = ("pending", None)
+
+    async def compute(self, n: int) -> TableHandle:
+        unit = unit_from_rows(
+            [("sql", "SELECT :n AS n")],
+            [(0, [("n", None)])],
+            [("totals", 0, *self.former, True, [~0])],
+            [("rate", True, n)],
+        )
+        [result] = await self.executor.run([unit.encode()], owner=SHOP)
+        assert isinstance(result, UnitResult)
+        for _, status, value in result.value_results:
+            self.former = (status, value)
+        handle = TableHandle.of(self.former[1])
+        assert handle is not None
+        return handle
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+def damage(shop: Shop, handle: TableHandle) -> None:
+    [path] = Path(shop.tables.files.root).glob(f"tables/{SHOP}/{handle.key}/*/*.parquet")
+    path.unlink()
+
+
+async def test_a_table_that_was_computed_before_is_found(shop: Shop) -> None:
+    """Set to another rate and back, nothing runs; also for a value that knows nothing of it."""
+    first = await shop.compute(1)
+    shop.queries.content = "b" * 32
+    await shop.compute(2)
+    shop.former = ("pending", None)
+
+    again = await shop.compute(1)
+
+    assert again == first
+    assert shop.queries.count == 2
+
+
+async def test_equal_rows_keep_the_handle(shop: Shop) -> None:
+    """So what depends on it is not computed again."""
+    first = await shop.compute(1)
+
+    second = await shop.compute(2)
+
+    assert shop.queries.count == 2
+    assert second == first
+
+
+async def test_a_value_whose_table_is_condemned_is_computed(shop: Shop) -> None:
+    """As `rebaser dvu run` asks; once, and what was computed is found from then on."""
+    first = await shop.compute(1)
+
+    shop.tables.condemn(SHOP, first.key)
+    shop.queries.content = "b" * 32
+    second = await shop.compute(1)
+
+    assert (shop.queries.count, second.key) == (2, first.key)
+    assert second.content == "b" * 32
+    assert await shop.compute(1) == second
+    assert shop.queries.count == 2
+
+
+async def test_a_value_that_has_kept_another_handle_is_computed(shop: Shop) -> None:
+    """Its rows came out as before, so that its table lies under another key than its query's."""
+    first = await shop.compute(1)
+    assert await shop.compute(2) == first
+    assert shop.queries.count == 2
+
+    shop.tables.condemn(SHOP, first.key)
+    forced = await shop.compute(2)
+
+    assert shop.queries.count == 3
+    assert forced == replace(first, key=forced.key, bytes=forced.bytes)
+    assert forced.key != first.key
+    assert await shop.compute(2) == forced
+    assert shop.queries.count == 3
+
+
+async def test_a_damaged_table_is_computed_again(shop: Shop) -> None:
+    """Those that name it read what replaces it, if that has equal rows."""
+    first = await shop.compute(1)
+    damage(shop, first)
+
+    assert await shop.compute(1) == first
+
+    assert shop.queries.count == 2
+    assert shop.tables.get(SHOP, first.key)
+
+
+async def test_a_query_over_a_damaged_table_fails_with_what_to_do(shop: Shop) -> None:
+    """An upload cannot be computed."""
+    first = await shop.compute(1)
+    damage(shop, first)
+    unit = unit_from_rows(
+        [("sql", "SELECT n FROM t")],
+        [(0, [("t", None)])],
+        [("it", 0, "pending", None, True, [~0])],
+        [("orders", True, first.to_value())],
+    )
+
+    [result] = await shop.executor.run([unit.encode()], owner=SHOP)
+
+    assert isinstance(result, UnitResult)
+    [(_, status, message)] = result.value_results
+    assert (status, shop.queries.count) == ("failed", 1)
+    assert "not whole in the store: if this table was uploaded, upload it again" in message
+
+
+async def test_a_query_that_fails_leaves_nothing(shop: Shop) -> None:
+    """Neither a table nor a part of one."""
+
+    class Failing(Writing):
+        async def run_query(self, query: Query, *_: object) -> Any:
+            await super().run_query(query)
+            raise OSError("the disk is full")
+
+    shop.executor = TableExecutor(ChildProcessExecutor(), Failing(), shop.tables)
+
+    with pytest.raises(OSError, match="disk is full"):
+        await shop.compute(1)
+
+    assert [(each.written, each.attempts) for each in shop.tables.stored()] == [(None, ())]
