@@ -18,6 +18,7 @@ from benchmarks import (
     dvu,
     evaluation,
     graph,
+    harmful,
     large,
     loads,
     parquet,
@@ -50,6 +51,7 @@ PARTS = {
     "takeover": takeover.run,
     "beside": beside.run,
     "questions": questions.run,
+    "harmful": harmful.run,
     "cold": cold.run,
 }
 

@@ -340,7 +340,6 @@ class _Rebaser:
             async with self._shutdown.interrupts(), self._writes.stop.interrupts():
                 while task is None:
                     await self._slots.wait_until_free()
-                    await asyncio.sleep(0)  # a task that was taken just now begins, and counts
                     room = self._services.startup_permits.room
                     try:
                         async with deadlines.within(None if room else _CHECK_ROOM_EVERY):

@@ -324,7 +324,7 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     without_knowing_what_was_handled: (1, 32),
     without_minding_gaps: (9, 33),
     deleting_before_committing: (22,),
-    with_results_of_any_claim: (83, 118),
+    with_results_of_any_claim: (11, 20),
     looking_at_the_claim_too_early: (214, 468),
     with_results_of_whoever_was_overtaken: (69, 66, 15),
     with_results_that_cover_all: (2,),
