@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rebaser_client.errors import MissingPackage
 from rebaser_core.errors import many
-from rebaser_core.table_values import TableHandle, upload_of
+from rebaser_core.table_values import TABLE, TableHandle, upload_of
 
 Columns = Mapping[str, Sequence[Any]]
 """Column → its cells, all of one length."""
@@ -81,6 +81,13 @@ def table_text(value: object) -> str | None:
     if upload is not None:
         return f"table: upload {upload[:_DIGITS]}"
     return None if handle is None else f"table: {many(handle.rows, 'row')}"
+
+
+def value_text(text: str) -> str:
+    """The JSON of a value as people read it: a table in words, any other value as it is."""
+    if text.startswith(f'{{"{TABLE}"'):
+        return table_text(json.loads(text)) or text
+    return text
 
 
 SHOWN: Final = 60

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, overload
 import nats.errors
 from nats.aio.subscription import Subscription
 
-from rebaser_client.display import Columns, Tabular, html_table
+from rebaser_client.display import Columns, Tabular, html_table, table_text
 from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import (
@@ -497,7 +497,10 @@ class ValueSet(Mapping[str, ValueSnapshot], Tabular):
         return len(self._by_id)
 
     def __repr__(self) -> str:
-        shown = [f"{v.name or v.id}={v.value!r:.40}" for v in islice(self.values(), _SHOWN)]
+        shown = [
+            f"{v.name or v.id}={table_text(v.value) or repr(v.value):.40}"
+            for v in islice(self.values(), _SHOWN)
+        ]
         more = ["…"] if len(self) > _SHOWN else []
         listed = ", ".join([*shown, *more])
         return f"<ValueSet of {many(len(self), 'value')} as of commit {self.commit}: {listed}>"

@@ -230,6 +230,7 @@ class SyncTable(Blocking[TableValue]):
     def __init__(self, wrapped: TableValue, loop: LoopThread) -> None:
         super().__init__(wrapped, loop)
         self.commit: Final = wrapped.commit
+        self.id: Final = wrapped.id
         self.name: Final = wrapped.name
         self.schema: Final = wrapped.schema
         """Columns, see `TableValue`."""

@@ -25,6 +25,7 @@ class TableValue:
         self._ask = ask
         self._about = about
         self.commit: Final = commit
+        self.id: Final = table.id
         self.name: Final = table.name
         self.schema: Final = tuple(table.columns)
         """Columns: `name`, `type` in SQL, and whether it is `nullable`."""

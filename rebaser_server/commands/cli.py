@@ -21,6 +21,7 @@ from rebaser_server.commands import (
     pause,
     queue,
     serve,
+    tables,
     values,
     workspaces,
 )
@@ -40,6 +41,7 @@ _DECLARATIONS: Final = (
     enqueue.add,
     load.add,
     values.add,
+    tables.add,
     workspaces.add,
     change_sets.add,
     history.add,

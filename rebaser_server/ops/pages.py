@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from rebaser_client.display import table_text, value_text
 from rebaser_client.errors import ClientError, NoSuchChangeSet
 from rebaser_client.reader import read_log
 from rebaser_client.registry import Registry
@@ -105,7 +106,7 @@ def effects_csv(found: Diff) -> str:
 
 def _side_text(data: Any) -> str:
     """A side of a difference as JSON; empty if there is none."""
-    return "" if data is None else json.dumps(data, ensure_ascii=False)
+    return "" if data is None else table_text(data) or json.dumps(data, ensure_ascii=False)
 
 
 def result_text(data: Any, status: str | None) -> str:
@@ -412,7 +413,7 @@ def _row(graph: Graph, value: Value) -> dict[str, Any]:
         "id": value.id,
         "name": value.name,
         "status": value.status.value,
-        "text": cut(value.text, MAX_TEXT),
+        "text": cut(value_text(value.text), MAX_TEXT),
         "func": None if value.func_id is None else func.name if func else value.func_id,
     }
 
@@ -431,7 +432,7 @@ def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]
     takers = sorted(value.dependents)
     described = {
         **_row(graph, value),
-        "text": cut(value.text, _MAX_DETAIL),
+        "text": cut(value_text(value.text), _MAX_DETAIL),
         "message": value.message,
         "runtime": None if func is None else func.runtime,
         "code": None if func is None else cut(func.code, _MAX_DETAIL),

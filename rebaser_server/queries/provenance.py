@@ -13,6 +13,7 @@ from itertools import zip_longest
 from operator import or_
 from typing import Final, NamedTuple
 
+from rebaser_client.display import value_text
 from rebaser_core import trace_context
 from rebaser_core.commits import ControlState
 from rebaser_core.errors import offer
@@ -264,7 +265,7 @@ def _text(state: ValueState | FuncState, lineage: Lineage) -> str | None:
     if isinstance(state, FuncState):
         text = None if state.runtime is None else f"{state.runtime}: {state.code}"
     elif state.func_id is None:
-        text = state.text
+        text = None if state.text is None else value_text(state.text)
     else:
         arguments = (
             f"{name}={_names(given, lineage)}" for name, given in (state.inputs or {}).items()

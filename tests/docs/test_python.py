@@ -3,6 +3,7 @@
 import asyncio
 import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.helpers.batches import new_id, put
 LOCAL = "nats://127.0.0.1:4222"
 
 
+FILE = re.compile(r'```\w+ title="([\w.]+)"\n(.*?)```', re.DOTALL)
 BLOCK = re.compile(r"```python client\n(.*?)```", re.DOTALL)
 
 
@@ -24,8 +26,14 @@ def pages() -> list[Any]:
 
 
 @pytest.mark.parametrize("page", pages())
-async def test_a_client_does_as_the_page_shows(up: Up, page: str) -> None:
-    """One block after the other: later ones go on from earlier ones."""
+async def test_a_client_does_as_the_page_shows(
+    up: Up, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One block after the other: later ones go on from earlier ones, and find the page's files."""
+    for name, content in FILE.findall(page):
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+
     for block in BLOCK.findall(page):
         await _run(up, block)
 

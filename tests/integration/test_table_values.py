@@ -1,5 +1,8 @@
 """Values that are tables: uploaded before the request that names them, and read over NATS."""
 
+from datetime import date
+from decimal import Decimal
+
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -18,6 +21,7 @@ from rebaser_core.updates import BatchLimits
 from rebaser_server.files import SharedFiles
 from rebaser_server.queries import table_reads
 from rebaser_server.tables import TableFiles
+from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
 
 ORDERS = pa.table({"id": range(1000), "day": [f"d{n % 3}" for n in range(1000)]})
@@ -138,3 +142,74 @@ async def test_a_request_that_names_a_file_that_nothing_uploaded_is_refused(
     with pytest.raises((RequestRefused, RequestDead), match="was not uploaded"):
         async with shop.edit() as g:
             g.source("orders", upload_value("0" * 64))
+
+
+async def test_commands_show_tables(deployment: Deployment) -> None:
+    """For people in words; as JSON a value stays what it is."""
+    table = pa.table(
+        {
+            "id": [1, 2, 3],
+            "net": [Decimal("1.50"), None, Decimal("20.00")],
+            "day": [date(2026, 1, 5), date(2026, 1, 6), None],
+            "note": ["a, b", 'say "c"', ""],
+            "tags": [["x"], [], None],
+        }
+    )
+    shop = await shop_with(deployment, table)
+    commands = Commands(deployment)
+    value = (await shop.values("orders"))["orders"]
+    digest = upload_of(value.value) or ""
+
+    listed, shown = await commands.tell("tables", "shop"), await commands.tell("values", "shop")
+    described = await commands.tell("tables", "show", "shop", "orders")
+    head = await commands.tell("tables", "head", "shop", "orders", "-n", 2)
+    rows = await commands.read("tables", "head", "shop", value.id)
+
+    assert [word for word in listed.splitlines()[1].split() if word != "orders"][:2] == ["3", "5"]
+    assert f"table: upload {digest[:12]}" in shown
+    assert f"table: upload {digest[:12]}" in await commands.tell("values", "tree", "shop")
+    assert f"table: upload {digest[:12]}" in await commands.tell("why", "shop", "orders")
+    assert [each["value"] for each in await commands.read("values", "shop", "orders")] == [
+        upload_value(digest)
+    ]
+    assert described.startswith("orders: 3 rows, ")
+    assert [line.split() for line in described.splitlines()[2:4]] == [
+        ["id", "bigint"],
+        ["net", "decimal(4,2)"],
+    ]
+    assert [line.split()[:3] for line in head.splitlines()] == [
+        ["id", "net", "day"],
+        ["1", "1.50", "2026-01-05"],
+        ["2", "2026-01-06", "say"],
+    ]
+    assert rows == [
+        {"id": 1, "net": "1.50", "day": "2026-01-05", "note": "a, b", "tags": ["x"]},
+        {"id": 2, "net": None, "day": "2026-01-06", "note": 'say "c"', "tags": []},
+        {"id": 3, "net": "20.00", "day": None, "note": "", "tags": None},
+    ]
+    assert await commands.tell("tables", "head", "shop", "orders", "--csv") == (
+        "id,net,day,note,tags\n"
+        '1,1.50,2026-01-05,"a, b","[""x""]"\n'
+        '2,,2026-01-06,"say ""c""",[]\n'
+        "3,20.00,,,\n"
+    )
+    [plain] = await commands.read("tables", "ls", "shop")
+    assert plain == await commands.read("tables", "show", "shop", "orders")
+    assert (plain["name"], plain["rows"], plain["computedBy"]) == ("orders", 3, None)
+
+
+async def test_commands_say_what_is_no_table(deployment: Deployment) -> None:
+    """A table whose rows are gone is listed, with what to do."""
+    shop = await shop_with(deployment, ORDERS)
+    commands = Commands(deployment)
+
+    assert "name one value" in await commands.tell("tables", "head", "shop", code=2)
+    assert "'rate' is no table" in await commands.tell("tables", "head", "shop", "rate", code=1)
+    SharedFiles(deployment.settings.store.root).delete_directory(
+        f"tables/{(await shop.ids()).workspace_id}"
+    )
+    assert "upload it again" in await commands.tell("tables", "ls", "shop")
+    assert "upload it again" in (await commands.read("tables", "shop"))[0]["problem"]
+    async with shop.edit(wait="committed") as g:
+        g.remove("orders")
+    assert "no value is a table" in (await commands.give("tables", "shop")).err

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from rebaser_client.display import table_text
 from rebaser_client.errors import ClientError
 from rebaser_client.outcomes import changed_by
 from rebaser_client.plan import LoadPlan, PlannedChange
@@ -171,7 +172,7 @@ def _words(update: AnyUpdate, names: Mapping[str, str]) -> str:
     name = names.get(str(update.value_id), str(update.value_id))
     match update:
         case SetValue():
-            return f"{name} is {json.dumps(update.value, ensure_ascii=False)} again"
+            return f"{name} is {_json(update.value)} again"
         case RemoveValue():
             return f"{name} is removed"
         case _:
@@ -334,7 +335,7 @@ def _result(value: Any, status: str | None) -> str:
 
 
 def _short(value: Any) -> str:
-    text = "-" if value is None else json.dumps(value, ensure_ascii=False)
+    text = "-" if value is None else _json(value)
     return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
 
 
@@ -387,7 +388,11 @@ def _text(side: Any) -> str | None:
     """A side as people read it: text in quotes if it would read like another value."""
     if side is None or (isinstance(side, str) and not _reads_like_json(side)):
         return side
-    return json.dumps(side, ensure_ascii=False)
+    return _json(side)
+
+
+def _json(value: Any) -> str:
+    return table_text(value) or json.dumps(value, ensure_ascii=False)
 
 
 def _reads_like_json(text: str) -> bool:

@@ -7,6 +7,7 @@ inputs. `why` shows a value, the edits that made it, and what keeps it back.
 import json
 from typing import Any, Final
 
+from rebaser_client.display import table_text, value_text
 from rebaser_client.errors import NoSuchValue
 from rebaser_client.reader import Provenance
 from rebaser_core.errors import offer
@@ -68,7 +69,8 @@ def _table(values: list[ReadValue], read: ReadValues, *, ids: bool) -> Table:
     for value in values:
         status = f"{value.status}: {value.message}" if value.message else str(value.status)
         by = "" if value.func_id is None else read.function_name(value.func_id)
-        row = value.name or value.id, json.dumps(value.value), status, by
+        text = table_text(value.value) or json.dumps(value.value)
+        row = value.name or value.id, text, status, by
         table.add(*row, *([value.id] if ids else []))
     return table
 
@@ -132,7 +134,7 @@ def _label(part: str, node: _Node, read: ReadValues) -> list[Part]:
     if value is None:
         return [(part, "bold")]
     problem = value.message
-    text = value.text if problem is None else f"{value.status}: {problem}"
+    text = value_text(value.text) if problem is None else f"{value.status}: {problem}"
     text = text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
     label: list[Part] = [(part, "bold"), f" = {text}"]
     inputs = [_name_of(read, each) for each in dict.fromkeys(value.input_ids())]
@@ -195,7 +197,7 @@ def _headline(name: str, provenance: Provenance) -> str:
     shown = value.name or value.id
     if value.status in ("failed", "blocked"):
         return f"{shown} is {value.status} as of commit {provenance.commit}"
-    text = json.dumps(value.value, ensure_ascii=False)
+    text = table_text(value.value) or json.dumps(value.value, ensure_ascii=False)
     text = text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
     pending = ", not computed yet," if value.status == "pending" else ""
     return f"{shown} = {text}{pending} as of commit {provenance.commit}"

@@ -1,9 +1,12 @@
 """What notebooks show: text of others stays text, and tables stay short."""
 
+import json
+
 from rebaser_client import Draft, ValueDifferences, ValueSet
-from rebaser_client.display import SHOWN, html_table
+from rebaser_client.display import SHOWN, html_table, table_text, value_text
 from rebaser_client.plan import build_plan
 from rebaser_core.queries import ValueSnapshot
+from rebaser_core.table_values import TableHandle, upload_value
 from tests.helpers.batches import new_id
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b"
@@ -42,3 +45,17 @@ def test_long_tables_and_cells_are_cut() -> None:
     assert "and 1 more" in html
     assert "x" * 200 + "…</td>" in cell
     assert "x" * 201 not in cell
+
+
+def test_a_table_is_shown_in_words() -> None:
+    """Anything else with that key, and any other value, is shown as the JSON that it is."""
+    handle = TableHandle("0" * 64, "1" * 32, "2" * 32, 1000, 8192).to_value()
+    upload, other = upload_value("ab" * 32), {"$table": 1}
+    values = ValueSet(7, [snapshot("orders", handle)], [], may_be_stale=False)
+
+    assert table_text(handle) == value_text(json.dumps(handle)) == "table: 1,000 rows"
+    assert table_text(upload) == value_text(json.dumps(upload)) == "table: upload abababababab"
+    assert [table_text(each) for each in (other, 5, None, "table")] == [None] * 4
+    assert value_text(json.dumps(other)) == json.dumps(other)
+    assert "<td>table: 1,000 rows</td>" in values._repr_html_()
+    assert "orders=table: 1,000 rows" in repr(values)

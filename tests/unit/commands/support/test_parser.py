@@ -9,7 +9,7 @@ from rebaser_server.commands.support.arguments import Exit
 @pytest.mark.parametrize(
     ("line", "usage", "error"),
     [
-        ("valeus shop", "rebaser", "there is no command 'valeus'; there is 'values'; "),
+        ("valeus shop", "rebaser", "there is no command 'valeus'; there is 'values', 'tables'; "),
         ("undo", "rebaser", "there is no command 'undo'; `rebaser --help` lists all"),
         ("dvu cancle shop", "rebaser dvu", "there is no command 'cancle'; there is 'cancel'; "),
         ("log shop --jsn 3", "rebaser log", "there is no option '--jsn'; there is '--json'; "),
