@@ -4,10 +4,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := $(BIN)/python -m
 
-.PHONY: demo test test-long test-python test-spark check format unit slow chaos oracle powercut mutants bench docs clean audit manifests images
+.PHONY: demo example-tables test test-long test-python test-spark check format unit slow chaos oracle powercut mutants bench docs clean audit manifests images
 
 demo: .venv/ready ## the main job, on real input
 	$(RUN) rebaser_server demo $(DEMO)
+
+example-tables: .venv/ready ## twelve queries of TPC-H as tables, a branch with another tax: make example-tables SCALE=1
+	$(BIN)/python examples/tpch/tpch.py --scale $(or $(SCALE),0.1)
 
 # Processes that tests run in, two for each of two cores, since most tests wait; 0 for this one alone.
 WORKERS ?= 4

@@ -29,6 +29,7 @@ from benchmarks import (
     runs,
     store,
     sweeps,
+    table_values,
     takeover,
     trips,
 )
@@ -48,6 +49,7 @@ PARTS = {
     "runs": runs.run,
     "evaluation": evaluation.run,
     "sweeps": sweeps.run,
+    "tables": table_values.run,
     "takeover": takeover.run,
     "beside": beside.run,
     "questions": questions.run,

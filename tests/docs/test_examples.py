@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rebaser_client import BatchOutcome, connect
 from rebaser_core.ids import ChangeSetId, WorkspaceId
 from tests.docs.conftest import ROOT, Up
@@ -111,6 +113,22 @@ def test_a_price_list_is_loaded_branched_applied_and_undone(up: Up, tmp_path: Pa
     assert len(commands) <= 8
     assert len([line for line in program.splitlines() if line.strip()]) <= 25
     assert not re.search(r"[0-9A-HJKMNP-TV-Z]{26}", program + shown)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_tables_of_tpch_follow_a_tax_and_a_rule(up: Up) -> None:
+    """What a branch changed is computed once; set back, applied and reverted, nothing is."""
+    done = up.run(sys.executable, EXAMPLES / "tpch" / "tpch.py", "--scale=0.01", timeout=600)
+
+    assert done.returncode == 0, done.stderr
+    computed = re.findall(r"^\S.* (\d+) values computed anew", done.stdout, re.MULTILINE)
+    assert computed == ["16", "7", "1", "0", "0", "0", "0"], done.stdout
+    differ = re.findall(r"^    (\w+): [\d,]+ of", done.stdout, re.MULTILINE)
+    assert differ == [
+        *("local_suppliers", "pricing_summary", "returned_items", "shipping_modes"),
+        *("shipping_priority", "supplier_revenue", "top_suppliers"),
+    ]
 
 
 def test_another_application_counts_beside_a_rebaser(up: Up, tmp_path: Path) -> None:

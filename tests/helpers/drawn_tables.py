@@ -118,7 +118,8 @@ class TableReader:
         manifest = self._tables.get(self._workspace, handle.key)
         assert manifest.handle(handle.key).schema == handle.schema
         kinds = tuple((each.name, each.type) for each in columns_of(manifest.fields))
-        batches = list(self._tables.batches(self._workspace, handle.key))
+        names = [name for name, _ in kinds]
+        batches = list(self._tables.batches(self._workspace, handle.key, manifest, names))
         schema = pa.schema([pa.field(name, _ARROW[kind]) for name, kind in kinds])
         table = pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
         return Rows(table, kinds)

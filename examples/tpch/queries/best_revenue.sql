@@ -1,0 +1,2 @@
+-- returns: value
+SELECT max(revenue) FROM supplier_revenue
