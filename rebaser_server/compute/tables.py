@@ -72,7 +72,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a table value's job computes."""
+    """A query to run, with all that it takes."""
 
     text: str
     views: Mapping[str, View]
@@ -81,7 +81,7 @@ class Query:
     target: str | None
     """URI of the directory to write to, which does not exist; None: the result is one value."""
     definition: "Definition"
-    """What the result has to be."""
+    """Declaration of the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Definition:
 
     @property
     def contract(self) -> list[Any]:
-        """What a result has to be, as plain data."""
+        """Declarations of the result, as plain data."""
         columns = None if self.columns is None else sorted(map(list, self.columns))
         return [self.returns_value, columns, list(self.key)]
 

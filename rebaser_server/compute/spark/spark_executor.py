@@ -330,7 +330,7 @@ class SparkExecutor:
     ) -> T:
         """Return what `compute` does in a thread; cancelled, end the jobs of the run.
 
-        `compute` is given the event by which it learns that nobody waits for it any more.
+        `compute` is given the event that is set once its caller is gone.
         """
         is_cancelled = Event()
         try:
