@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from blake3 import blake3
 
+from rebaser_core.table_schemas import MAX_COLUMNS, NotATable, columns_of
 from rebaser_server.files import SharedFiles
-from rebaser_server.tables import MAX_COLUMNS, Manifest, NotATable, TableFiles, describe_schema
+from rebaser_server.tables import Manifest, TableFiles
 
 SHOP = "shop"
 
@@ -22,6 +23,10 @@ SHOP = "shop"
 @pytest.fixture
 def tables(tmp_path: Path) -> TableFiles:
     return TableFiles(SharedFiles(str(tmp_path)))
+
+
+def columns(manifest: Manifest) -> list[tuple[str, str, bool]]:
+    return [(each.name, each.type, each.nullable) for each in columns_of(manifest.fields)]
 
 
 def parquet(table: pa.Table, **how: Any) -> bytes:
@@ -33,7 +38,10 @@ def parquet(table: pa.Table, **how: Any) -> bytes:
 def adopted(tables: TableFiles, payload: bytes) -> tuple[Manifest, list[dict[str, Any]]]:
     digest = blake3(payload).hexdigest()
     manifest = tables.adopt(SHOP, digest, payload)
-    rows = [row for batch in tables.batches(SHOP, digest) for row in batch.to_pylist()]
+    batches = tables.batches(
+        SHOP, digest, manifest, [each.name for each in columns_of(manifest.fields)]
+    )
+    rows = [row for batch in batches for row in batch.to_pylist()]
     return manifest, rows
 
 
@@ -85,7 +93,7 @@ def test_values_are_kept(tables: TableFiles, kind: pa.DataType, value: Any, name
 
     manifest, rows = adopted(tables, payload)
 
-    assert describe_schema(manifest) == [("x", name, True)]
+    assert columns(manifest) == [("x", name, True)]
     assert [row["x"] for row in rows] == [value, None, value]
     assert manifest.rows == 3
 
@@ -147,7 +155,7 @@ def test_names_with_any_characters_are_kept(tables: TableFiles) -> None:
 
     manifest, rows = adopted(tables, parquet(pa.table([[1]] * len(names), names)))
 
-    assert [name for name, _, _ in describe_schema(manifest)] == list(rows[0]) == names
+    assert [name for name, _, _ in columns(manifest)] == list(rows[0]) == names
 
 
 @pytest.mark.parametrize("count", [0, MAX_COLUMNS + 1, 10_000])
@@ -164,7 +172,7 @@ def test_a_table_without_rows_is_one(tables: TableFiles) -> None:
     manifest, rows = adopted(tables, parquet(pa.table({"id": pa.array([], pa.int32())})))
 
     assert (manifest.rows, rows) == (0, [])
-    assert describe_schema(manifest) == [("id", "int", True)]
+    assert columns(manifest) == [("id", "int", True)]
 
 
 @pytest.mark.parametrize("part", [0, 3, 0.3, 0.6, 0.9, -1])

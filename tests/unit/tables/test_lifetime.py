@@ -43,7 +43,8 @@ def written(tables: TableFiles, *ids: int, key: str = KEY) -> Attempt:
 
 
 def ids_in(tables: TableFiles, key: str = KEY) -> list[int]:
-    return [row["id"] for batch in tables.batches(SHOP, key) for row in batch.to_pylist()]
+    batches = tables.batches(SHOP, key, tables.get(SHOP, key), ["id"])
+    return [row["id"] for batch in batches for row in batch.to_pylist()]
 
 
 def left(tables: TableFiles) -> list[str]:
