@@ -45,14 +45,16 @@ async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list
     data = directory / "tpch"
     generate = [Path(sys.executable).with_name("tpchgen-cli"), "parquet", "--scale-factor", scale]
     await asyncio.to_thread(subprocess.run, [*generate, "--output-dir", data], check=True)
-    executor = SparkExecutor(SparkOptions(directory / "spark", master="local[2]"))
+    options = SparkOptions(directory / "spark", master="local[2]")
+    executor = SparkExecutor(options, has_tables=lambda: True)
     case = _Case(executor, directory)
     try:
         say(f"tables: load scale factor {scale}")
         await case.load(data)
-        for number in range(_WARM_UP + sizes.rounds):
+        warm_up = _WARM_UP if sizes.whole_graph else 0
+        for number in range(warm_up + sizes.rounds):
             say(f"tables: round {number}")
-            await case.round(is_counted=number >= _WARM_UP)
+            await case.round(is_counted=number >= warm_up)
     finally:
         await case.close()
         await executor.close()
