@@ -16,7 +16,7 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -80,7 +80,7 @@ class Query:
     """JSON values by name."""
     target: str | None
     """URI of the directory to write to, which does not exist; None: the result is one value."""
-    definition: "Definition"
+    definition: "Definition" = field(default_factory=lambda: Definition())
     """Declaration of the result."""
 
 

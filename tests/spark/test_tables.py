@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.tables import Definition, Query, QueryFailed
+from rebaser_server.compute.tables import Query, QueryFailed
 from tests.helpers.table_sheet import BY_DAY, ORDERS, OWNER, TableSheet
 
 pytestmark = pytest.mark.spark
@@ -25,7 +25,7 @@ async def sheet(executor: SparkExecutor, tmp_path: Path) -> AsyncIterator[TableS
 
 def plain_query(text: str) -> Query:
     """A query that takes nothing and returns one value."""
-    return Query(text, {}, {}, None, Definition(returns_value=True))
+    return Query(text, {}, {}, None)
 
 
 async def test_tables_and_other_values_are_computed_from_each_other(sheet: TableSheet) -> None:

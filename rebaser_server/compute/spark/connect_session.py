@@ -53,8 +53,6 @@ class ConnectSession:
     """A session of ours on a server that is not ours."""
 
     jvm_pid: int | None = None
-    is_idle = False
-    """Whether it may be replaced: a server's own JVM is not ours to start anew."""
 
     def __init__(self, spark: SparkSession, settings: Mapping[str, str], remote: str) -> None:
         """Wrap the session; `settings` are those that were set there."""

@@ -115,11 +115,6 @@ class JvmSession:
         executors = context._jsc.statusTracker().getExecutorInfos()  # noqa: SLF001
         return context.defaultParallelism if len(executors) > _OF_DRIVER else None
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing runs in it."""
-        return not self._jobs
-
     @contextmanager
     def job(self, run: str, about: str) -> Iterator[SparkSession]:
         """Yield the session; work that this thread runs in it meanwhile is of this run."""

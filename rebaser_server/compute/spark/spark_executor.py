@@ -82,6 +82,9 @@ class _SessionHolder:
         self._options = options
         self._has_tables = has_tables
         self._is_for_tables = False
+        self._jobs = 0
+        """Callers of `job` that have a session."""
+        self._counting = Lock()
         self._lock = Lock()
         self._running: Running | None = None
         self._starting: Popen[bytes] | None = None
@@ -109,8 +112,12 @@ class _SessionHolder:
             self._asked_for_slots = time.monotonic()
             # On its own thread: no run waits for the answer.
             Thread(target=self._ask_for_slots, args=(running,), daemon=True).start()
-        with running.query(run, about) if is_query else running.job(run, about) as spark:
-            yield spark
+        try:
+            with running.query(run, about) if is_query else running.job(run, about) as spark:
+                yield spark
+        finally:
+            with self._counting:
+                self._jobs -= 1
 
     def _ask_for_slots(self, running: "Running") -> None:
         try:
@@ -125,7 +132,11 @@ class _SessionHolder:
             running = self._running
             if running is not None and (
                 running.end_reason() is not None
-                or (for_tables and not self._is_for_tables and running.is_idle)
+                or (
+                    for_tables
+                    and self._options.is_local
+                    and not (self._is_for_tables or self._jobs)
+                )
             ):
                 self._stop()
             if self._running is None:
@@ -142,6 +153,8 @@ class _SessionHolder:
                         reason = f"Spark did not start: {error}"
                         raise breakdown(SessionFailed, reason) from error
                 self._starting = None
+            with self._counting:
+                self._jobs += 1
             return self._running
 
     def _on_launched(self, process: Popen[bytes]) -> None:
