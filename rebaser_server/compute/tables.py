@@ -16,7 +16,7 @@ import asyncio
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -59,59 +59,6 @@ SQL: Final = "sql"
 """Runtime of functions whose code is a query."""
 _SIDE_BY_SIDE: Final = 4
 """Queries of one update that run at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A table as an input of a query."""
-
-    fields: list[dict[str, Any]]
-    """Fields as `Manifest.fields`."""
-    uris: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A query to run, with all that it takes."""
-
-    text: str
-    views: Mapping[str, View]
-    parameters: Mapping[str, Any]
-    """JSON values by name."""
-    target: str | None
-    """URI of the directory to write to, which does not exist; None: the result is one value."""
-    definition: "Definition" = field(default_factory=lambda: Definition())
-    """Declaration of the result."""
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Contents of the files that a job has written."""
-
-    fields: list[dict[str, Any]]
-    rows: int
-    content: str
-    """Digest of the rows, see `TableHandle`."""
-
-
-class QueryFailed(Exception):
-    """The query has a mistake, or its data has; the message is that of its value."""
-
-
-class Queries(Protocol):
-    """Place where queries run."""
-
-    async def run_query(
-        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
-    ) -> Any:
-        """Return what was `Written`, or the query's one JSON value.
-
-        `progress` is extended while tasks of the query are done. Cancelled, it ends the query.
-
-        Raises:
-            QueryFailed: the query or its data is at fault.
-            RunFailed, SessionFailed, DiskFull: as `Executor.run`.
-        """
 
 
 class Column(NamedTuple):
@@ -213,6 +160,59 @@ def _read_column(text: str) -> Column:
 def _plain_type(kind: str) -> str:
     plain = re.sub(r"\s+", "", kind.lower())
     return re.sub(r"[a-z_]+(?!\w*[(:\w])", lambda word: _ALIASES.get(word[0], word[0]), plain)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table as an input of a query."""
+
+    fields: list[dict[str, Any]]
+    """Fields as `Manifest.fields`."""
+    uris: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query to run, with all that it takes."""
+
+    text: str
+    views: Mapping[str, View]
+    parameters: Mapping[str, Any]
+    """JSON values by name."""
+    target: str | None
+    """URI of the directory to write to, which does not exist; None: the result is one value."""
+    definition: Definition = Definition()
+    """Declaration of the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Contents of the files that a job has written."""
+
+    fields: list[dict[str, Any]]
+    rows: int
+    content: str
+    """Digest of the rows, see `TableHandle`."""
+
+
+class QueryFailed(Exception):
+    """The query has a mistake, or its data has; the message is that of its value."""
+
+
+class Queries(Protocol):
+    """Place where queries run."""
+
+    async def run_query(
+        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
+    ) -> Any:
+        """Return what was `Written`, or the query's one JSON value.
+
+        `progress` is extended while tasks of the query are done. Cancelled, it ends the query.
+
+        Raises:
+            QueryFailed: the query or its data is at fault.
+            RunFailed, SessionFailed, DiskFull: as `Executor.run`.
+        """
 
 
 class TableExecutor:
