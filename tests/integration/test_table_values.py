@@ -213,3 +213,54 @@ async def test_commands_say_what_is_no_table(deployment: Deployment) -> None:
     async with shop.edit(wait="committed") as g:
         g.remove("orders")
     assert "no value is a table" in (await commands.give("tables", "shop")).err
+
+
+async def test_the_rows_of_a_branch_that_differ_are_shown(deployment: Deployment) -> None:
+    """By a key, or as whole rows; and between two commits of one change set."""
+    before = pa.table({"id": [1, 2, 3], "net": [Decimal("1.50"), Decimal("2.50"), None]})
+    after = pa.table({"id": [1, 3, 4], "net": [Decimal("1.75"), None, Decimal("9.00")]})
+    shop = await shop_with(deployment, before)
+    commit = (await shop.table("orders")).commit
+    branch = await shop.fork("winter")
+    await branch.load(draft_of(after))
+
+    table = await branch.table("orders")
+    found, whole = await table.diff(["id"]), await table.diff()
+    await branch.apply()
+    since = await (await shop.table("orders")).diff("id", commit=commit)
+
+    assert (found.changed, found.added, found.removed) == (1, 1, 1)
+    assert repr(found) == (
+        "<TableDifference of 'orders': 1 row changed, 1 added, 1 removed; sum(net) 4 → 10.75>"
+    )
+    assert found.added_rows().to_pylist() == [{"id": 4, "net": Decimal("9.00")}]
+    assert found.removed_rows().to_pylist() == [{"id": 2, "net": Decimal("2.50")}]
+    assert [rows.to_pylist() for rows in found.changed_rows()] == [
+        [{"id": 1, "net": Decimal("1.50")}],
+        [{"id": 1, "net": Decimal("1.75")}],
+    ]
+    assert [(each.before, each.after) for each in found.totals] == [("4.00", "10.75")]
+    assert "<td>sum(net)</td><td>4.00</td><td>10.75</td>" in found._repr_html_()
+    assert (whole.changed, whole.added, whole.removed) == (None, 2, 2)
+    assert (since.summary(), since.since) == (found.summary(), commit)
+    assert not await (await shop.table("orders")).diff(commit=(await shop.table("orders")).commit)
+
+
+async def test_what_cannot_be_compared_is_said_so(deployment: Deployment) -> None:
+    shop = await shop_with(deployment, ORDERS)
+    branch = await shop.fork("winter")
+    async with branch.edit(wait="committed") as g:
+        g.table("orders", ORDERS.slice(1))
+        g.table("new", ORDERS)
+    table = await branch.table("orders")
+
+    with pytest.raises(ReadRefused, match=r"is no branch.*name a commit to compare with"):
+        await (await shop.table("orders")).diff()
+    with pytest.raises(ReadRefused, match="head has no value 'new': all rows are new"):
+        await (await branch.table("new")).diff()
+    with pytest.raises(ReadRefused, match=r"column 'dai' is in none of them; there is 'day'"):
+        await table.diff("dai")
+    with pytest.raises(ReadRefused, match=r"the rows of head apart: 334 have day = d0; name more"):
+        await table.diff("day")
+    with pytest.raises(ReadRefused, match="before"):
+        await table.diff(commit=10**9)
