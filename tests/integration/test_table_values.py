@@ -264,3 +264,54 @@ async def test_what_cannot_be_compared_is_said_so(deployment: Deployment) -> Non
         await table.diff("day")
     with pytest.raises(ReadRefused, match="before"):
         await table.diff(commit=10**9)
+
+
+async def test_commands_show_which_rows_differ(deployment: Deployment) -> None:
+    """`rebaser diff --rows` has one line for each table that differs."""
+    before = pa.table({"id": [1, 2, 3], "net": [Decimal("1.50"), Decimal("2.50"), None]})
+    after = pa.table({"id": [1, 3, 4], "net": [Decimal("1.75"), None, Decimal("9.00")]})
+    shop = await shop_with(deployment, before)
+    commit = (await shop.table("orders")).commit
+    branch = await shop.fork("winter")
+    await branch.load(draft_of(after))
+    commands = Commands(deployment)
+
+    shown = await commands.tell("tables", "diff", "shop/winter", "orders", "--key", "id")
+    plain = await commands.read(
+        "tables", "diff", "shop/winter", "orders", "--key", "id", "--since", commit
+    )
+    lines = await commands.tell("diff", "shop/winter", "--rows")
+    of_all = await commands.read("diff", "shop/winter", "--rows")
+
+    assert [line.split() for line in shown.splitlines()] == [
+        [
+            "orders:",
+            "1",
+            "row",
+            "changed,",
+            "1",
+            "added,",
+            "1",
+            "removed;",
+            "sum(net)",
+            "4",
+            "→",
+            "10.75",
+        ],
+        ["before", "after"],
+        ["sum(net)", "4.00", "10.75"],
+        ["rows", "3", "3"],
+        ["id", "net"],
+        ["changed", "1", "1.50", "→", "1.75"],
+        ["added", "4", "9.00"],
+        ["removed", "2", "2.50"],
+    ]
+    assert plain["changedRows"] == [
+        {"before": {"id": 1, "net": "1.50"}, "after": {"id": 1, "net": "1.75"}}
+    ]
+    assert (plain["added"], plain["addedRows"]) == (1, [{"id": 4, "net": "9.00"}])
+    assert "orders: 2 rows added, 2 removed; sum(id) 6 → 8; sum(net) 4 → 10.75" in lines
+    [rows] = of_all["tables"]
+    assert (rows["changed"], rows["added"], rows["removed"]) == (None, 2, 2)
+    problem = await commands.tell("tables", "diff", "shop/winter", "orders", "--key", "day", code=1)
+    assert "column 'day' is in none of them" in problem
