@@ -114,10 +114,10 @@ class TableValue:
     async def diff(
         self, key: Sequence[str] | str | None = None, *, commit: int | None = None
     ) -> "TableDifference":
-        """Which rows differ from those of head or, with `commit`, of that commit before.
+        """Rows that differ from those of head or, with `commit`, of that commit.
 
         Args:
-            key: columns by which rows are told apart; none to compare whole rows (default: those
+            key: columns that identify a row; none to compare whole rows (default: those
                 that the value's function declares).
             commit: a commit of this change set (default: the last one of head).
 
@@ -160,7 +160,7 @@ class TableDifference:
         """The other table: its `columns`, and its number of `rows`."""
         self.after: Final = first.after
         self.key: Final = tuple(rows.key)
-        """Columns by which rows were told apart; empty if whole rows were compared."""
+        """Columns that identify a row; empty if whole rows were compared."""
         self.compared: Final = tuple(rows.compared)
         """Columns that were compared."""
         self.added: Final = rows.added
@@ -173,7 +173,7 @@ class TableDifference:
         is no such column. Empty if the tables are equal."""
 
     def __bool__(self) -> bool:
-        """Whether rows or columns differ."""
+        """Say whether rows or columns differ."""
         return bool(self.added or self.removed or self.changed or self.columns())
 
     def columns(self) -> list[tuple[str, str | None, str | None]]:

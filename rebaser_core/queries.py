@@ -230,7 +230,7 @@ class TableDifferenceQueryV1(Versioned):
     since: _Count | None = None
     """Commit of the change set to compare with; None for the last one of head."""
     key: list[str] | None = None
-    """Columns by which rows are told apart, none to compare whole rows. None: those that the
+    """Columns that identify a row, none to compare whole rows. None: those that the
     value's function declares."""
 
 
@@ -246,7 +246,7 @@ class RowDifference(WireModel):
     """Rows of a table that differ. Samples are as `TableReply.rows`, None if there are none."""
 
     key: list[str]
-    """Columns by which rows were told apart; empty if whole rows were compared."""
+    """Columns that identify a row; empty if whole rows were compared."""
     compared: list[str]
     """Columns that both have in one type, which were compared."""
     added: _Count = 0

@@ -50,7 +50,7 @@ def add(commands: Any) -> None:
     diff.add_argument(
         "--key",
         metavar="COLUMNS",
-        help="columns by which rows are told apart, with commas between; '' compares whole rows "
+        help="columns that identify a row, with commas between; '' compares whole rows "
         "(default: those that the value's function declares, else whole rows)",
     )
     diff.add_argument(

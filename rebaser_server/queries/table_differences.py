@@ -119,13 +119,14 @@ class TableDifferenceService:
             more=True,
         )
         workspace = str(change_set.workspace_id)
-        key = query.key or ()
-        found = await self._compare(
-            self._tables.files(change_set),
-            Side(about, workspace, before.key, sides[0][0]),
-            Side("it", workspace, after.key, sides[1][0]),
-            tuple(dict.fromkeys(key)),
-        )
+        old = Side(about, workspace, before.key, sides[0][0])
+        new = Side("it", workspace, after.key, sides[1][0])
+        if query.key is None:  # a declared key that one side lacks would tell nothing apart
+            key = await self._tables.declared_key(change_set, after)
+            key = key if {*key} <= {*_shared(old, new, ())} else ()
+        else:
+            key = tuple(dict.fromkeys(query.key))
+        found = await self._compare(self._tables.files(change_set), old, new, key)
         yield TableDifferenceReplyV1(
             id=query.id, commit=after.commit, since=before.commit, rows=found
         )
@@ -486,7 +487,7 @@ def _list_hashes(column: pa.Array, *, in_order: bool) -> Hashes:
 
 
 def _folded(hashes: Hashes, lengths: Positions, *, in_order: bool) -> Hashes:
-    """Return a hash of each list of so many hashes."""
+    """Return a hash of each list, from those of its elements and its length."""
     ends = np.cumsum(lengths)
     if in_order:
         places = np.arange(len(hashes)) - np.repeat(ends - lengths, lengths)

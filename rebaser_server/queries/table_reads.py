@@ -6,6 +6,7 @@ asker asks for those behind it as of the same commit.
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +17,9 @@ from rebaser_core.queries import TableQueryV1, TableReplyV1, TableSnapshot, Valu
 from rebaser_core.table_schemas import arrow_schema, columns_of, encode_rows
 from rebaser_core.table_values import TableHandle, upload_of
 from rebaser_server.commit_log.state_loader import OpenLoader
-from rebaser_server.queries.values import ValueRow, ValueService
+from rebaser_server.compute.functions.sql import SqlRefused
+from rebaser_server.compute.tables import SQL, read_definition
+from rebaser_server.queries.values import FunctionRow, ValueRow, ValueService
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.tables import Manifest, TableFiles, TableMissing
 from rebaser_server.values.canonical_json import loads
@@ -138,6 +141,25 @@ class TableService:
         while len(self._located) > _REMEMBERED:
             self._located.popitem(last=False)
         return located
+
+    async def declared_key(self, change_set: ChangeSet, located: LocatedTable) -> tuple[str, ...]:
+        """Return the key that the SQL of a table declares; empty if there is none."""
+        if located.func_id is None:
+            return ()
+        found = await self._values.find(
+            ValuesQueryV1(
+                id=RequestId(),
+                **change_set._asdict(),
+                which=[located.func_id],
+                functions=True,
+                at=located.commit,
+            )
+        )
+        for row in found.rows:
+            if isinstance(row, FunctionRow) and row.function.runtime == SQL:
+                with suppress(SqlRefused):
+                    return read_definition(row.function.code).key
+        return ()
 
 
 def no_table(query_id: RequestId, why: str) -> TableReplyV1:

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from rebaser_client import Draft, WorkspaceHandle
+from rebaser_client import Draft, WorkspaceHandle, sql
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import (
     NoSuchValue,
@@ -315,3 +315,32 @@ async def test_commands_show_which_rows_differ(deployment: Deployment) -> None:
     assert (rows["changed"], rows["added"], rows["removed"]) == (None, 2, 2)
     problem = await commands.tell("tables", "diff", "shop/winter", "orders", "--key", "day", code=1)
     assert "column 'day' is in none of them" in problem
+
+
+@pytest.mark.spark
+@pytest.mark.long
+async def test_a_changed_rate_shows_which_rows_of_a_query_differ(deployment: Deployment) -> None:
+    """By the key that the query declares, in a branch and since a commit."""
+    await deployment.start(SPARK__MASTER="local[2]")
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        orders, least = g.table("orders", ORDERS), g.source("least", 500)
+        code = "-- key: day\nSELECT day, count_if(id >= :least) AS large FROM orders GROUP BY day"
+        g.value("by_day", sql(code), orders=orders, least=least)
+    commit = (await shop.table("by_day")).commit
+    branch = await shop.fork("winter")
+    async with branch.edit() as g:
+        g.source("least", 999)
+        g.table("orders", pa.concat_tables([ORDERS, pa.table({"id": [1000], "day": ["d3"]})]))
+
+    found = await (await branch.table("by_day")).diff()
+    listed = await Commands(deployment).tell("diff", "shop/winter", "--rows")
+    await branch.apply()
+    await shop.settled()
+    since = await (await shop.table("by_day")).diff(commit=commit)
+
+    words = "3 rows changed, 1 added, 0 removed; sum(large) 500 → 2"
+    assert (found.key, found.summary(), found.may_be_stale) == (("day",), words, False)
+    assert f"by_day: {words}" in listed
+    assert found.added_rows().to_pylist() == [{"day": "d3", "large": 1}]
+    assert since.summary() == words
