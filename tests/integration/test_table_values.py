@@ -1,7 +1,9 @@
 """Values that are tables: uploaded before the request that names them, and read over NATS."""
 
+import json
 from datetime import date
 from decimal import Decimal
+from urllib.parse import urlencode
 
 import polars as pl
 import pyarrow as pa
@@ -23,6 +25,8 @@ from rebaser_server.queries import table_reads
 from rebaser_server.tables import TableFiles
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
+from tests.integration.test_action_service import bearer, target
+from tests.integration.test_ops_endpoint import get, started, url_of
 
 ORDERS = pa.table({"id": range(1000), "day": [f"d{n % 3}" for n in range(1000)]})
 
@@ -344,3 +348,24 @@ async def test_a_changed_rate_shows_which_rows_of_a_query_differ(deployment: Dep
     assert f"by_day: {words}" in listed
     assert found.added_rows().to_pylist() == [{"day": "d3", "large": 1}]
     assert since.summary() == words
+
+
+async def test_the_page_of_a_branch_says_which_rows_differ(deployment: Deployment) -> None:
+    """Of tables with few rows; of others what to do."""
+    daemon = await started(deployment, OPS__TOKEN="t")
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit(wait="committed") as g:
+        g.table("orders", ORDERS)
+        g.table("large", pa.table({"id": range(200_001)}))
+    branch = await shop.fork("winter")
+    async with branch.edit(wait="committed") as g:
+        g.table("orders", ORDERS.slice(1))
+        g.table("large", pa.table({"id": range(1)}))
+
+    where = urlencode(target(await branch.ids()))
+    _, body = await get(f"{url_of(daemon)}change-set/difference?{where}", **bearer("t"))
+
+    assert {row["name"]: row["rows"] for row in json.loads(body)["changes"]} == {
+        "orders": "0 rows added, 1 removed",
+        "large": "for its rows: `rebaser tables diff`",
+    }

@@ -199,13 +199,12 @@ async def compared_tables(
 ) -> list[ComparedTable]:
     """Compare the rows of each table that head and the branch both have, and that differs."""
     found = []
-    for one in (*comparison.changes, *(comparison.computed or ())):
-        if is_table(one.head) and is_table(one.branch):
-            try:
-                rows: TableDifference | str = await (await handle.table(one.id)).diff()
-            except ReadRefused as error:
-                rows = str(error)
-            found.append(ComparedTable(one.id, one.name or one.id, rows))
+    for one in comparison.tables():
+        try:
+            rows: TableDifference | str = await (await handle.table(one.id)).diff()
+        except ReadRefused as error:
+            rows = str(error)
+        found.append(ComparedTable(one.id, one.name or one.id, rows))
     return found
 
 
