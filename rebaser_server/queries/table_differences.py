@@ -36,12 +36,14 @@ from rebaser_server.queries.table_reads import LocatedTable, NoTable, TableServi
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.tables import Manifest, TableFiles, TableMissing
 
-MAX_ROWS: Final = 5_000_000
-"""Maximum number of rows of a table that is compared; two such take some 400 MB for a while."""
+MAX_ROWS: Final = 4_000_000
+"""Maximum number of rows of a table that is compared; two such take some 450 MB for a while."""
 _SECONDS: Final = 50.0
 """Seconds that a comparison may take, with the wait for those before it; clients wait for 60."""
 _SAMPLES: Final = 20
+"""Maximum number of rows of a kind that are shown."""
 _SAMPLE_BYTES: Final = 256 * 1024
+"""Maximum bytes of the rows of a kind, before they are compressed."""
 _REMEMBERED: Final = 20
 """Number of comparisons whose result is kept: tables do not change."""
 
@@ -120,7 +122,7 @@ class TableDifferenceService:
         )
         workspace = str(change_set.workspace_id)
         old = Side(about, workspace, before.key, sides[0][0])
-        new = Side("it", workspace, after.key, sides[1][0])
+        new = Side(f"commit {after.commit}", workspace, after.key, sides[1][0])
         if query.key is None:  # a declared key that one side lacks would tell nothing apart
             key = await self._tables.declared_key(change_set, after)
             key = key if {*key} <= {*_shared(old, new, ())} else ()
@@ -317,8 +319,8 @@ def _read(
             break
         hashes = {name: _hashes(batch.column(name)) for name in shared}
         # Without a common column no two rows are equal.
-        start = _chain([hashes[name] for name in shared], end - at)
-        rows[at:end] = start if shared else _random(end - at)
+        whole = [hashes[name] for name in shared] or [_random(end - at)]
+        rows[at:end] = _chain(whole, end - at)
         if key:
             keys[at:end] = _chain([hashes[name] for name in key], end - at)
         for name, total in totals.items():
@@ -334,8 +336,10 @@ def _surplus(mine: Hashes, others: Hashes) -> Positions:
     """Return the positions of my rows that stand oftener than those of others, the last of each."""
     order = np.argsort(mine, kind="stable")
     ordered, other = mine[order], np.sort(others)
-    rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
-    theirs = np.searchsorted(other, ordered, "right") - np.searchsorted(other, ordered)
+    rank = np.arange(len(ordered))
+    rank -= np.searchsorted(ordered, ordered)
+    theirs = np.searchsorted(other, ordered, "right")
+    theirs -= np.searchsorted(other, ordered)
     return np.sort(order[rank >= theirs])
 
 

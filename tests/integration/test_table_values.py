@@ -21,7 +21,7 @@ from rebaser_client.errors import (
 from rebaser_core.table_values import upload_of, upload_value
 from rebaser_core.updates import BatchLimits
 from rebaser_server.files import SharedFiles
-from rebaser_server.queries import table_reads
+from rebaser_server.queries import table_differences, table_reads
 from rebaser_server.tables import TableFiles
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
@@ -369,3 +369,20 @@ async def test_the_page_of_a_branch_says_which_rows_differ(deployment: Deploymen
         "orders": "0 rows added, 1 removed",
         "large": "for its rows: `rebaser tables diff`",
     }
+
+
+async def test_a_comparison_that_takes_too_long_is_given_up(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = await shop_with(deployment, ORDERS)
+    commit = (await shop.table("orders")).commit
+    await shop.load(draft_of(ORDERS.slice(1)))
+    deployment.daemons[0].kill()
+
+    async with deployment.answering().serve():
+        table = await shop.table("orders")
+        with monkeypatch.context() as patched:
+            patched.setattr(table_differences, "_SECONDS", 0.0)
+            with pytest.raises(ReadRefused, match=r"comparing 1,000 with 999 rows, .* took more"):
+                await table.diff(commit=commit)
+        assert (await table.diff(commit=commit)).removed == 1
