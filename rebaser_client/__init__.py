@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rebaser_client.plan import EditedDraft, LoadPlan
     from rebaser_client.reader import Provenance, ValueDifferences, ValueSet
     from rebaser_client.row_files import read_csv
-    from rebaser_client.table_reads import TableValue
+    from rebaser_client.table_reads import TableDifference, TableValue
     from rebaser_core.errors import MalformedId, MalformedMessage, RebaserError
     from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 
@@ -81,6 +81,7 @@ _MODULE_OF = {
     "Provenance": "rebaser_client.reader",
     "ValueDifferences": "rebaser_client.reader",
     "ValueSet": "rebaser_client.reader",
+    "TableDifference": "rebaser_client.table_reads",
     "TableValue": "rebaser_client.table_reads",
     "MalformedId": "rebaser_core.errors",
     "MalformedMessage": "rebaser_core.errors",
@@ -123,6 +124,7 @@ __all__ = [
     "RequestIdUsed",
     "RequestRefused",
     "Settlement",
+    "TableDifference",
     "TableValue",
     "TooLarge",
     "Unreachable",

@@ -55,6 +55,9 @@ from rebaser_core.queries import (
     ProvenanceReply,
     RevertQuery,
     RevertReply,
+    TableDifferenceQuery,
+    TableDifferenceReply,
+    TableDifferenceReplyV1,
     TableQuery,
     TableReply,
     TableReplyV1,
@@ -284,7 +287,7 @@ class ChangeSetHandle:
             ReadRefused: the value is no table, or has no result; its rows are not kept any more;
                 the past is not kept so long.
         """
-        return await open_table(self._ask_table, name, at)
+        return await open_table(self._ask_table, self._ask_table_difference, name, at)
 
     async def functions(self, *names: str) -> list[FunctionSnapshot]:
         """Existing functions of these names or ids, or all, as of the last commit.
@@ -586,6 +589,16 @@ class ChangeSetHandle:
             TableReply,
             self._sender.streams.tables,
             lambda reply: None if reply.is_missing else reply.error,
+            lambda reply: reply.more,
+            **asked,
+        )
+
+    async def _ask_table_difference(self, **asked: Any) -> list[TableDifferenceReplyV1]:
+        return await self._ask(
+            TableDifferenceQuery,
+            TableDifferenceReply,
+            self._sender.streams.table_differences,
+            lambda reply: reply.error,
             lambda reply: reply.more,
             **asked,
         )

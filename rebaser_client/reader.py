@@ -50,6 +50,7 @@ from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssemb
 from rebaser_core.query_protocol import REPLY_TIMEOUT as PATIENCE_HEADER
 from rebaser_core.records import utc_text
 from rebaser_core.streams import Streams
+from rebaser_core.table_values import is_table
 from rebaser_core.updates import AnyUpdate
 from rebaser_core.versioning import MessageType, Versioned
 
@@ -206,6 +207,11 @@ class BranchDifference:
             reply.behind,
             reply.uncomputed,
         )
+
+    def tables(self) -> list[ChangedDefinition | ComputedDifference]:
+        """Values that are a table in head and in the branch."""
+        every = (*self.changes, *(self.computed or ()))
+        return [one for one in every if is_table(one.head) and is_table(one.branch)]
 
     def unknown(self) -> str:
         """Say how much of the computed difference is not known yet, and why; "" if all is known."""

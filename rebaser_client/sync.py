@@ -223,6 +223,7 @@ class SyncTable(Blocking[TableValue]):
 
     scan = _iterating(TableValue.scan)
     head = blocking(TableValue.head)
+    diff = blocking(TableValue.diff)
     to_arrow = blocking(TableValue.to_arrow)
     to_pandas = blocking(TableValue.to_pandas)
     to_polars = blocking(TableValue.to_polars)

@@ -217,6 +217,78 @@ TableQuery: Final = MessageType("TableQuery", current=TableQueryV1, from_clients
 TableReply: Final = MessageType("TableReply", current=TableReplyV1)
 
 
+class TableDifferenceQueryV1(Versioned):
+    """Asks which rows of a table differ: from those of head, or of another commit."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    value: str
+    """Name or id of the value."""
+    at: _Count | None = None
+    """Commit of the change set as of which to answer; None for the last."""
+    since: _Count | None = None
+    """Commit of the change set to compare with; None for the last one of head."""
+    key: list[str] | None = None
+    """Columns that identify a row, none to compare whole rows. None: those that the
+    value's function declares."""
+
+
+class ColumnTotal(WireModel):
+    """The sum of a numeric column on each side, in decimal digits; None: it has no such column."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+class RowDifference(WireModel):
+    """Rows of a table that differ. Samples are as `TableReply.rows`, None if there are none."""
+
+    key: list[str]
+    """Columns that identify a row; empty if whole rows were compared."""
+    compared: list[str]
+    """Columns that both have in one type, which were compared."""
+    added: _Count = 0
+    removed: _Count = 0
+    changed: _Count | None = None
+    """Rows with equal keys; None if whole rows were compared."""
+    totals: list[ColumnTotal] = Field(default_factory=list)
+    """Totals of numeric columns that are not in the key; empty if the tables are equal."""
+    added_rows: str | None = None
+    removed_rows: str | None = None
+    changed_before: str | None = None
+    """Changed rows as they were, in the order of `changed_after`."""
+    changed_after: str | None = None
+
+
+class TableDifferenceReplyV1(Versioned):
+    """Part of the answer; its id is the query's. The first has the tables, the second the rows."""
+
+    VERSION: ClassVar = 1
+    commit: _Count
+    since: _Count
+    """Commit that it is compared with, of head or of the change set."""
+    before: TableSnapshot | None = None
+    after: TableSnapshot | None = None
+    due: bool = False
+    """Whether an update of computed values was due or running on a side, so that the table may be
+    of earlier inputs. In the first reply."""
+    rows: RowDifference | None = None
+    more: bool = False
+    """Whether another reply follows."""
+    error: str | None = None
+    """Reason for no answer."""
+    is_missing: bool = False
+    """Whether `error` says that there is no such value."""
+
+
+TableDifferenceQuery: Final = MessageType(
+    "TableDifferenceQuery", current=TableDifferenceQueryV1, from_clients=True
+)
+TableDifferenceReply: Final = MessageType("TableDifferenceReply", current=TableDifferenceReplyV1)
+
+
 class ProvenanceQueryV1(Versioned):
     """Asks for the reasons why a value is what it is."""
 

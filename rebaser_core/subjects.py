@@ -19,6 +19,7 @@ _SUFFIXES: Final[dict[str, list[str]]] = {
     "outcomes": [],
     "values": [],
     "tables": [],
+    "table-differences": [],
     "provenance": [],
     "differences": [],
     "reverts": [],
@@ -95,6 +96,9 @@ class Subjects:
 
     def tables(self, change_set: ChangeSet) -> str:
         return self._of(change_set, "tables")
+
+    def table_differences(self, change_set: ChangeSet) -> str:
+        return self._of(change_set, "table-differences")
 
     def provenance(self, change_set: ChangeSet) -> str:
         return self._of(change_set, "provenance")

@@ -95,6 +95,11 @@ def add(commands: Any) -> None:
     diff.add_argument(
         "--computed", action="store_true", help="also show computed values that differ"
     )
+    diff.add_argument(
+        "--rows",
+        action="store_true",
+        help="also show computed values that differ, and of tables which rows do",
+    )
     diff.add_argument("--batch", action="store_true", help="show only the updates, as a JSON array")
 
 
@@ -186,12 +191,18 @@ async def _comments(deployment: "Deployment", arguments: argparse.Namespace) -> 
 @with_deployment
 async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.history import show_comparison
+    from rebaser_server.commands.render.tables import compared_tables
 
     record = await _find(deployment, arguments, closed=True)
-    comparison = await _compare(deployment, record, computed=arguments.computed)
+    computed = arguments.computed or arguments.rows
+    comparison = await _compare(deployment, record, computed=computed)
     if comparison.uncomputed and await _is_brought_up(deployment, record, comparison):
         comparison = await _compare(deployment, record, computed=True)
-    show_comparison(comparison, as_json=arguments.json, as_batch=arguments.batch)
+    tables = None
+    if arguments.rows and not arguments.batch:
+        handle = deployment.client.change_set(record.workspace_id, record.change_set_id)
+        tables = await compared_tables(handle, comparison)
+    show_comparison(comparison, tables, as_json=arguments.json, as_batch=arguments.batch)
 
 
 async def _is_brought_up(

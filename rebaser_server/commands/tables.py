@@ -1,4 +1,4 @@
-"""`rebaser tables`: show the values that are tables, what one has, and its first rows."""
+"""`rebaser tables`: show the values that are tables, what one has, its rows, and which differ."""
 
 import argparse
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
     tables = add_group(
         commands,
         "tables",
-        about="show the values that are tables: ls (default), show, head",
+        about="show the values that are tables: ls (default), show, head, diff",
         default="ls",
     )
     listing = add_command(tables, "ls", _list, about="list the values that are tables")
@@ -44,11 +44,26 @@ def add(commands: Any) -> None:
         help="number of rows (default: %(default)s)",
     )
     head.add_argument("--csv", action="store_true", help="print CSV")
-    for command in (show, head):
+    diff = add_command(
+        tables, "diff", _diff, about="show which rows of a table differ from head's, or from before"
+    )
+    diff.add_argument(
+        "--key",
+        metavar="COLUMNS",
+        help="columns that identify a row, with commas between; '' compares whole rows "
+        "(default: those that the value's function declares, else whole rows)",
+    )
+    diff.add_argument(
+        "--since",
+        type=int,
+        metavar="COMMIT",
+        help="compare with that commit of the change set (default: the last one of head)",
+    )
+    for command in (show, head, diff):
         add_address_and_names(
             command, about="name or id of the value (default: none; one is needed)"
         )
-    for command in (listing, show, head):
+    for command in (listing, show, head, diff):
         command.add_argument(
             "--at",
             type=int,
@@ -87,6 +102,21 @@ async def _head(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         return Exit.BAD_SETTINGS
     rows = await found[1].head(max(0, arguments.rows))
     show_rows(rows, as_csv=arguments.csv, as_json=arguments.json)
+    return Exit.OK
+
+
+@with_deployment
+async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.render.tables import show_difference
+
+    found = await _one_table(deployment, arguments, "diff")
+    if found is None:
+        return Exit.BAD_SETTINGS
+    key = arguments.key
+    if key is not None:
+        key = [name.strip() for name in key.split(",") if name.strip()]
+    difference = await found[1].diff(key, commit=arguments.since)
+    show_difference(difference, as_json=arguments.json)
     return Exit.OK
 
 

@@ -17,7 +17,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
@@ -29,11 +29,17 @@ from rebaser_client.errors import ClientError, NoSuchChangeSet
 from rebaser_client.reader import read_log
 from rebaser_client.registry import Registry
 from rebaser_client.requests import publish_request
+from rebaser_client.table_reads import TableDifference
 from rebaser_client.workspaces import CLOSED_STATUSES
 from rebaser_core.errors import MessageError, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.jetstream import JetStreamError
-from rebaser_core.queries import ChangedDefinition, ComputedDifference, ProvenanceQueryV1
+from rebaser_core.jetstream import JetStreamError, deadlines
+from rebaser_core.queries import (
+    ChangedDefinition,
+    ComputedDifference,
+    ProvenanceQueryV1,
+    TableDifferenceQueryV1,
+)
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.streams import Streams
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
@@ -50,13 +56,21 @@ from rebaser_server.values.graph import Graph, Value
 MAX_TEXT: Final = 200
 """Maximum number of characters of a value in a list."""
 
+_COMPARED_ROWS: Final = 200_000
+"""Maximum number of rows of two tables that are compared for the page."""
+_COMPARED_WITHIN: Final = 2.0
+"""Seconds for comparing rows of tables each time that the page asks for the difference."""
+_NOT_COMPARED: Final = "for its rows: `rebaser tables diff`"
 _DIGITS: Final = re.compile(r"([0-9]+)")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """Beginnings of cells that spreadsheets compute."""
 
 
-def plain_difference(found: Diff) -> Any:
-    """Edits and effects by name, as plain data; each value is JSON text, cut to `MAX_TEXT`."""
+def plain_difference(found: Diff, rows: Mapping[str, str]) -> Any:
+    """Edits and effects by name, as plain data; each value is JSON text, cut to `MAX_TEXT`.
+
+    `rows` says by id which rows of a table differ.
+    """
     return {
         "digest": found.digest,
         "unknown": found.unknown(),
@@ -69,6 +83,7 @@ def plain_difference(found: Diff) -> Any:
                 "branch": _text(change.branch),
                 "base": _text(change.base),
                 "both": change.both,
+                "rows": rows.get(change.id),
             }
             for change in sorted(found.changes, key=_by_name)
         ],
@@ -78,6 +93,7 @@ def plain_difference(found: Diff) -> Any:
                 "name": each.name,
                 "head": cut(result_text(each.head, each.head_status), MAX_TEXT),
                 "branch": cut(result_text(each.branch, each.branch_status), MAX_TEXT),
+                "rows": rows.get(each.id),
             }
             for each in sorted(found.computed or (), key=_by_name)
         ],
@@ -329,8 +345,29 @@ class ChangeSetPage:
             return {"problem": str(error)}
         if found.uncomputed and found.behind != 0:
             await self._refresh(change_set, found.commit)
-        plain = await asyncio.to_thread(plain_difference, found)
+        rows = dict[str, str]()
+        with suppress(TimeoutError):
+            async with deadlines.within(_COMPARED_WITHIN):
+                for one in found.tables():
+                    rows[one.id] = _NOT_COMPARED
+                    rows[one.id] = await self._differing_rows(change_set, one.id)
+        plain = await asyncio.to_thread(plain_difference, found, rows)
         return plain | {"graph": await asyncio.to_thread(effects_graph, found)}
+
+    async def _differing_rows(self, branch: ChangeSet, value_id: str) -> str:
+        """Say in one line which rows of a table differ from head's, if it has not too many."""
+        query = TableDifferenceQueryV1(id=RequestId(), **branch._asdict(), value=value_id)
+        replies = []
+        try:
+            async with aclosing(self._queries.table_differences.replies(query, {})) as parts:
+                async for reply in parts:
+                    replies.append(reply)
+                    tables = filter(None, (reply.before, reply.after))
+                    if sum(table.rows for table in tables) > _COMPARED_ROWS:
+                        return _NOT_COMPARED
+            return TableDifference(value_id, replies).summary()
+        except RebaserError as error:
+            return str(error)
 
     async def _refresh(self, branch: ChangeSet, commit: int) -> None:
         """Make an open branch follow head, once for each of its commits that is behind."""

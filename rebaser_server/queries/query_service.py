@@ -28,6 +28,8 @@ from rebaser_core.queries import (
     ProvenanceReply,
     RevertQuery,
     RevertReply,
+    TableDifferenceQuery,
+    TableDifferenceReply,
     TableQuery,
     TableReply,
     ValuesQuery,
@@ -55,6 +57,7 @@ from rebaser_server.commit_log.state_loader import OpenLoader
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.queries.comparisons import ComparisonService, no_difference, no_revert
 from rebaser_server.queries.provenance import ProvenanceService, no_provenance
+from rebaser_server.queries.table_differences import TableDifferenceService, no_rows
 from rebaser_server.queries.table_reads import TableService, no_table
 from rebaser_server.queries.values import QueryBounds, ValueService, refusal
 from rebaser_server.runtime.containment import contained
@@ -369,6 +372,7 @@ class QueryService:
         self.open_loader = open_loader
         self.values = ValueService(open_loader, bounds)
         self.tables = TableService(open_loader, self.values)
+        self.table_differences = TableDifferenceService(open_loader, self.tables)
         self.provenance = ProvenanceService(open_loader)
         self.comparisons = ComparisonService(open_loader, bounds.answer_bytes)
 
@@ -377,6 +381,13 @@ class QueryService:
         """Answer queries while the body runs."""
         values = QueryKind("values", ValuesQuery, ValuesReply, self.values.replies, refusal)
         tables = QueryKind("tables", TableQuery, TableReply, self.tables.replies, no_table)
+        table_differences = QueryKind(
+            "table-differences",
+            TableDifferenceQuery,
+            TableDifferenceReply,
+            self.table_differences.replies,
+            no_rows,
+        )
         outcomes = QueryKind("outcomes", OutcomeQuery, OutcomeReply, self._outcome, _no_outcome)
         provenance = QueryKind(
             "provenance",
@@ -397,6 +408,7 @@ class QueryService:
             _Intake(self._streams, provenance, self._bounds).open(),
             _Intake(self._streams, values, self._bounds).open(),
             _Intake(self._streams, tables, self._bounds).open(),
+            _Intake(self._streams, table_differences, self._bounds).open(),
             _Intake(self._streams, outcomes, self._bounds).open(),
             _Intake(self._streams, differences, self._bounds).open(),
             _Intake(self._streams, reverts, self._bounds).open(),

@@ -6,6 +6,7 @@ asker asks for those behind it as of the same commit.
 
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +17,9 @@ from rebaser_core.queries import TableQueryV1, TableReplyV1, TableSnapshot, Valu
 from rebaser_core.table_schemas import arrow_schema, columns_of, encode_rows
 from rebaser_core.table_values import TableHandle, upload_of
 from rebaser_server.commit_log.state_loader import OpenLoader
-from rebaser_server.queries.values import ValueRow, ValueService
+from rebaser_server.compute.functions.sql import SqlRefused
+from rebaser_server.compute.tables import SQL, read_definition
+from rebaser_server.queries.values import FunctionRow, ValueRow, ValueService
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.tables import Manifest, TableFiles, TableMissing
 from rebaser_server.values.canonical_json import loads
@@ -33,13 +36,16 @@ class NoTable(RebaserError):
     """The value is no table, or has no result."""
 
 
-class _Located(NamedTuple):
+class LocatedTable(NamedTuple):
     """A value that is a table, as of one commit."""
 
     commit: int
     id: str
     name: str | None
     key: str
+    func_id: str | None
+    due: bool
+    """Whether an update of computed values was due or running."""
 
 
 class TableService:
@@ -48,7 +54,7 @@ class TableService:
     def __init__(self, open_loader: OpenLoader, values: ValueService) -> None:
         self._open_loader = open_loader
         self._values = values
-        self._located = OrderedDict[tuple[ChangeSet, int, str], _Located]()
+        self._located = OrderedDict[tuple[ChangeSet, int, str], LocatedTable]()
         """Tables by change set, commit and the value's name: what a commit has does not change."""
 
     async def replies(
@@ -56,15 +62,14 @@ class TableService:
     ) -> AsyncGenerator[TableReplyV1, None]:
         """Yield the answer in one reply or more; no reply holds much more than one large row."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
-        located = await self._locate(change_set, query)
+        located = await self.locate(change_set, query.value, query.at)
         if located is None:
             why = f"there is no value {query.value!r}"
             yield TableReplyV1(id=query.id, commit=0, error=why, is_missing=True)
             return
-        workspace = str(query.workspace_id)
-        tables = TableFiles(self._open_loader(change_set).batches.files)
-        manifest = await compute_in_turn(workspace, tables.get, workspace, located.key)
-        columns = columns_of(manifest.fields)
+        workspace, tables = str(query.workspace_id), self.files(change_set)
+        manifest, table = await self.describe(change_set, located)
+        columns = table.columns
         wanted = list(dict.fromkeys(query.columns)) or [column.name for column in columns]
         for name in wanted:
             if all(column.name != name for column in columns):
@@ -73,14 +78,7 @@ class TableService:
         yield TableReplyV1(
             id=query.id,
             commit=located.commit,
-            table=TableSnapshot(
-                id=located.id,
-                name=located.name,
-                columns=columns,
-                rows=manifest.rows,
-                size=manifest.size,
-                files=len(manifest.files),
-            ),
+            table=table,
             more=query.rows,
         )
         if not query.rows:
@@ -94,12 +92,37 @@ class TableService:
         finally:
             await compute_in_turn(workspace, parts.close)
 
-    async def _locate(self, change_set: ChangeSet, query: TableQueryV1) -> _Located | None:
-        """Return the table of a value; None if there is no such value."""
-        if query.at is not None and (change_set, query.at, query.value) in self._located:
-            return self._located[change_set, query.at, query.value]
+    def files(self, change_set: ChangeSet) -> TableFiles:
+        return TableFiles(self._open_loader(change_set).batches.files)
+
+    async def describe(
+        self, change_set: ChangeSet, located: LocatedTable
+    ) -> tuple[Manifest, TableSnapshot]:
+        """Return what a table has. Raises `TableMissing`."""
+        workspace, tables = str(change_set.workspace_id), self.files(change_set)
+        manifest = await compute_in_turn(workspace, tables.get, workspace, located.key)
+        return manifest, TableSnapshot(
+            id=located.id,
+            name=located.name,
+            columns=columns_of(manifest.fields),
+            rows=manifest.rows,
+            size=manifest.size,
+            files=len(manifest.files),
+        )
+
+    async def locate(
+        self, change_set: ChangeSet, value: str, at: int | None
+    ) -> LocatedTable | None:
+        """Return the table that the value of that name or id is; None if there is no such value.
+
+        Raises:
+            NoTable: the value is no table, or has no result.
+            NotRetained: the past is not kept so long.
+        """
+        if at is not None and (change_set, at, value) in self._located:
+            return self._located[change_set, at, value]
         found = await self._values.find(
-            ValuesQueryV1(id=query.id, **change_set._asdict(), which=[query.value], at=query.at)
+            ValuesQueryV1(id=RequestId(), **change_set._asdict(), which=[value], at=at)
         )
         if found.missing:
             return None
@@ -107,17 +130,36 @@ class TableService:
         assert isinstance(row, ValueRow)  # noqa: S101 - no function was asked for
         if row.status != "ok":
             why = f": {row.message}" if row.message else ""
-            raise NoTable(f"{query.value!r} has no result: it is {row.status}{why}")
-        value = loads(row.text)
-        handle = TableHandle.of(value)
-        key = handle.key if handle else upload_of(value)
+            raise NoTable(f"{value!r} has no result: it is {row.status}{why}")
+        content = loads(row.text)
+        handle = TableHandle.of(content)
+        key = handle.key if handle else upload_of(content)
         if key is None:
-            raise NoTable(f"{query.value!r} is no table: `values` reads what it is")
-        located = _Located(found.commit, row.id, row.name, key)
-        self._located[change_set, found.commit, query.value] = located
+            raise NoTable(f"{value!r} is no table: `values` reads what it is")
+        located = LocatedTable(found.commit, row.id, row.name, key, row.func_id, bool(found.due))
+        self._located[change_set, found.commit, value] = located
         while len(self._located) > _REMEMBERED:
             self._located.popitem(last=False)
         return located
+
+    async def declared_key(self, change_set: ChangeSet, located: LocatedTable) -> tuple[str, ...]:
+        """Return the key that the SQL of a table declares; empty if there is none."""
+        if located.func_id is None:
+            return ()
+        found = await self._values.find(
+            ValuesQueryV1(
+                id=RequestId(),
+                **change_set._asdict(),
+                which=[located.func_id],
+                functions=True,
+                at=located.commit,
+            )
+        )
+        for row in found.rows:
+            if isinstance(row, FunctionRow) and row.function.runtime == SQL:
+                with suppress(SqlRefused):
+                    return read_definition(row.function.code).key
+        return ()
 
 
 def no_table(query_id: RequestId, why: str) -> TableReplyV1:

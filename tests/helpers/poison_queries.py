@@ -28,6 +28,7 @@ class PoisonQuestion:
 KINDS = {
     "values": "ValuesQuery",
     "tables": "TableQuery",
+    "table-differences": "TableDifferenceQuery",
     "outcomes": "OutcomeQuery",
     "provenance": "ProvenanceQuery",
     "differences": "DifferenceQuery",
@@ -58,6 +59,10 @@ def _body(rng: random.Random, kind: str, change_set: ChangeSet) -> dict[str, Any
         body["rows"] = rng.choice((True, False, 1))
         body["offset"], body["limit"] = rng.choice(_NUMBERS), rng.choice(_NUMBERS)
         body["columns"] = rng.choice(([], ["x"] * rng.randrange(20_000), "x"))
+    if kind == "table-differences":
+        body["value"], body["at"] = rng.choice(("", "x", 7)), rng.choice(_NUMBERS)
+        body["since"] = rng.choice(_NUMBERS)
+        body["key"] = rng.choice((None, [], ["x"] * rng.randrange(20_000), "x"))
     if kind == "provenance":
         body["value"], body["at"] = rng.choice(("", "x", 7)), rng.choice(_NUMBERS)
     if kind == "differences":

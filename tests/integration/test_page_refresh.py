@@ -115,6 +115,18 @@ async def test_a_refresh_touches_only_the_rows_that_differ(browser: Browser) -> 
     assert not watched.complaints
 
 
+async def test_a_table_that_differs_has_a_line_of_its_rows(browser: Browser) -> None:
+    """Beside an edit with its other notes, and in place of the difference of numbers."""
+    shop = Shop()
+    shop.edits = [edit(0, both=True) | {"rows": "3 rows added, 0 removed"}]
+    page = await open_canned(browser, change_set_path(), shop.answers())
+
+    await expect(page.locator("#edits tr td").last).to_have_text(
+        "3 rows added, 0 removed; head changed it, too; it was 1"
+    )
+    await expect(page.locator("#effects tr td").last).to_have_text("3 rows added, 0 removed")
+
+
 async def test_the_focus_stays_with_its_row_and_goes_with_it(browser: Browser) -> None:
     """Enter then does to that one what its button says, and not to the one that took its place."""
     shop = Shop()

@@ -1,13 +1,15 @@
 """Values that are tables: uploaded before the request that names them, and read over NATS."""
 
+import json
 from datetime import date
 from decimal import Decimal
+from urllib.parse import urlencode
 
 import polars as pl
 import pyarrow as pa
 import pytest
 
-from rebaser_client import Draft, WorkspaceHandle
+from rebaser_client import Draft, WorkspaceHandle, sql
 from rebaser_client.client import RebaserClient
 from rebaser_client.errors import (
     NoSuchValue,
@@ -19,10 +21,12 @@ from rebaser_client.errors import (
 from rebaser_core.table_values import upload_of, upload_value
 from rebaser_core.updates import BatchLimits
 from rebaser_server.files import SharedFiles
-from rebaser_server.queries import table_reads
+from rebaser_server.queries import table_differences, table_reads
 from rebaser_server.tables import TableFiles
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
+from tests.integration.test_action_service import bearer, target
+from tests.integration.test_ops_endpoint import get, started, url_of
 
 ORDERS = pa.table({"id": range(1000), "day": [f"d{n % 3}" for n in range(1000)]})
 
@@ -213,3 +217,172 @@ async def test_commands_say_what_is_no_table(deployment: Deployment) -> None:
     async with shop.edit(wait="committed") as g:
         g.remove("orders")
     assert "no value is a table" in (await commands.give("tables", "shop")).err
+
+
+async def test_the_rows_of_a_branch_that_differ_are_shown(deployment: Deployment) -> None:
+    """By a key, or as whole rows; and between two commits of one change set."""
+    before = pa.table({"id": [1, 2, 3], "net": [Decimal("1.50"), Decimal("2.50"), None]})
+    after = pa.table({"id": [1, 3, 4], "net": [Decimal("1.75"), None, Decimal("9.00")]})
+    shop = await shop_with(deployment, before)
+    commit = (await shop.table("orders")).commit
+    branch = await shop.fork("winter")
+    await branch.load(draft_of(after))
+
+    table = await branch.table("orders")
+    found, whole = await table.diff(["id"]), await table.diff()
+    await branch.apply()
+    since = await (await shop.table("orders")).diff("id", commit=commit)
+
+    assert (found.changed, found.added, found.removed) == (1, 1, 1)
+    assert repr(found) == (
+        "<TableDifference of 'orders': 1 row changed, 1 added, 1 removed; sum(net) 4 → 10.75>"
+    )
+    assert found.added_rows().to_pylist() == [{"id": 4, "net": Decimal("9.00")}]
+    assert found.removed_rows().to_pylist() == [{"id": 2, "net": Decimal("2.50")}]
+    assert [rows.to_pylist() for rows in found.changed_rows()] == [
+        [{"id": 1, "net": Decimal("1.50")}],
+        [{"id": 1, "net": Decimal("1.75")}],
+    ]
+    assert [(each.before, each.after) for each in found.totals] == [("4.00", "10.75")]
+    assert "<td>sum(net)</td><td>4.00</td><td>10.75</td>" in found._repr_html_()
+    assert (whole.changed, whole.added, whole.removed) == (None, 2, 2)
+    assert (since.summary(), since.since) == (found.summary(), commit)
+    assert not await (await shop.table("orders")).diff(commit=(await shop.table("orders")).commit)
+
+
+async def test_what_cannot_be_compared_is_said_so(deployment: Deployment) -> None:
+    shop = await shop_with(deployment, ORDERS)
+    branch = await shop.fork("winter")
+    async with branch.edit(wait="committed") as g:
+        g.table("orders", ORDERS.slice(1))
+        g.table("new", ORDERS)
+    table = await branch.table("orders")
+
+    with pytest.raises(ReadRefused, match=r"is no branch.*name a commit to compare with"):
+        await (await shop.table("orders")).diff()
+    with pytest.raises(ReadRefused, match="head has no value 'new': all rows are new"):
+        await (await branch.table("new")).diff()
+    with pytest.raises(ReadRefused, match=r"column 'dai' is in none of them; there is 'day'"):
+        await table.diff("dai")
+    with pytest.raises(ReadRefused, match=r"the rows of head apart: 334 have day = d0; name more"):
+        await table.diff("day")
+    with pytest.raises(ReadRefused, match="before"):
+        await table.diff(commit=10**9)
+
+
+async def test_commands_show_which_rows_differ(deployment: Deployment) -> None:
+    """`rebaser diff --rows` has one line for each table that differs."""
+    before = pa.table({"id": [1, 2, 3], "net": [Decimal("1.50"), Decimal("2.50"), None]})
+    after = pa.table({"id": [1, 3, 4], "net": [Decimal("1.75"), None, Decimal("9.00")]})
+    shop = await shop_with(deployment, before)
+    commit = (await shop.table("orders")).commit
+    branch = await shop.fork("winter")
+    await branch.load(draft_of(after))
+    commands = Commands(deployment)
+
+    shown = await commands.tell("tables", "diff", "shop/winter", "orders", "--key", "id")
+    plain = await commands.read(
+        "tables", "diff", "shop/winter", "orders", "--key", "id", "--since", commit
+    )
+    lines = await commands.tell("diff", "shop/winter", "--rows")
+    of_all = await commands.read("diff", "shop/winter", "--rows")
+
+    assert [line.split() for line in shown.splitlines()] == [
+        [
+            "orders:",
+            "1",
+            "row",
+            "changed,",
+            "1",
+            "added,",
+            "1",
+            "removed;",
+            "sum(net)",
+            "4",
+            "→",
+            "10.75",
+        ],
+        ["before", "after"],
+        ["sum(net)", "4.00", "10.75"],
+        ["rows", "3", "3"],
+        ["id", "net"],
+        ["changed", "1", "1.50", "→", "1.75"],
+        ["added", "4", "9.00"],
+        ["removed", "2", "2.50"],
+    ]
+    assert plain["changedRows"] == [
+        {"before": {"id": 1, "net": "1.50"}, "after": {"id": 1, "net": "1.75"}}
+    ]
+    assert (plain["added"], plain["addedRows"]) == (1, [{"id": 4, "net": "9.00"}])
+    assert "orders: 2 rows added, 2 removed; sum(id) 6 → 8; sum(net) 4 → 10.75" in lines
+    [rows] = of_all["tables"]
+    assert (rows["changed"], rows["added"], rows["removed"]) == (None, 2, 2)
+    problem = await commands.tell("tables", "diff", "shop/winter", "orders", "--key", "day", code=1)
+    assert "column 'day' is in none of them" in problem
+
+
+@pytest.mark.spark
+@pytest.mark.long
+async def test_a_changed_rate_shows_which_rows_of_a_query_differ(deployment: Deployment) -> None:
+    """By the key that the query declares, in a branch and since a commit."""
+    await deployment.start(SPARK__MASTER="local[2]")
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        orders, least = g.table("orders", ORDERS), g.source("least", 500)
+        code = "-- key: day\nSELECT day, count_if(id >= :least) AS large FROM orders GROUP BY day"
+        g.value("by_day", sql(code), orders=orders, least=least)
+    commit = (await shop.table("by_day")).commit
+    branch = await shop.fork("winter")
+    async with branch.edit() as g:
+        g.source("least", 999)
+        g.table("orders", pa.concat_tables([ORDERS, pa.table({"id": [1000], "day": ["d3"]})]))
+
+    found = await (await branch.table("by_day")).diff()
+    listed = await Commands(deployment).tell("diff", "shop/winter", "--rows")
+    await branch.apply()
+    await shop.settled()
+    since = await (await shop.table("by_day")).diff(commit=commit)
+
+    words = "3 rows changed, 1 added, 0 removed; sum(large) 500 → 2"
+    assert (found.key, found.summary(), found.may_be_stale) == (("day",), words, False)
+    assert f"by_day: {words}" in listed
+    assert found.added_rows().to_pylist() == [{"day": "d3", "large": 1}]
+    assert since.summary() == words
+
+
+async def test_the_page_of_a_branch_says_which_rows_differ(deployment: Deployment) -> None:
+    """Of tables with few rows; of others what to do."""
+    daemon = await started(deployment, OPS__TOKEN="t")
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit(wait="committed") as g:
+        g.table("orders", ORDERS)
+        g.table("large", pa.table({"id": range(200_001)}))
+    branch = await shop.fork("winter")
+    async with branch.edit(wait="committed") as g:
+        g.table("orders", ORDERS.slice(1))
+        g.table("large", pa.table({"id": range(1)}))
+
+    where = urlencode(target(await branch.ids()))
+    _, body = await get(f"{url_of(daemon)}change-set/difference?{where}", **bearer("t"))
+
+    assert {row["name"]: row["rows"] for row in json.loads(body)["changes"]} == {
+        "orders": "0 rows added, 1 removed",
+        "large": "for its rows: `rebaser tables diff`",
+    }
+
+
+async def test_a_comparison_that_takes_too_long_is_given_up(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = await shop_with(deployment, ORDERS)
+    commit = (await shop.table("orders")).commit
+    await shop.load(draft_of(ORDERS.slice(1)))
+    deployment.daemons[0].kill()
+
+    async with deployment.answering().serve():
+        table = await shop.table("orders")
+        with monkeypatch.context() as patched:
+            patched.setattr(table_differences, "_SECONDS", 0.0)
+            with pytest.raises(ReadRefused, match=r"comparing 1,000 with 999 rows, .* took more"):
+                await table.diff(commit=commit)
+        assert (await table.diff(commit=commit)).removed == 1

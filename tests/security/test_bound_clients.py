@@ -32,6 +32,8 @@ from rebaser_core.queries import (
     ProvenanceQueryV1,
     RevertQuery,
     RevertQueryV1,
+    TableDifferenceQuery,
+    TableDifferenceQueryV1,
     TableQuery,
     TableQueryV1,
     ValuesQuery,
@@ -130,6 +132,9 @@ def encoded(kind: Any, model: Any, **fields: Any) -> Make:
 QUESTIONS: dict[Callable[[ChangeSet], str], Make] = {
     SUBJECTS.values: encoded(ValuesQuery, ValuesQueryV1),
     SUBJECTS.tables: encoded(TableQuery, TableQueryV1, value="secret-total"),
+    SUBJECTS.table_differences: encoded(
+        TableDifferenceQuery, TableDifferenceQueryV1, value="secret-total", since=1
+    ),
     SUBJECTS.provenance: encoded(ProvenanceQuery, ProvenanceQueryV1, value="secret-total"),
     SUBJECTS.differences: encoded(DifferenceQuery, DifferenceQueryV1, computed=True),
     SUBJECTS.reverts: encoded(RevertQuery, RevertQueryV1, commit=1),

@@ -235,7 +235,7 @@ NOT_FOR_CLIENTS = [
 HEARD_BY_OTHERS = [
     "rebaser.requests.>", "rebaser.tasks.>", "rebaser.commits.>", "rebaser.dead-letters.>",
     "rebaser.outcomes.>", "rebaser.values.>", "rebaser.provenance.>", "rebaser.members.>",
-    "rebaser.tables.>",
+    "rebaser.tables.>", "rebaser.table-differences.>",
     "rebaser.differences.>", "rebaser.reverts.>",
     "$O.>", "$KV.>", "$JS.>", "_INBOX.>", "_INBOX.server.>", ">",
 ]  # fmt: skip

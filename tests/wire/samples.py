@@ -50,6 +50,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.queries import (
     ChangedDefinition,
+    ColumnTotal,
     ComputedDifference,
     DefinitionChange,
     DifferenceQuery,
@@ -68,7 +69,12 @@ from rebaser_core.queries import (
     RevertQueryV1,
     RevertReply,
     RevertReplyV1,
+    RowDifference,
     TableColumn,
+    TableDifferenceQuery,
+    TableDifferenceQueryV1,
+    TableDifferenceReply,
+    TableDifferenceReplyV1,
     TableQuery,
     TableQueryV1,
     TableReply,
@@ -130,6 +136,8 @@ TYPES: Final = {
         ValuesReply,
         TableQuery,
         TableReply,
+        TableDifferenceQuery,
+        TableDifferenceReply,
         DifferenceQuery,
         DifferenceReply,
         RevertQuery,
@@ -364,6 +372,18 @@ RESULT_FILES: Final = (
 TABLE: Final = Path(__file__).with_name("table.base64").read_text()
 """A put with a name, a put with two arguments, a put of nothing, and a set."""
 
+ORDERS: Final = TableSnapshot(
+    id=SUM,
+    name="orders",
+    columns=[
+        TableColumn(name="id", type="bigint", nullable=False),
+        TableColumn(name="net", type="decimal(12,2)", nullable=True),
+    ],
+    rows=1000,
+    size=8192,
+    files=2,
+)
+
 SAMPLES: Final = (
     _sample("EnqueueUpdatesRequest", "v1", request(INLINE)),
     _sample("EnqueueUpdatesRequest", "v1-object", request(OBJECT)),
@@ -570,17 +590,7 @@ SAMPLES: Final = (
         TableReplyV1(
             id=REQUEST,
             commit=17,
-            table=TableSnapshot(
-                id=SUM,
-                name="orders",
-                columns=[
-                    TableColumn(name="id", type="bigint", nullable=False),
-                    TableColumn(name="net", type="decimal(12,2)", nullable=True),
-                ],
-                rows=1000,
-                size=8192,
-                files=2,
-            ),
+            table=ORDERS,
             more=True,
         ),
     ),
@@ -590,6 +600,61 @@ SAMPLES: Final = (
         "TableReply",
         "v1-missing",
         TableReplyV1(id=REQUEST, commit=0, error="no such value", is_missing=True),
+    ),
+    _sample(
+        "TableDifferenceQuery", "v1", TableDifferenceQueryV1(id=REQUEST, **WHERE, value="orders")
+    ),
+    _sample(
+        "TableDifferenceQuery",
+        "v1-since",
+        TableDifferenceQueryV1(
+            id=REQUEST, **WHERE, value="orders", at=17, since=11, key=["day", "shop"]
+        ),
+    ),
+    _sample(
+        "TableDifferenceReply",
+        "v1",
+        TableDifferenceReplyV1(
+            id=REQUEST, commit=17, since=11, before=ORDERS, after=ORDERS, due=True, more=True
+        ),
+    ),
+    _sample(
+        "TableDifferenceReply",
+        "v1-rows",
+        TableDifferenceReplyV1(
+            id=REQUEST,
+            commit=17,
+            since=11,
+            rows=RowDifference(
+                key=["id"],
+                compared=["id", "net"],
+                added=3,
+                removed=1,
+                changed=1204,
+                totals=[
+                    ColumnTotal(name="net", before="10.50", after="10.75"),
+                    ColumnTotal(name="tax", before=None, after="0.5"),
+                ],
+                added_rows="QUJD",
+                removed_rows="REVG",
+                changed_before="R0hJ",
+                changed_after="SktM",
+            ),
+        ),
+    ),
+    _sample(
+        "TableDifferenceReply",
+        "v1-whole-rows",
+        TableDifferenceReplyV1(
+            id=REQUEST, commit=17, since=11, rows=RowDifference(key=[], compared=["id"])
+        ),
+    ),
+    _sample(
+        "TableDifferenceReply",
+        "v1-error",
+        TableDifferenceReplyV1(
+            id=REQUEST, commit=0, since=0, error="no such value", is_missing=True
+        ),
     ),
     _sample("DifferenceQuery", "v1", DifferenceQueryV1(id=REQUEST, **WHERE, computed=True)),
     _sample("DifferenceQuery", "v1-edits", DifferenceQueryV1(id=REQUEST, **WHERE)),

@@ -44,6 +44,7 @@ from rebaser_core.messages import (
 )
 from rebaser_core.queries import (
     ChangedDefinition,
+    ColumnTotal,
     ComputedDifference,
     DefinitionChange,
     DifferenceQueryV1,
@@ -56,7 +57,10 @@ from rebaser_core.queries import (
     ProvenanceReplyV1,
     RevertQueryV1,
     RevertReplyV1,
+    RowDifference,
     TableColumn,
+    TableDifferenceQueryV1,
+    TableDifferenceReplyV1,
     TableQueryV1,
     TableReplyV1,
     TableSnapshot,
@@ -206,6 +210,18 @@ _comments = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, ma
 _record_names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=20)
 
 _responses = _made(EnqueueUpdatesResponseV2, **_where, status=_successes | _errors)
+
+_tables = _made(
+    TableSnapshot,
+    id=ids,
+    name=_maybe(_names),
+    columns=st.lists(
+        _made(TableColumn, name=_text, type=_text, nullable=st.booleans()), max_size=3
+    ),
+    rows=_counts,
+    size=_counts,
+    files=_counts,
+)
 
 messages = {
     "EnqueueUpdatesRequest": _made(
@@ -386,20 +402,46 @@ messages = {
         TableReplyV1,
         id=request_ids,
         commit=_counts,
-        table=_maybe(
+        table=_maybe(_tables),
+        rows=_maybe(_text),
+        more=st.booleans(),
+        error=_maybe(_text),
+        is_missing=st.booleans(),
+    ),
+    "TableDifferenceQuery": _made(
+        TableDifferenceQueryV1,
+        **_where,
+        value=_text,
+        at=_maybe(_counts),
+        since=_maybe(_counts),
+        key=_maybe(st.lists(_text, max_size=3)),
+    ),
+    "TableDifferenceReply": _made(
+        TableDifferenceReplyV1,
+        id=request_ids,
+        commit=_counts,
+        since=_counts,
+        before=_maybe(_tables),
+        after=_maybe(_tables),
+        due=st.booleans(),
+        rows=_maybe(
             _made(
-                TableSnapshot,
-                id=ids,
-                name=_maybe(_names),
-                columns=st.lists(
-                    _made(TableColumn, name=_text, type=_text, nullable=st.booleans()), max_size=3
+                RowDifference,
+                key=st.lists(_text, max_size=3),
+                compared=st.lists(_text, max_size=3),
+                added=_counts,
+                removed=_counts,
+                changed=_maybe(_counts),
+                totals=st.lists(
+                    _made(ColumnTotal, name=_text, before=_maybe(_text), after=_maybe(_text)),
+                    max_size=3,
                 ),
-                rows=_counts,
-                size=_counts,
-                files=_counts,
+                added_rows=_maybe(_text),
+                removed_rows=_maybe(_text),
+                changed_before=_maybe(_text),
+                changed_after=_maybe(_text),
             )
         ),
-        rows=_maybe(_text),
         more=st.booleans(),
         error=_maybe(_text),
         is_missing=st.booleans(),

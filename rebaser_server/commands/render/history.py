@@ -33,6 +33,7 @@ from rebaser_server.terminal.tables import Table, show
 if TYPE_CHECKING:
     from rebaser_client.reader import BranchDifference, RevertPlan
     from rebaser_core.queries import ChangedDefinition
+    from rebaser_server.commands.render.tables import ComparedTable
 
 _LISTED: Final = 20
 """Maximum number of a revert's updates that are put into words."""
@@ -279,26 +280,32 @@ def show_change_set(
     table.show()
 
 
-def show_comparison(comparison: "BranchDifference", *, as_json: bool, as_batch: bool) -> None:
+def show_comparison(
+    comparison: "BranchDifference",
+    tables: "Sequence[ComparedTable] | None" = None,
+    *,
+    as_json: bool,
+    as_batch: bool,
+) -> None:
     """Print the difference as tables, as JSON, or as a batch of updates."""
     if as_batch:
         say_json([update.to_wire() for update in comparison.updates])
     elif as_json:
-        say_json(
-            {
-                "digest": comparison.digest,
-                "changes": [change.to_wire() for change in comparison.changes],
-                "updates": [update.to_wire() for update in comparison.updates],
-                "computed": comparison.computed and [one.to_wire() for one in comparison.computed],
-                "behind": comparison.behind,
-                "uncomputed": comparison.uncomputed,
-            }
-        )
+        plain: dict[str, Any] = {
+            "digest": comparison.digest,
+            "changes": [change.to_wire() for change in comparison.changes],
+            "updates": [update.to_wire() for update in comparison.updates],
+            "computed": comparison.computed and [one.to_wire() for one in comparison.computed],
+            "behind": comparison.behind,
+            "uncomputed": comparison.uncomputed,
+        }
+        rows = {} if tables is None else {"tables": [each.plain() for each in tables]}
+        say_json(plain | rows)
     else:
-        _show(comparison)
+        _show(comparison, tables or ())
 
 
-def _show(comparison: "BranchDifference") -> None:
+def _show(comparison: "BranchDifference", tables: "Sequence[ComparedTable]") -> None:
     if not comparison.updates:
         say("no difference")
     else:
@@ -320,6 +327,7 @@ def _show(comparison: "BranchDifference") -> None:
         table.show()
         if len(comparison.computed) > _MOST:
             say(f"and {len(comparison.computed) - _MOST:,} more")
+    say(*(each.line() for each in tables))
     if comparison.unknown():
         say(comparison.unknown())
     if comparison.updates:

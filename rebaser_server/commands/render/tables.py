@@ -7,12 +7,13 @@ import json
 from contextlib import suppress
 from decimal import Decimal
 from math import isinf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rebaser_client.change_set import ChangeSetHandle
 from rebaser_client.errors import ReadRefused
 from rebaser_client.plain_values import plain
-from rebaser_client.table_reads import TableValue
+from rebaser_client.reader import BranchDifference
+from rebaser_client.table_reads import TableDifference, TableValue
 from rebaser_core.errors import many
 from rebaser_core.queries import ValueSnapshot
 from rebaser_core.table_values import is_table
@@ -94,6 +95,117 @@ def show_rows(rows: Any, *, as_csv: bool, as_json: bool) -> None:
     for row in cells:
         table.add(*row)
     table.show()
+
+
+def show_difference(difference: TableDifference, *, as_json: bool) -> None:
+    """Print which rows differ: the columns and totals that do, and a few rows."""
+    if as_json:
+        say_json(_plain_difference(difference))
+        return
+    say(f"{difference.name}: {difference.summary()}")
+    if difference.may_be_stale:
+        say("an update is due: it may still be of earlier inputs")
+    if not difference:
+        return
+    facts = Table("", "before", "after", numbers=(1, 2))
+    for name, before, after in difference.columns():
+        facts.add(f"column {name}", before or "-", after or "-")
+    for total in difference.totals:
+        facts.add(f"sum({total.name})", total.before or "-", total.after or "-")
+    facts.add("rows", difference.before.rows, difference.after.rows)
+    facts.show()
+    _show_samples(difference)
+
+
+def _show_samples(difference: TableDifference) -> None:
+    columns = (*difference.after.columns, *difference.before.columns)
+    names = list(dict.fromkeys(column.name for column in columns))
+    rows, table = _differing_rows(difference), Table("", *names)
+    for word, shown in rows.items():
+        for states in shown:
+            table.add(word, *(_both(states, name) for name in names))
+    if any(rows.values()):
+        table.show()
+    for word, shown in rows.items():
+        left = (getattr(difference, word) or 0) - len(shown)
+        if left:
+            say(f"and {many(left, 'row')} {word}")
+
+
+def _differing_rows(difference: TableDifference) -> dict[str, list[list[dict[str, Any]]]]:
+    """Rows by what became of them: of each the state before and after, if there are both."""
+    sides = {
+        "changed": difference.changed_rows(),
+        "added": (difference.added_rows(),),
+        "removed": (difference.removed_rows(),),
+    }
+    return {
+        word: [
+            [{name: _cell(cell) for name, cell in state.items()} for state in states]
+            for states in zip(*(side.to_pylist() for side in its if side is not None), strict=True)
+        ]
+        for word, its in sides.items()
+    }
+
+
+def _both(states: list[dict[str, Any]], name: str) -> str:
+    texts = [_text(state[name]) if name in state else "" for state in states]
+    return " → ".join(text or "-" for text in texts) if len(set(texts)) > 1 else texts[0]
+
+
+def _plain_difference(difference: TableDifference) -> dict[str, Any]:
+    """The difference as plain data; cells as `show_rows` has them."""
+    rows = _differing_rows(difference)
+    return {
+        "name": difference.name,
+        "commit": difference.commit,
+        "since": difference.since,
+        "mayBeStale": difference.may_be_stale,
+        "key": difference.key,
+        "columns": [
+            {"name": name, "before": before, "after": after}
+            for name, before, after in difference.columns()
+        ],
+        "changed": difference.changed,
+        "added": difference.added,
+        "removed": difference.removed,
+        "totals": [each.to_wire() for each in difference.totals],
+        "changedRows": [{"before": before, "after": after} for before, after in rows["changed"]],
+        "addedRows": [row for [row] in rows["added"]],
+        "removedRows": [row for [row] in rows["removed"]],
+    }
+
+
+class ComparedTable(NamedTuple):
+    """A table that differs, and which rows do; or why that is not known."""
+
+    id: str
+    name: str
+    rows: TableDifference | str
+
+    def line(self) -> str:
+        words = self.rows if isinstance(self.rows, str) else self.rows.summary()
+        return f"{self.name}: {words}"
+
+    def plain(self) -> dict[str, Any]:
+        """The difference as plain data."""
+        if isinstance(self.rows, str):
+            return {"id": self.id, "name": self.name, "problem": self.rows}
+        return {"id": self.id, **_plain_difference(self.rows)}
+
+
+async def compared_tables(
+    handle: ChangeSetHandle, comparison: BranchDifference
+) -> list[ComparedTable]:
+    """Compare the rows of each table that head and the branch both have, and that differs."""
+    found = []
+    for one in comparison.tables():
+        try:
+            rows: TableDifference | str = await (await handle.table(one.id)).diff()
+        except ReadRefused as error:
+            rows = str(error)
+        found.append(ComparedTable(one.id, one.name or one.id, rows))
+    return found
 
 
 async def _function_names(handle: ChangeSetHandle) -> dict[str, str]:

@@ -21,7 +21,7 @@ async function load(address) {
 
 const by = ({ head, branch }) => (NUMBER.test(head) && NUMBER.test(branch) ? Number(branch) - Number(head) : null);
 const signed = (number) => (number === null ? "" : (number > 0 ? "+" : "") + String(Number(number.toPrecision(12))));
-const note = (row) => (row.both ? `head changed it, too; it was ${row.base || "not there"}` : "");
+const note = (row) => [row.rows, row.both ? `head changed it, too; it was ${row.base || "not there"}` : ""].filter(Boolean).join("; ");
 
 const KEYS = { by: (row) => by(row) ?? "", note };
 
@@ -56,7 +56,7 @@ function parts(search, sorted) {
     failing: found.computed.filter((row) => row.branch === "failed" || row.branch === "blocked").length,
     conflicts: { rows: both.slice(0, SHOWN), of: both.length },
     edits: part(found.changes, search, sorted.edits, (row) => ({ note: note(row) })),
-    effects: part(found.computed, search, sorted.effects, (row) => ({ by: signed(by(row)) })),
+    effects: part(found.computed, search, sorted.effects, (row) => ({ by: row.rows ?? signed(by(row)) })),
   };
 }
 

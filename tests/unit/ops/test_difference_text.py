@@ -50,10 +50,11 @@ def test_a_result_that_is_null_is_told_from_one_that_failed_and_from_none() -> N
 
 def test_the_page_gets_the_beginning_of_a_long_value() -> None:
     """A list of thousands of large values would be of no use, and slow."""
-    [change] = plain_difference(FOUND)["changes"]
+    [change] = plain_difference(FOUND, {ONE: "3 rows added"})["changes"]
 
     assert (len(change["head"]), change["head"][-1]) == (MAX_TEXT, "…")
     assert (change["branch"], change["base"], change["both"]) == ("", "1", True)
+    assert change["rows"] == "3 rows added"
 
 
 def test_names_are_in_the_order_of_their_numbers() -> None:
@@ -62,6 +63,6 @@ def test_names_are_in_the_order_of_their_numbers() -> None:
     differences = [ComputedDifference(id=ONE, name=each, head=1, branch=2) for each in names]
     found = Diff(1, "", [], [], differences, 0, 0, Graph())
 
-    ordered = [row["name"] for row in plain_difference(found)["computed"]]
+    ordered = [row["name"] for row in plain_difference(found, {})["computed"]]
 
     assert ordered == ["9", "a", "b", "B/9", "b/9/x", "b/10"]

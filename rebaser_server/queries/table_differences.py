@@ -1,0 +1,501 @@
+"""Rows in which two states of a table differ: those of a branch and head, or of two commits.
+
+Each row is a hash of its key and one of its content, keyed by a secret, so memory does not depend
+on how wide a row is. Two rows that differ have one hash with a chance of one to 2^64. The rows that
+are shown are read back from the files.
+
+Equal are values that SQL takes for equal, and two NaN, two nulls, and maps in any order.
+"""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rebaser_core.errors import RebaserError, offer
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import deadlines
+from rebaser_core.queries import (
+    ColumnTotal,
+    RowDifference,
+    TableDifferenceQueryV1,
+    TableDifferenceReplyV1,
+)
+from rebaser_core.table_schemas import arrow_schema, columns_of, encode_rows
+from rebaser_server.commit_log.state_loader import OpenLoader
+from rebaser_server.queries.comparisons import NotABranch
+from rebaser_server.queries.table_reads import LocatedTable, NoTable, TableService
+from rebaser_server.runtime.tasks import compute_in_turn
+from rebaser_server.tables import Manifest, TableFiles, TableMissing
+
+MAX_ROWS: Final = 4_000_000
+"""Maximum number of rows of a table that is compared; two such take some 450 MB for a while."""
+_SECONDS: Final = 50.0
+"""Seconds that a comparison may take, with the wait for those before it; clients wait for 60."""
+_SAMPLES: Final = 20
+"""Maximum number of rows of a kind that are shown."""
+_SAMPLE_BYTES: Final = 256 * 1024
+"""Maximum bytes of the rows of a kind, before they are compressed."""
+_REMEMBERED: Final = 20
+"""Number of comparisons whose result is kept: tables do not change."""
+
+Hashes = NDArray[np.uint64]
+Positions = NDArray[np.int64]
+
+
+class NotComparable(RebaserError):
+    """The rows cannot be compared: the key does not tell them apart, or there are too many."""
+
+
+class Side(NamedTuple):
+    """A state of a table, and what it is called in errors."""
+
+    about: str
+    workspace: str
+    key: str
+    manifest: Manifest
+
+    def types(self) -> dict[str, str]:
+        return {column.name: column.type for column in columns_of(self.manifest.fields)}
+
+    def rows_at(self, tables: TableFiles, positions: Positions) -> pa.RecordBatch:
+        """Return the rows at these positions, in their order, with all columns."""
+        names = [field["name"] for field in self.manifest.fields]
+        parts = [pa.RecordBatch.from_pylist([], arrow_schema(self.manifest.fields))]
+        wanted = np.sort(positions)
+        at = int(wanted[0]) if len(wanted) else 0
+        batches = tables.batches(self.workspace, self.key, self.manifest, names, at)
+        while len(wanted) and at <= wanted[-1]:
+            batch = next(batches)
+            inside = wanted[(wanted >= at) & (wanted < at + batch.num_rows)]
+            parts.append(batch.take(pa.array(inside - at)))
+            at += batch.num_rows
+        rows = pa.Table.from_batches(parts).take(pa.array(np.argsort(np.argsort(positions))))
+        return rows.combine_chunks().to_batches()[0] if rows.num_rows else parts[0]
+
+
+class TableDifferenceService:
+    """Compares two tables at a time, so that memory is bounded."""
+
+    def __init__(self, open_loader: OpenLoader, tables: TableService) -> None:
+        self._open_loader = open_loader
+        self._tables = tables
+        self._comparing = asyncio.Lock()
+        self._found = OrderedDict[tuple[str, str, str, tuple[str, ...]], RowDifference]()
+
+    async def replies(
+        self, query: TableDifferenceQueryV1, _: Mapping[str, str]
+    ) -> AsyncGenerator[TableDifferenceReplyV1, None]:
+        """Yield the tables, so that the asker goes on to wait, and then the rows that differ.
+
+        Raises:
+            NoTable: a side has no such table.
+            NotABranch: the table is to be compared with head's, and the change set has none.
+            NotComparable: see `compare`; or it took too long.
+            NotRetained: a past is not kept so long.
+            TableMissing: the rows of a side are not kept any more.
+        """
+        change_set = ChangeSet(query.workspace_id, query.change_set_id)
+        after = await self._tables.locate(change_set, query.value, query.at)
+        if after is None:
+            why = f"there is no value {query.value!r}"
+            yield no_rows(query.id, why).model_copy(update={"is_missing": True})
+            return
+        about, before = await self._before(change_set, after, query.since)
+        sides = [await self._tables.describe(change_set, located) for located in (before, after)]
+        yield TableDifferenceReplyV1(
+            id=query.id,
+            commit=after.commit,
+            since=before.commit,
+            before=sides[0][1],
+            after=sides[1][1],
+            due=before.due or after.due,
+            more=True,
+        )
+        workspace = str(change_set.workspace_id)
+        old = Side(about, workspace, before.key, sides[0][0])
+        new = Side(f"commit {after.commit}", workspace, after.key, sides[1][0])
+        if query.key is None:  # a declared key that one side lacks would tell nothing apart
+            key = await self._tables.declared_key(change_set, after)
+            key = key if {*key} <= {*_shared(old, new, ())} else ()
+        else:
+            key = tuple(dict.fromkeys(query.key))
+        found = await self._compare(self._tables.files(change_set), old, new, key)
+        yield TableDifferenceReplyV1(
+            id=query.id, commit=after.commit, since=before.commit, rows=found
+        )
+
+    async def _before(
+        self, change_set: ChangeSet, after: LocatedTable, since: int | None
+    ) -> tuple[str, LocatedTable]:
+        """Return the table to compare with, and what it is called."""
+        if since is not None:
+            about, other = f"commit {since}", change_set
+        else:
+            branch = await self._open_loader(change_set).read(lambda state: state.control.branch)
+            if branch is None:
+                raise NotABranch(
+                    f"{change_set} is no branch, or not taken up yet: name a commit to compare with"
+                )
+            about, other = "head", ChangeSet(change_set.workspace_id, branch.head)
+        try:
+            before = await self._tables.locate(other, after.id, since)
+        except NoTable as error:
+            raise NoTable(f"{about} has no such table: {error}") from error
+        if before is None:
+            raise NoTable(f"{about} has no value {after.name or after.id!r}: all rows are new")
+        return about, before
+
+    async def _compare(
+        self, tables: TableFiles, before: Side, after: Side, key: tuple[str, ...]
+    ) -> RowDifference:
+        known = before.workspace, before.key, after.key, key
+        try:
+            async with deadlines.within(_SECONDS), self._comparing:
+                if known not in self._found:
+                    self._found[known] = await _run(compare(tables, before, after, key), before)
+                    while len(self._found) > _REMEMBERED:
+                        self._found.popitem(last=False)
+                self._found.move_to_end(known)
+                return self._found[known]
+        except TimeoutError as error:
+            raise NotComparable(
+                f"comparing {before.manifest.rows:,} with {after.manifest.rows:,} rows, and the "
+                f"comparisons before it, took more than {_SECONDS:.0f} s: ask again later, or "
+                "compare tables with fewer rows or columns"
+            ) from error
+
+
+async def _run(steps: Generator[None, None, RowDifference], side: Side) -> RowDifference:
+    """Take the steps, each in a thread; others of the workspace compute between them."""
+
+    def step() -> RowDifference | None:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: RowDifference = end.value
+            return found
+        return None
+
+    try:
+        while True:
+            found = await compute_in_turn(side.workspace, step)
+            if found is not None:
+                return found
+    finally:
+        await compute_in_turn(side.workspace, steps.close)
+
+
+def no_rows(query_id: RequestId, why: str) -> TableDifferenceReplyV1:
+    """A reply with the reason for no answer."""
+    return TableDifferenceReplyV1(id=query_id, commit=0, since=0, error=why)
+
+
+def compare(
+    tables: TableFiles, before: Side, after: Side, key: Sequence[str]
+) -> Generator[None, None, RowDifference]:
+    """Return which rows differ, after many short steps. Blocks.
+
+    Columns that both have in one type are compared. Without a key whole rows are: each has been
+    added or removed, as often as it stands on one side more than on the other.
+
+    Raises:
+        NotComparable: a column of the key is not in both in one type, or a key stands twice; or
+            there are too many rows.
+        TableMissing: the rows are not kept any more.
+    """
+    shared = _shared(before, after, key)
+    if (before.manifest.content, before.types()) == (after.manifest.content, after.types()):
+        return RowDifference(key=[*key], compared=shared, changed=0 if key else None)
+    old = yield from _read(tables, before, shared, key)
+    new = yield from _read(tables, after, shared, key)
+    if key:
+        _require_distinct(tables, before, old.keys, key)
+        yield
+        _require_distinct(tables, after, new.keys, key)
+        yield
+    added = _surplus(new.keys, old.keys)
+    yield
+    removed = _surplus(old.keys, new.keys)
+    yield
+    nothing = np.empty(0, np.int64)
+    changed = _changed(old, new) if key else (nothing, nothing)
+    samples: dict[str, str | None] = {}
+    for wanted in (
+        {"added_rows": (after, added)},
+        {"removed_rows": (before, removed)},
+        {"changed_before": (before, changed[0]), "changed_after": (after, changed[1])},
+    ):
+        yield
+        samples |= _samples(tables, wanted)
+    return RowDifference(
+        key=[*key],
+        compared=shared,
+        added=len(added),
+        removed=len(removed),
+        changed=len(changed[0]) if key else None,
+        totals=[
+            ColumnTotal(name=name, before=old.totals.get(name), after=new.totals.get(name))
+            for name in {**new.totals, **old.totals}
+        ],
+        **samples,
+    )
+
+
+def _shared(before: Side, after: Side, key: Sequence[str]) -> list[str]:
+    """Return the columns that are compared. Raises `NotComparable`."""
+    former, types = before.types(), after.types()
+    shared = [name for name, kind in types.items() if former.get(name) == kind]
+    for name in key:
+        if name in shared:
+            continue
+        if name in former and name in types:
+            raise NotComparable(
+                f"column {name!r} was {former[name]} and is {types[name]}, and a key has one type "
+                "in both: name other columns, or none to compare whole rows"
+            )
+        where = "one" if name in former or name in types else "none"
+        raise NotComparable(
+            f"a key is in both tables, and column {name!r} is in {where} of them"
+            f"{offer(name, shared)}"
+        )
+    for side in (before, after):
+        if side.manifest.rows > MAX_ROWS:
+            raise NotComparable(
+                f"{side.about} has {side.manifest.rows:,} rows, and at most {MAX_ROWS:,} are "
+                "compared: have a query compare them, or one that selects a part"
+            )
+    return shared
+
+
+def _samples(
+    tables: TableFiles, wanted: Mapping[str, tuple[Side, Positions]]
+) -> dict[str, str | None]:
+    """Return the first rows at positions of a side: as many of each as are not too large."""
+    found = {
+        name: side.rows_at(tables, positions[:_SAMPLES])
+        for name, (side, positions) in wanted.items()
+    }
+    count = min((rows.num_rows for rows in found.values()), default=0)
+    while count and max(rows.slice(0, count).nbytes for rows in found.values()) > _SAMPLE_BYTES:
+        count -= 1
+    return {name: encode_rows(rows.slice(0, count)) for name, rows in found.items() if count}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of one side, in the order of its files."""
+
+    keys: Hashes
+    """Hashes of the keys; those of whole rows if there is no key."""
+    rows: Hashes
+    totals: dict[str, str]
+
+
+def _read(
+    tables: TableFiles, side: Side, shared: Sequence[str], key: Sequence[str]
+) -> Generator[None, None, _Rows]:
+    totals = {
+        field.name: _Total()
+        for field in arrow_schema(side.manifest.fields)
+        if field.name not in key and any(test(field.type) for test in _NUMERIC)
+    }
+    names = list(dict.fromkeys([*shared, *totals])) or [side.manifest.fields[0]["name"]]
+    count = side.manifest.rows
+    rows = np.empty(count, np.uint64)
+    keys = np.empty(count, np.uint64) if key else rows
+    at = 0
+    for batch in tables.batches(side.workspace, side.key, side.manifest, names):
+        end = at + batch.num_rows
+        if end > count:
+            break
+        hashes = {name: _hashes(batch.column(name)) for name in shared}
+        # Without a common column no two rows are equal.
+        whole = [hashes[name] for name in shared] or [_random(end - at)]
+        rows[at:end] = _chain(whole, end - at)
+        if key:
+            keys[at:end] = _chain([hashes[name] for name in key], end - at)
+        for name, total in totals.items():
+            total.add(batch.column(name))
+        at = end
+        yield
+    if at != count:
+        raise TableMissing(f"the files of table {side.key[:12]} have other rows than they had")
+    return _Rows(keys, rows, {name: str(total) for name, total in totals.items()})
+
+
+def _surplus(mine: Hashes, others: Hashes) -> Positions:
+    """Return the positions of my rows that stand oftener than those of others, the last of each."""
+    order = np.argsort(mine, kind="stable")
+    ordered, other = mine[order], np.sort(others)
+    rank = np.arange(len(ordered))
+    rank -= np.searchsorted(ordered, ordered)
+    theirs = np.searchsorted(other, ordered, "right")
+    theirs -= np.searchsorted(other, ordered)
+    return np.sort(order[rank >= theirs])
+
+
+def _changed(old: _Rows, new: _Rows) -> tuple[Positions, Positions]:
+    """Return the positions of rows whose key is in both and whose content differs."""
+    _, positions, new_positions = np.intersect1d(
+        old.keys, new.keys, assume_unique=True, return_indices=True
+    )
+    differs = old.rows[positions] != new.rows[new_positions]
+    in_order = np.argsort(new_positions[differs])
+    return positions[differs][in_order], new_positions[differs][in_order]
+
+
+def _require_distinct(tables: TableFiles, side: Side, keys: Hashes, key: Sequence[str]) -> None:
+    order = np.argsort(keys, kind="stable")
+    again = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+    if not len(again):
+        return
+    first = order[again].min()
+    [row] = side.rows_at(tables, np.array([first])).to_pylist()
+    times = int((keys == keys[first]).sum())
+    which = ", ".join(f"{name} = {row[name]!s:.100}" for name in key)
+    raise NotComparable(
+        f"the key ({', '.join(key)}) does not tell the rows of {side.about} apart: {times:,} have "
+        f"{which}; name more columns as the key, or none to compare whole rows"
+    )
+
+
+_NUMERIC: Final = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal
+
+
+_EXACT_DIGITS: Final = 76
+
+
+class _Total:
+    """The sum of a column: exact, except of floating-point numbers."""
+
+    def __init__(self) -> None:
+        self._sum: Decimal | float = Decimal(0)
+
+    def add(self, column: pa.Array) -> None:
+        if pa.types.is_floating(column.type):
+            self._sum = float(self._sum) + pc.sum(column, min_count=0).as_py()
+            return
+        scale = column.type.scale if pa.types.is_decimal(column.type) else 0
+        part = pc.sum(column.cast(pa.decimal256(_EXACT_DIGITS, scale)), min_count=0).as_py()
+        with localcontext(prec=_EXACT_DIGITS):
+            self._sum += part
+
+    def __str__(self) -> str:
+        return format(self._sum, "f") if isinstance(self._sum, Decimal) else repr(self._sum)
+
+
+_SECRET: Final = np.uint64(secrets.randbits(64))
+_NULL: Final = np.uint64(secrets.randbits(64))
+_LONG_TEXT: Final = 128
+"""Mean number of bytes from which texts are copied one by one."""
+
+
+def _mix(words: Hashes) -> Hashes:
+    """Return a hash of each word (the finalizer of SplitMix64)."""
+    words = words + _SECRET
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def _chain(columns: Sequence[Hashes], count: int) -> Hashes:
+    """Return a hash of each row of several columns."""
+    hashes = np.zeros(count, np.uint64)
+    for column in columns:
+        hashes = _mix(hashes ^ column)
+    return hashes
+
+
+def _random(count: int) -> Hashes:
+    return np.frombuffer(secrets.token_bytes(8 * count), np.uint64)
+
+
+def _hashes(column: pa.Array) -> Hashes:
+    """Return a hash of each cell."""
+    if not len(column):
+        return np.zeros(0, np.uint64)
+    hashes = _cell_hashes(column)
+    if column.null_count:
+        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return hashes
+
+
+def _cell_hashes(column: pa.Array) -> Hashes:
+    """Return hashes of cells; those of nulls mean nothing."""
+    kind, count = column.type, len(column)
+    if pa.types.is_struct(kind):
+        hashes = _chain(list(map(_hashes, column.flatten())), count)
+    elif pa.types.is_map(kind):
+        entries = pa.list_(pa.struct([("k", kind.key_type), ("v", kind.item_type)]))
+        hashes = _list_hashes(column.cast(entries), in_order=False)
+    elif pa.types.is_list(kind):
+        hashes = _list_hashes(column, in_order=True)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        hashes = _text_hashes(column)
+    elif pa.types.is_decimal(kind):
+        halves = _buffer(column, "u8", 2).reshape(count, 2)
+        hashes = _mix(halves[:, 0] ^ _mix(halves[:, 1]))
+    elif pa.types.is_floating(kind):
+        with np.errstate(all="ignore"):  # of nulls, which may be any bits
+            numbers = _buffer(column, f"f{kind.bit_width // 8}").astype(np.float64) + 0.0
+        numbers[np.isnan(numbers)] = np.nan
+        hashes = _mix(numbers.view(np.uint64))
+    else:
+        numbers = column.cast(pa.int8()) if pa.types.is_boolean(kind) else column
+        words = _buffer(numbers, f"i{numbers.type.bit_width // 8}").astype(np.int64)
+        hashes = _mix(words.view(np.uint64))
+    return hashes
+
+
+def _buffer(column: pa.Array, kind: str, width: int = 1) -> NDArray[Any]:
+    start, end = column.offset * width, (column.offset + len(column)) * width
+    return np.frombuffer(column.buffers()[1], kind)[start:end]
+
+
+def _text_hashes(column: pa.Array) -> Hashes:
+    """Return hashes of texts, each as a list of words with zeros behind its last byte."""
+    _, ends, data = column.buffers()
+    offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
+    offsets = offsets.astype(np.int64)
+    lengths = np.diff(offsets)
+    octets = np.frombuffer(data or b"", np.uint8)[offsets[0] : offsets[-1]]
+    widths = (lengths + 7) // 8
+    starts = (np.cumsum(widths) - widths) * 8
+    padded = np.zeros(int(widths.sum()) * 8, np.uint8)
+    if len(octets) > _LONG_TEXT * len(column):
+        for start, length, offset in zip(starts, lengths, offsets - offsets[0], strict=False):
+            padded[start : start + length] = octets[offset : offset + length]
+    else:
+        shifts = np.repeat(starts - (offsets[:-1] - offsets[0]), lengths)
+        padded[np.arange(len(octets)) + shifts] = octets
+    words = _mix(padded.view(np.uint64))
+    return _mix(_folded(words, widths, in_order=True) ^ lengths.astype(np.uint64))
+
+
+def _list_hashes(column: pa.Array, *, in_order: bool) -> Hashes:
+    lengths = column.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+    folded = _folded(_hashes(column.flatten()), lengths, in_order=in_order)
+    return _mix(folded ^ lengths.astype(np.uint64))
+
+
+def _folded(hashes: Hashes, lengths: Positions, *, in_order: bool) -> Hashes:
+    """Return a hash of each list, from those of its elements and its length."""
+    ends = np.cumsum(lengths)
+    if in_order:
+        places = np.arange(len(hashes)) - np.repeat(ends - lengths, lengths)
+        hashes = _mix(hashes ^ _mix(places.astype(np.uint64)))
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
+    found: Hashes = sums[ends] - sums[ends - lengths]
+    return found
