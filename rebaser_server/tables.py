@@ -45,6 +45,8 @@ from rebaser_server.files import (
 
 _MANIFEST: Final = "manifest.json"
 _CONDEMNED: Final = "condemned"
+_REMOVED: Final = "removed.json"
+"""Name of the manifest of a table that is being removed."""
 _SCHEMA_DIGITS: Final = 32
 _BATCH_ROWS: Final = 65_536
 """Rows of an upload that are in memory at a time."""
@@ -133,13 +135,17 @@ class TableFiles:
     def find(self, workspace: str, key: str) -> Manifest | None:
         """Return the manifest of a table that is whole; None if there is none, or a condemned one.
 
-        Its files exist in the sizes that the manifest says.
+        Its files exist in the sizes that the manifest says. They outlast a power cut, also if the
+        process that wrote the manifest was killed before it had synced its name.
         """
         directory = table_directory(workspace, key)
         manifest = self._manifest(directory)
         if manifest is None or self.files.has(f"{directory}/{_CONDEMNED}"):
             return None
-        return manifest if self._is_whole(directory, manifest) else None
+        if not self._is_whole(directory, manifest):
+            return None
+        self.files.sync([f"{directory}/{_MANIFEST}"])
+        return manifest
 
     def get(self, workspace: str, key: str) -> Manifest:
         """Return the manifest of a table that a value names. Raises `TableMissing`."""
@@ -152,9 +158,9 @@ class TableFiles:
             )
         return manifest
 
-    def _manifest(self, directory: str) -> Manifest | None:
+    def _manifest(self, directory: str, name: str = _MANIFEST) -> Manifest | None:
         try:
-            return Manifest.decode(bytes(self.files.get(f"{directory}/{_MANIFEST}")))
+            return Manifest.decode(bytes(self.files.get(f"{directory}/{name}")))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, LookupError):  # damaged
@@ -204,8 +210,8 @@ class TableFiles:
         Files that are not data are left out. If the table is there meanwhile, that one stays and
         what was written is removed.
         """
-        found = self.find(attempt.workspace, attempt.key)
-        if found is not None:
+        workspace, key = attempt.workspace, attempt.key
+        if found := self.find(workspace, key):
             self.discard(attempt)
             return found
         infos = self.files.list_infos(attempt.directory)
@@ -214,11 +220,17 @@ class TableFiles:
             for info in infos
             if info.base_name.endswith(".parquet") and not info.base_name.startswith((".", "_"))
         ]
-        directory = table_directory(attempt.workspace, attempt.key)
+        directory = table_directory(workspace, key)
         self.files.sync([f"{directory}/{path}" for path, _ in files])
-        manifest = Manifest(fields, sorted(files), rows, content)
-        self.files.put(f"{directory}/{_MANIFEST}", manifest.encode())
-        self.files.delete(f"{directory}/{_CONDEMNED}")
+        manifest, place = Manifest(fields, sorted(files), rows, content), f"{directory}/{_MANIFEST}"
+        self.files.put_if_absent(place, manifest.encode())
+        found = self.find(workspace, key)
+        if found is None:  # a condemned one is there, or one that is not whole
+            self.files.put(place, manifest.encode())
+            self.files.delete(f"{directory}/{_CONDEMNED}")
+        elif found != manifest:  # another attempt's came first
+            self.discard(attempt)
+            return found
         return manifest
 
     def discard(self, attempt: Attempt) -> None:
@@ -277,13 +289,23 @@ class TableFiles:
         One that was written or renewed since it was found stays.
         """
         directory = table_directory(table.workspace, table.key)
+        place, aside = f"{directory}/{_MANIFEST}", f"{directory}/{_REMOVED}"
         manifest = self._manifest(directory)
         if self._stored(table.workspace, table.key) != table:
             return
-        self.files.delete(f"{directory}/{_MANIFEST}")
+        if table.written is not None:
+            # It is not found from here on; one that found it before has taken the mark away.
+            self.files.rename(place, aside)
+            if not self.files.has(f"{directory}/{_CONDEMNED}") or manifest != self._manifest(
+                directory, _REMOVED
+            ):
+                self.files.put_if_absent(place, bytes(self.files.get(aside)))
+                self.files.delete(aside)
+                return
         for name in _attempts_in(manifest):
             self.discard(Attempt(table.workspace, table.key, name))
         self.files.delete(f"{directory}/{_CONDEMNED}")
+        self.files.delete(aside)
         self.files.delete_empty(directory)
 
     def adopt(self, workspace: str, digest: str, payload: bytes) -> Manifest:

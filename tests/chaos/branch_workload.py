@@ -11,6 +11,7 @@ from rebaser_core.jetstream import JetStream
 from rebaser_core.records import ChangeSetRequest
 from rebaser_core.streams import Streams
 from tests.chaos.history import History, Kind
+from tests.chaos.tables import QuerySheet
 from tests.helpers.eventually import eventually
 from tests.schedules.example_batches import Sheet
 
@@ -27,7 +28,12 @@ class Leading:
     """Forks branches of a head, edits them and brings them to an end; waits for nothing of it."""
 
     def __init__(
-        self, js: JetStream, history: History, rng: random.Random, head: ChangeSet, sheet: Sheet
+        self,
+        js: JetStream,
+        history: History,
+        rng: random.Random,
+        head: ChangeSet,
+        sheet: Sheet | QuerySheet,
     ) -> None:
         self.head = head
         self.branches: list[ChangeSet] = []

@@ -26,7 +26,7 @@ def judge(history: History) -> list[Violation]:
     case = Case(history)
     rules = (
         _recorded, _lost, _dead, _order, _once, _serial, _covered, _at_rest, _silent, _values,
-        _branches, _replies, exits, unforeseen, growth, held,
+        _tables, _branches, _replies, exits, unforeseen, growth, held,
     )  # fmt: skip
     return [violation for rule in rules for violation in rule(case)]
 
@@ -274,6 +274,13 @@ def _values(case: Case) -> Iterator[Violation]:
         for value_id in wrong[:SHOWN]:
             what = f"{value_id} is {found.get(value_id)}, not {expected.get(value_id)}"
             yield Violation("VALUES", change_set, f"{what} ({len(wrong)} in all)")
+
+
+def _tables(case: Case) -> Iterator[Violation]:
+    """Nothing is left of tables that nothing names, nor of attempts to write one."""
+    for event in case.history.of(Kind.TABLES):
+        for what in event.data["left"]:
+            yield Violation("TABLES", "", what)
 
 
 def _branches(case: Case) -> Iterator[Violation]:

@@ -1,4 +1,4 @@
-"""Steps between computed results and their commit at which a daemon of a round is killed.
+"""Steps between results, or tables, and their commit at which a daemon of a round is killed.
 
 A daemon that reaches a step dies if the file that `VARIABLE` names has the step in it.
 """
@@ -16,6 +16,7 @@ from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.compute import memo
 from rebaser_server.compute.memo import Memo
 from rebaser_server.files import MEMO, SharedFiles
+from rebaser_server.tables import Attempt, Manifest, TableFiles
 
 VARIABLE: Final = "CHAOS_DEADLY_STEP"
 STEPS: Final = (
@@ -27,6 +28,12 @@ STEPS: Final = (
     "committed",
     "remembered results merged, no file deleted",
     "remembered results merged, a file deleted",
+)
+TABLE_STEPS: Final = (
+    "a table written, without its manifest",
+    "a table there, not committed",
+    "an upload written, without its manifest",
+    "an upload there, not committed",
 )
 
 
@@ -81,3 +88,20 @@ def arm() -> None:
     CommitLog.append = appending  # type: ignore[method-assign]
     Memo.put = remembering  # type: ignore[method-assign]
     SharedFiles.put, SharedFiles.delete = putting, deleting  # type: ignore[method-assign]
+    _arm_tables()
+
+
+def _arm_tables() -> None:
+    finish = TableFiles.finish
+
+    def finishing(
+        tables: TableFiles, attempt: Attempt, fields: Any, rows: int, content: str
+    ) -> Manifest:
+        is_upload = content == attempt.key[:32]
+        written, there = TABLE_STEPS[2:] if is_upload else TABLE_STEPS[:2]
+        reach(written)
+        manifest = finish(tables, attempt, fields, rows, content)
+        reach(there)
+        return manifest
+
+    TableFiles.finish = finishing  # type: ignore[method-assign]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.chaos.functions import DEADLY
+from tests.chaos.tables import query
 
 Update = dict[str, Any]
 
@@ -101,7 +102,9 @@ class ChangeSetModel:
             found = [data for _, data in cells]
             arguments[name] = found if isinstance(target, list) else found[0]
         try:
-            return ["ok", _FUNCTIONS[self._funcs[value.func or ""]](**arguments)]
+            runtime, code = self._funcs[value.func or ""]
+            function = query(code) if runtime == "sql" else _FUNCTIONS[runtime, code]
+            return ["ok", function(**arguments)]
         except (KeyError, TypeError, ZeroDivisionError):
             return ["failed", None]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
-from tests.chaos.deadly_steps import STEPS
+from tests.chaos.deadly_steps import STEPS, TABLE_STEPS
 from tests.chaos.history import History, Kind
 from tests.chaos.processes import Seat, SparkElsewhere
 from tests.chaos.slow_files import NotPossible, slow_files
@@ -17,6 +17,7 @@ from tests.helpers.nats_process import NatsServer
 
 READY_WITHIN = 60.0  # seconds, for a daemon that was exchanged
 STEP_WITHIN = 4.0  # seconds until a daemon is killed that did not come to the step
+TABLE_STEP_WITHIN = 60.0  # seconds likewise: a query waits until Spark has started
 STARVED_TIMES = 9
 
 
@@ -108,6 +109,14 @@ async def kill_a_daemon_at_a_step_to_its_commit(target: Target, fault: Fault) ->
     async with _seat(target, fault) as seat:
         step = STEPS[round(100 * fault.seconds) % len(STEPS)]
         await seat.kill_at(step, within=STEP_WITHIN)
+        seat.again()
+
+
+async def kill_a_daemon_at_a_step_to_a_table(target: Target, fault: Fault) -> None:
+    """Between the files of a table, its manifest, and the commit that names it."""
+    async with _seat(target, fault) as seat:
+        step = TABLE_STEPS[round(100 * fault.seconds) % len(TABLE_STEPS)]
+        await seat.kill_at(step, within=TABLE_STEP_WITHIN)
         seat.again()
 
 
@@ -446,11 +455,13 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         have_leaders_step_down,
         starve_all_daemons,
         kill_a_daemon_at_a_step_to_its_commit,
+        kill_a_daemon_at_a_step_to_a_table,
     )
 }
 NEEDS = {
     "exchange_the_release_of_a_daemon": "a plan",
     "kill_the_jvm": "spark",
+    "kill_a_daemon_at_a_step_to_a_table": "tables",
     "kill_an_executor": "standalone",
     "kill_a_spark_worker": "standalone",
     "kill_the_spark_master": "standalone",
@@ -465,6 +476,7 @@ _PAST_THE_LEASE = {kind for kind in _KINDS if "lease" in kind}
 _WEIGHTS = {
     "kill_a_daemon": 4,
     "kill_a_daemon_at_a_step_to_its_commit": 4,
+    "kill_a_daemon_at_a_step_to_a_table": 8,
     "freeze_a_daemon_past_the_lease": 4,
     "kill_all_daemons": 1,
 }

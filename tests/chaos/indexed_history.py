@@ -14,7 +14,8 @@ Asked = tuple[str, str]
 
 class Violation(NamedTuple):
     rule: str
-    """S1 … S6; W15; VALUES; BRANCH; REPLY; EXIT; UNFORESEEN; GROWTH; RECORD: a history's hole."""
+    """S1 … S6; W15; VALUES; TABLES; BRANCH; REPLY; EXIT; UNFORESEEN; GROWTH; RECORD: a hole of a
+    history."""
     change_set: str
     what: str
 

@@ -30,6 +30,7 @@ from tests.chaos.history import History, Kind
 from tests.chaos.processes import Place, nats_servers, seats, spark_elsewhere
 from tests.chaos.quiescence import Resting
 from tests.chaos.recorder import recording
+from tests.chaos.tables import QuerySheet, upload_tables, with_rows, write_down_tables
 from tests.chaos.vandal import Vandal, vandal
 from tests.chaos.workload import Values
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
@@ -72,6 +73,8 @@ class Size:
     """Clients and daemons log in as `deploy/nats/accounts.conf` has it."""
     spark: bool = False
     """Every update runs on Spark."""
+    tables: bool = False
+    """Some values are tables: their queries run on Spark."""
     spark_place: Place = "daemon"
     """Place of Spark: in the daemons, on a standalone cluster, or on a Connect server."""
     slots: int | None = None
@@ -161,6 +164,8 @@ class _Round:
         for seat in self.target.seats:
             if seat.daemon is not None:
                 await seat.daemon.ready(within=120)
+        if self.size.tables:
+            await upload_tables(self.deployment)
         for client, change_set in self._pairs():
             await client.define(change_set)
         await self.leading.create(self.lead)
@@ -200,7 +205,8 @@ class _Round:
             lacking=[
                 "a plan",
                 "patience",
-                *(n for n in ("spark", "cluster") if not getattr(size, n)),
+                *(n for n in ("tables", "cluster") if not getattr(size, n)),
+                *(() if size.spark or size.tables else ("spark",)),
                 *(place for place in ("standalone", "connect") if size.spark_place != place),
             ],
         )
@@ -266,6 +272,8 @@ class _Round:
         left = await self.resting.write_down(rested_after=rested_after, first_lines=first_lines)
         if left["requests"] or left["due"]:
             return
+        if self.size.tables:
+            await write_down_tables(self.deployment, self.history)
         for change_set in change_sets:
             await write_down_values(self.deployment, change_set, self.history)
         for branch in self.leading.branches:
@@ -279,7 +287,8 @@ async def write_down_values(
     """As checkpoint and log have them; none of a change set that is closed."""
     state = await deployment.archive(change_set).load()
     if state.control.closing is None:
-        found = {v.id: [v.status.value, v.value] for v in graph_of(state).values.values()}
+        workspace, values = str(change_set.workspace_id), graph_of(state).values.values()
+        found = {v.id: [v.status.value, with_rows(deployment, workspace, v.value)] for v in values}
         history.add(Kind.VALUES, change_set=str(change_set), values=found)
 
 
@@ -302,7 +311,9 @@ async def run_round(
         places = await stack.enter_async_context(
             seats(size.daemons, directory, history, servers, tools)
         )
-        change_sets = {c: Values(rng) for c in new_change_sets(size.change_sets)}
+        change_sets = {
+            c: Values(rng, tables=size.tables) for c in new_change_sets(size.change_sets)
+        }
         clients = [
             await stack.enter_async_context(chaos_client(seed, n, urls, history, change_sets, size))
             for n in range(size.clients)
@@ -320,7 +331,8 @@ async def run_round(
         lead = await stack.enter_async_context(
             chaos_client(seed, size.clients, urls, history, change_sets, size, role="operator")
         )
-        leading = Leading(lead.js, history, chance, head, Sheet(chance))
+        sheet = QuerySheet(chance) if size.tables else Sheet(chance)
+        leading = Leading(lead.js, history, chance, head, sheet)
         patience = size.rest_within + 3 * size.lease
         resting = Resting(deployment, history, recorder, patience)
         vandals = [

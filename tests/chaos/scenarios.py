@@ -16,6 +16,7 @@ SCENARIOS: Final[dict[str, dict[str, Any]]] = {
     "starved": {"kinds": ("starve_all_daemons",), "faults": 1, "daemons": 2, "change_sets": 40},
     "cluster": {"cluster": True, "rest_within": 180.0},
     "spark": {"spark": True, "daemons": 2, "rest_within": 240.0},
+    "tables": {"tables": True, "daemons": 2, "rest_within": 240.0},
     "standalone": {"spark": True, "spark_place": "standalone", "daemons": 2, "rest_within": 300.0},
     "connect": {"spark": True, "spark_place": "connect", "daemons": 2, "rest_within": 300.0},
 }
@@ -23,11 +24,13 @@ SCENARIOS: Final[dict[str, dict[str, Any]]] = {
 accounts; `full`: many change sets, few slots and a full queue of requests; `ids`: requests that
 are repeated behind 1,100 others; `settings`: daemons whose settings differ; `upgrade`: daemons of
 two releases, exchanged one by one; `starved`: daemons without processor time;
-`cluster`: three NATS servers and three replicas; `spark`: real
-Spark in the daemons; `standalone`: on a cluster of its own; `connect`: on a Connect server."""
+`cluster`: three NATS servers and three replicas; `spark`: real Spark in the daemons;
+`tables`: values that are tables, whose queries alone run on it; `standalone`: Spark on a cluster of
+its own; `connect`: on a Connect server."""
 
 _TURNS: Final = (
     "plain", "hostile", "ids", "full", "plain", "open", "settings", "cluster", "plain", "spark",
+    "tables",
 )  # fmt: skip
 """Which of them a round is, where they are mixed: the costly one is rare."""
 

@@ -272,6 +272,14 @@ def _no_rest(story: Story) -> None:
     story.history.events = [e for e in story.history.events if e.kind is not Kind.REST]
 
 
+def _table_lost(story: Story) -> None:
+    story.values({"missing": "the rows of table are not whole in the store"}, 5)
+
+
+def _attempt_left(story: Story) -> None:
+    story.history.add(Kind.TABLES, tables=1, left=["a directory with two attempts"])
+
+
 def _wrong_value(story: Story) -> None:
     story.values(5, 1)
 
@@ -329,6 +337,8 @@ BROKEN = [
     ("W15", _settled_by_one_who_was_overtaken),
     ("VALUES", _wrong_value),
     ("VALUES", _value_lost),
+    ("VALUES", _table_lost),
+    ("TABLES", _attempt_left),
     ("REPLY", _wrong_reply),
     ("REPLY", _reply_from_nowhere),
     ("REPLY", _no_reply),

@@ -5,6 +5,8 @@ from typing import Any
 
 from ulid import ULID
 
+from tests.chaos.tables import QuerySheet
+
 Batch = list[dict[str, Any]]
 
 LARGE = 520  # updates: more than travel inside a request
@@ -18,7 +20,9 @@ def new_id(rng: random.Random) -> str:
 class Values:
     """The values of one change set, and what may be asked of them."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, *, tables: bool = False) -> None:
+        """`tables`: whether some are tables, half of all batches about them."""
+        self._sheet = QuerySheet(rng) if tables else None
         ids = [new_id(rng) for _ in range(16)]
         self.sources, self.divisor, self.wait, self.spare = ids[:3], ids[3], ids[4], ids[5]
         self.total, self.top, self.ratio, self.after, self.slow, self.seen = ids[6:12]
@@ -47,9 +51,12 @@ class Values:
             _computed(self.counted, self._counted_func, value=self.divisor),
             _computed(self.slow, self._slow_func, value=self.total, seconds=self.wait),
             _computed(self.seen, self._count_func, values=[*self.sources, self.slow]),
+            *(self._sheet.define(rng) if self._sheet else ()),
         ]
 
     def batch(self, rng: random.Random) -> Batch:
+        if self._sheet and rng.random() < 0.5:
+            return self._sheet.batch(rng)
         return rng.choices(
             (self.change, self._set_some, self._rewire, self._spare, self._redefine,
              self._misfits, self._large, self.define),

@@ -46,6 +46,7 @@ def main() -> int:
                 sync=arguments.sync,
                 alone=arguments.alone,
                 spark=arguments.spark,
+                tables=arguments.tables,
                 window=arguments.window,
             )
             verdicts = asyncio.run(_cuts(conditions, count, arguments.jobs))
@@ -78,6 +79,7 @@ def _arguments() -> argparse.Namespace:
         "--alone", action="store_true", help="cut the power of one of three servers at a time"
     )
     parser.add_argument("--spark", action="store_true", help="run every update on Spark")
+    parser.add_argument("--tables", action="store_true", help="have values that are tables, too")
     parser.add_argument(
         "--window",
         type=float,

@@ -18,6 +18,7 @@ from tests.chaos.access import WITNESS
 from tests.chaos.history import History
 from tests.chaos.recorder import recording
 from tests.chaos.round import Size, chaos_client, provisioned
+from tests.chaos.tables import upload_tables
 from tests.chaos.workload import Values
 from tests.helpers.deployment import SCALED, Daemon, new_change_sets
 from tests.helpers.nats_process import NatsServer
@@ -45,18 +46,21 @@ class Conditions:
     alone: bool = False
     """Cut the power of one server at a time, which comes back at once, and never of all."""
     spark: bool = False
+    tables: bool = False
+    """Some values are tables, whose queries run on Spark."""
     window: float = 8.0
     """Seconds in which clients ask."""
 
     @property
     def size(self) -> Size:
         return Size(
-            daemons=1 if self.spark else 2,
+            daemons=1 if self.has_spark else 2,
             clients=3,
             change_sets=5,
             pause=0.04,
             cluster=self.servers > 1,
             spark=self.spark,
+            tables=self.tables,
         )
 
     @property
@@ -65,7 +69,11 @@ class Conditions:
 
         On a busy machine an evaluator takes 20 to start, and Spark a minute.
         """
-        return 180.0 if self.spark else 60.0
+        return 180.0 if self.has_spark else 60.0
+
+    @property
+    def has_spark(self) -> bool:
+        return self.spark or self.tables
 
     @property
     def variables(self) -> dict[str, str]:
@@ -114,7 +122,10 @@ def daemon_variables(conditions: Conditions, machines: Machines) -> dict[str, st
 async def live(conditions: Conditions, directory: Path, cuts: int) -> Life:
     """Live in the directory. The seed decides when a cut comes, and when the kernel syncs."""
     rng, history = random.Random(f"{conditions.seed} life"), History()
-    change_sets = {c: Values(rng) for c in new_change_sets(conditions.size.change_sets)}
+    change_sets = {
+        c: Values(rng, tables=conditions.tables)
+        for c in new_change_sets(conditions.size.change_sets)
+    }
     images, mounts = directory / "images", directory / "life"
     with new_volumes(images, mounts, conditions.servers) as volumes:
         async with AsyncExitStack() as stack:
@@ -167,6 +178,8 @@ class _World:
             self._clients.append(client)
         for daemon in self._daemons:
             await daemon.ready(within=120)
+        if size.tables:
+            await upload_tables(deployment)
 
     async def sync(self) -> None:
         """As the kernel does when its time has come."""

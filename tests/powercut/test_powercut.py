@@ -38,10 +38,19 @@ def test_a_loss_where_nats_syncs_later_is_seen_and_the_product_says_so() -> None
     assert "neither the start nor doctor says anything of the loss after 0\n" in done.stdout
 
 
-def powercut(sync: str, servers: str) -> "subprocess.CompletedProcess[str]":
+@pytest.mark.slow
+def test_no_commit_names_a_table_that_a_cut_took() -> None:
+    """Half of all requests are about tables, whose queries run on real Spark."""
+    done = powercut("always", "1", "--tables", "--window", "20")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert NONE_LOST in done.stdout
+
+
+def powercut(sync: str, servers: str, *more: str) -> "subprocess.CompletedProcess[str]":
     command = [
         *(sys.executable, "-m", "tests.powercut"),
         *("--seed", SEED, "--cuts", "2", "--window", "3"),
-        *("--sync", sync, "--servers", servers),
+        *("--sync", sync, "--servers", servers, *more),
     ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

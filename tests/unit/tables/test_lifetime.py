@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rebaser_server.files import SharedFiles
-from rebaser_server.tables import Attempt, StoredTable, TableFiles, TableMissing
+from rebaser_server.tables import Attempt, Manifest, StoredTable, TableFiles, TableMissing
 
 SHOP, KEY, OTHER = "shop", "a" * 64, "b" * 64
 FIELDS = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
@@ -102,19 +102,25 @@ def test_of_two_attempts_the_first_to_finish_wins_whole(tables: TableFiles) -> N
     assert found(tables).attempts == (second.name,)
 
 
-def test_two_attempts_that_finish_at_one_moment_leave_one_whole_table(tables: TableFiles) -> None:
-    """Neither has seen the other; what the loser wrote is abandoned."""
+def test_two_attempts_that_finish_at_one_moment_are_one_table(tables: TableFiles) -> None:
+    """Neither has seen the other, and both make a commit that names what is there."""
 
     class Racing(TableFiles):
-        def find(self, workspace: str, key: str) -> None:
-            return None
+        looks = 0
+
+        def find(self, workspace: str, key: str) -> Manifest | None:
+            self.looks += 1
+            return super().find(workspace, key) if self.looks > 1 else None
 
     first, second = begun(tables, 1), begun(tables, 2, 3)
-    for attempt, rows in ((first, 1), (second, 2)):
-        Racing(tables.files).finish(attempt, FIELDS, rows, "content")
+    made = [
+        Racing(tables.files).finish(attempt, FIELDS, rows, f"content of {rows}")
+        for attempt, rows in ((first, 1), (second, 2))
+    ]
 
-    assert ids_in(tables) == [2, 3]
-    assert tables.abandoned(found(tables), LATER) == [first]
+    assert made == [tables.get(SHOP, KEY)] * 2
+    assert ids_in(tables) == [1]
+    assert found(tables).attempts == (first.name,)
 
 
 def test_a_discarded_attempt_is_gone(tables: TableFiles) -> None:
@@ -265,6 +271,42 @@ def test_a_table_that_changed_since_it_was_found_stays(
     tables.remove(seen)
 
     assert tables.get(SHOP, KEY)
+
+
+class _Interrupted(SharedFiles):
+    """Something else happens just before one of the calls."""
+
+    calls = -1
+    meanwhile: Callable[[], Any]
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("get", "has", "list_infos", "sizes", "put", "rename", "delete"):
+            self.calls -= 1
+            if self.calls == 0:
+                self.meanwhile()
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("call", range(1, 16))
+@pytest.mark.parametrize("how", ["written", "renewed"])
+def test_a_table_that_is_found_while_it_is_removed_stays(
+    tables: TableFiles, call: int, how: str
+) -> None:
+    """Or it is not found, and then written anew."""
+    written(tables, 1)
+    tables.condemn(SHOP, KEY)
+    seen, was_found = found(tables), []
+
+    def meanwhile() -> None:
+        was_found.append(how == "written" or tables.renew(SHOP, KEY))
+        if how == "written":
+            written(tables, 2)
+
+    removing = _Interrupted(tables.files.root)
+    removing.calls, removing.meanwhile = call, meanwhile
+    TableFiles(removing).remove(seen)
+
+    assert not any(was_found) or ids_in(tables)
 
 
 class _Crash(Exception):
