@@ -61,7 +61,7 @@ _SIDE_BY_SIDE: Final = 4
 """Queries of one update that run at a time."""
 
 
-class Column(NamedTuple):
+class DeclaredColumn(NamedTuple):
     """A column that a definition declares."""
 
     name: str
@@ -77,7 +77,7 @@ class Definition:
 
     returns_value: bool = False
     small: frozenset[str] = frozenset()
-    columns: tuple[Column, ...] | None = None
+    columns: tuple[DeclaredColumn, ...] | None = None
     """All columns, in any order; None: whichever the query returns."""
     key: tuple[str, ...] = ()
     """Columns that no two rows have alike."""
@@ -148,13 +148,13 @@ def _listed(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _read_column(text: str) -> Column:
+def _read_column(text: str) -> DeclaredColumn:
     found = _COLUMN.fullmatch(text)
     if found is None:
         raise SqlRefused(
             f"`-- columns: … {text}` is no column: write its name, its type and perhaps `not null`"
         )
-    return Column(found[1].strip("`"), _plain_type(found[2]), found[3] is not None)
+    return DeclaredColumn(found[1].strip("`"), _plain_type(found[2]), found[3] is not None)
 
 
 def _plain_type(kind: str) -> str:

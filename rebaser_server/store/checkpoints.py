@@ -48,9 +48,9 @@ from rebaser_server.store.graph_loader import InputsNeeded
 from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDigest, heads_in
 from rebaser_server.store.table_files import (
     APP_ID,
-    DataFile,
+    DeltaFile,
+    DeltaFiles,
     FileContent,
-    TableFiles,
     TableLog,
     data_files,
     dropped_rows,
@@ -236,7 +236,7 @@ _MAX_REPAIRS: Final = 3
 """Attempts at a repair; each gives way to another process that writes to the table."""
 
 
-def require_sound(files: TableFiles, delta: DeltaTable) -> None:
+def require_sound(files: DeltaFiles, delta: DeltaTable) -> None:
     """Require that a version of a table has the rows that were written. Reads all of it.
 
     Raises:
@@ -255,7 +255,7 @@ def _require_sound(delta: DeltaTable, contents: Sequence[FileContent]) -> None:
     require_content(delta, digest, heads)
 
 
-def sound_versions(files: TableFiles, open_version: OpenVersion) -> Iterator[DeltaTable]:
+def sound_versions(files: DeltaFiles, open_version: OpenVersion) -> Iterator[DeltaTable]:
     """The versions that can be read whole, and have the rows that were written, the latest first.
 
     Each data file is read once. If no version after a sum of the log is sound, the sum may be
@@ -284,10 +284,10 @@ def sound_versions(files: TableFiles, open_version: OpenVersion) -> Iterator[Del
 class _Inspection:
     """Looks at versions of one table, and reads no file twice."""
 
-    def __init__(self, files: TableFiles, open_version: OpenVersion) -> None:
+    def __init__(self, files: DeltaFiles, open_version: OpenVersion) -> None:
         self._files = files
         self._open_version = open_version
-        self._contents: dict[DataFile, FileContent | None] = {}
+        self._contents: dict[DeltaFile, FileContent | None] = {}
         self._ours: dict[int, bool] = {}
 
     def sound(self, version: int, table_log: TableLog) -> DeltaTable | None:
@@ -310,7 +310,7 @@ class _Inspection:
             self._ours[version] = not self._files.foreign_change(version, version)
         return self._ours[version]
 
-    def _content(self, file: DataFile) -> FileContent:
+    def _content(self, file: DeltaFile) -> FileContent:
         if file not in self._contents:
             self._contents[file] = None
             self._contents[file] = self._files.read(file)
@@ -320,7 +320,7 @@ class _Inspection:
         return content
 
 
-def repair(files: TableFiles, open_version: OpenVersion) -> int | None:
+def repair(files: DeltaFiles, open_version: OpenVersion) -> int | None:
     """Turn the table back to its last sound version; return that, or None if there is none.
 
     Nothing is deleted: entries of the log get another name. Without a sound version all entries do,
@@ -654,8 +654,8 @@ class Checkpoints:
         """The entry with which the table's log ends; None if that is another version's."""
         return self._table_files(change_set).last_entry(version)
 
-    def _table_files(self, change_set: ChangeSet) -> TableFiles:
-        return TableFiles(self._files, change_set_directory(change_set))
+    def _table_files(self, change_set: ChangeSet) -> DeltaFiles:
+        return DeltaFiles(self._files, change_set_directory(change_set))
 
     def table(self, change_set: ChangeSet, version: int | None = None) -> DeltaTable:
         """The table, in one of Delta's versions or in the latest.

@@ -103,7 +103,7 @@ class FileContent(NamedTuple):
     heads: list[Head]
 
 
-class DataFile(NamedTuple):
+class DeltaFile(NamedTuple):
     """A Parquet file, as the table's log describes it."""
 
     name: str
@@ -142,7 +142,7 @@ class TableLog:
         return all(self.entries.get(each) for each in range(first, version + 1))
 
 
-class TableFiles:
+class DeltaFiles:
     """The files of one table. All calls block, and raise `OSError` if the store fails."""
 
     def __init__(self, files: SharedFiles, directory: str) -> None:
@@ -243,7 +243,7 @@ class TableFiles:
                 table_log.sums[int(version)] = info.size
         return table_log
 
-    def read(self, file: DataFile) -> FileContent:
+    def read(self, file: DeltaFile) -> FileContent:
         """Read all of the file.
 
         Raises:
@@ -294,7 +294,7 @@ class TableFiles:
             path = f"{self._directory}/{_LOG}/{name}"
             self._files.rename(path, f"{path}.set-aside")
 
-    def _require_files(self, files: Sequence[DataFile]) -> None:
+    def _require_files(self, files: Sequence[DeltaFile]) -> None:
         sizes = self._files.sizes(self._directory, [file.name for file in files])
         for file in files:
             path = f"{self._directory}/{file.name}"
@@ -309,9 +309,9 @@ class TableFiles:
         with translate_store_errors(path), self._files.open(path) as file:
             return int(read_metadata(file).num_rows)
 
-    def _added(self, versions: Iterable[int]) -> list[DataFile]:
+    def _added(self, versions: Iterable[int]) -> list[DeltaFile]:
         """List the Parquet files that these entries of the log add, and no later one removes."""
-        added: dict[str, DataFile] = {}
+        added: dict[str, DeltaFile] = {}
         for version in versions:
             for action in self._actions(_entry(version)):
                 if "remove" in action:
@@ -333,16 +333,16 @@ class TableFiles:
         return -1
 
 
-def data_files(delta: DeltaTable) -> list[DataFile]:
+def data_files(delta: DeltaTable) -> list[DeltaFile]:
     """The Parquet files of the table."""
     actions = pa.table(delta.get_add_actions(flatten=True))
     columns = ("path", "size_bytes", "num_records")
     rows = zip(*(actions[name].to_pylist() for name in columns), strict=True)
-    return [DataFile(unquote(path), size, count) for path, size, count in rows]
+    return [DeltaFile(unquote(path), size, count) for path, size, count in rows]
 
 
-def _data_file(add: dict[str, Any]) -> DataFile:
-    return DataFile(unquote(add["path"]), add["size"], json.loads(add["stats"])["numRecords"])
+def _data_file(add: dict[str, Any]) -> DeltaFile:
+    return DeltaFile(unquote(add["path"]), add["size"], json.loads(add["stats"])["numRecords"])
 
 
 def _entry(version: int) -> str:

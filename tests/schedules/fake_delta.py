@@ -114,7 +114,7 @@ class Lake:
             mock.patch.object(checkpoints, "DeltaTable", self),
             mock.patch.object(checkpoints, "write_deltalake", self.write),
             mock.patch.object(compaction, "write_deltalake", self.write),
-            mock.patch.object(checkpoints, "TableFiles", mock.MagicMock()),
+            mock.patch.object(checkpoints, "DeltaFiles", mock.MagicMock()),
         ):
             yield
 

@@ -50,7 +50,7 @@ class SqlRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class JudgedQuery:
     """A query that Spark may run."""
 
     text: str
@@ -63,7 +63,7 @@ class Query:
 
 def judge(
     code: str, arguments: Collection[str] | None = None, *, small: Collection[str] = ()
-) -> Query:
+) -> JudgedQuery:
     """Return the query that may be run in place of `code`.
 
     `arguments`: names of the arguments of the call; None judges what is known without them.
@@ -77,7 +77,7 @@ def judge(
 
 
 @lru_cache(256)
-def _judge(code: str, arguments: frozenset[str] | None, small: frozenset[str]) -> Query:
+def _judge(code: str, arguments: frozenset[str] | None, small: frozenset[str]) -> JudgedQuery:
     try:
         size = len(code) if len(code) > MAX_BYTES else len(code.encode())
     except UnicodeEncodeError as error:
@@ -102,7 +102,7 @@ def _judge(code: str, arguments: frozenset[str] | None, small: frozenset[str]) -
         raise SqlRefused(f"the query cannot be read as SQL: {error!r}") from None
     if "${" in text:  # in a name; in strings it is escaped
         raise SqlRefused("'${' cannot be in a name: Spark would put a variable there")
-    return Query(text, *query)
+    return JudgedQuery(text, *query)
 
 
 def _parse_error(error: SqlglotError) -> str:

@@ -189,7 +189,7 @@ SYNTAX = re.findall(
 )
 
 
-def look_again(query: sql.Query) -> None:
+def look_again(query: sql.JudgedQuery) -> None:
     """Assert by the text alone, with other means than the judge's, what Spark would be given."""
     text = re.sub(r"'(\\.|[^'\\])*'", "''", query.text)
     assert re.search(r"--|/\*|\$|;|@|\?", re.sub("`[^`]*`", "", text)) is None
