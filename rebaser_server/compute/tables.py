@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -339,7 +339,8 @@ class TableExecutor:
         the value's former table is condemned: it is computed anew, and no commit keeps that table.
         """
         definition = read_definition(call.code)
-        query = judge(call.code, frozenset(call.arguments), small=definition.small)
+        judging = partial(judge, call.code, frozenset(call.arguments), small=definition.small)
+        query = await asyncio.to_thread(judging)  # a long text takes a second
         used = {name: call.arguments[name] for name in query.tables | query.parameters}
         views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
         is_value = definition.returns_value
