@@ -68,7 +68,7 @@ def table_keys(text: str) -> set[str]:
 
 def is_table(value: object) -> bool:
     """Whether a value is a table, or claims to be one."""
-    return isinstance(value, Mapping) and TABLE in value
+    return isinstance(value, dict) and TABLE in value
 
 
 def _is_key(key: object) -> bool:

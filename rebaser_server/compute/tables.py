@@ -237,10 +237,10 @@ class TableExecutor:
         store: RunStore | None = None,
         progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        staged = await asyncio.to_thread(lambda: list(map(_stages_of, units)))
-        if not any(staged):
+        if not any(has_runtime(unit, SQL) for unit in units):
             return await self._inner.run(units, owner=owner, store=store, progress=progress)
         progress = progress or JobProgress(sum(map(count_values, units)))
+        staged = await asyncio.to_thread(lambda: list(map(_stages_of, units)))
         rest = [unit for unit, stages in zip(units, staged, strict=True) if stages is None]
         try:
             async with TaskGroup() as group:
