@@ -144,7 +144,10 @@ class TableFiles:
             return None
         if not self._is_whole(directory, manifest):
             return None
-        self.files.sync([f"{directory}/{_MANIFEST}"])
+        try:
+            self.files.sync([f"{directory}/{_MANIFEST}"])
+        except FileNotFoundError:  # it is being removed
+            return None
         return manifest
 
     def get(self, workspace: str, key: str) -> Manifest:

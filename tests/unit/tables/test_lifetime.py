@@ -280,7 +280,7 @@ class _Interrupted(SharedFiles):
     meanwhile: Callable[[], Any]
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("get", "has", "list_infos", "sizes", "put", "rename", "delete"):
+        if name in ("get", "has", "list_infos", "sizes", "put", "rename", "delete", "sync"):
             self.calls -= 1
             if self.calls == 0:
                 self.meanwhile()
@@ -307,6 +307,34 @@ def test_a_table_that_is_found_while_it_is_removed_stays(
     TableFiles(removing).remove(seen)
 
     assert not any(was_found) or ids_in(tables)
+
+
+@pytest.mark.parametrize("call", range(1, 9))
+def test_a_table_that_is_removed_while_it_is_renewed_is_not_found(
+    tables: TableFiles, call: int
+) -> None:
+    """Or it stays."""
+    written(tables, 1)
+    tables.condemn(SHOP, KEY)
+    seen, renewing = found(tables), _Interrupted(tables.files.root)
+    renewing.calls, renewing.meanwhile = call, lambda: tables.remove(seen)
+
+    is_found = TableFiles(renewing).renew(SHOP, KEY)
+
+    assert not is_found or ids_in(tables) == [1]
+
+
+@pytest.mark.parametrize("call", range(1, 6))
+def test_a_manifest_that_is_taken_away_during_a_look_is_not_found(
+    tables: TableFiles, call: int
+) -> None:
+    """The collector does so for a moment, until it sees that the table was renewed."""
+    written(tables, 1)
+    [path] = Path(tables.files.root).rglob("manifest.json")
+    looking = _Interrupted(tables.files.root)
+    looking.calls, looking.meanwhile = call, path.unlink
+
+    assert TableFiles(looking).find(SHOP, KEY) is None or call > 4
 
 
 class _Crash(Exception):
