@@ -394,9 +394,9 @@ async def test_a_table_that_is_lost_is_found_by_the_doctor(deployment: Deploymen
     assert await check_history(owner.archive, deep=False) is None
 
     tables = tables_of(deployment)
-    for table in tables.stored():
-        if table.key in (upload_of(lost), upload_of(unnamed)):
-            tables.remove(table)
+    for table in (lost, unnamed):
+        key = str(upload_of(table))
+        tables.files.delete_directory(table_directory(str(change_set.workspace_id), key))
     finding = await check_history(owner.archive, deep=False)
 
     assert finding is not None
