@@ -317,7 +317,7 @@ async def _yes(*_: Any, **__: Any) -> bool:
 
 
 MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
-    without_looking_again: (59,),
+    without_looking_again: (94, 59),
     without_compare_and_swap: (80,),
     without_remembering_the_need: (11,),
     beginning_with_states_that_the_log_left_behind: (50,),
@@ -337,7 +337,7 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     going_to_head_under_a_new_id: (10, 16),
     without_an_end_of_branches: (12,),
     passing_over_a_stream_made_anew: (6,),
-    without_confirmed_deletes: (100, 62),
+    without_confirmed_deletes: (109, 62),
     purging_what_was_not_handled: (9, 293),
     without_looking_whether_it_was_overtaken: (30, 69),
 }

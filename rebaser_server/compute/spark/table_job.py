@@ -31,7 +31,6 @@ _SETTINGS: Final = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.parser.quotedRegexColumnNames": "false",
-    "spark.sql.parser.escapedStringLiterals": "false",
 }
 _CONTENT_DIGITS: Final = 32
 _LOW: Final = 0xFFFFFFFF
