@@ -320,7 +320,7 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     without_looking_again: (94, 59),
     without_compare_and_swap: (80,),
     without_remembering_the_need: (11,),
-    beginning_with_states_that_the_log_left_behind: (50,),
+    beginning_with_states_that_the_log_left_behind: (31, 50),
     without_knowing_what_was_handled: (1, 32),
     without_minding_gaps: (9, 33),
     deleting_before_committing: (22,),
@@ -338,7 +338,7 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     without_an_end_of_branches: (12,),
     passing_over_a_stream_made_anew: (6,),
     without_confirmed_deletes: (109, 62),
-    purging_what_was_not_handled: (9, 293),
+    purging_what_was_not_handled: (81, 293),
     without_looking_whether_it_was_overtaken: (30, 69),
 }
 """With schedules that show it soon, each on some Python; otherwise one of the first shows it."""
