@@ -26,6 +26,9 @@ MEMO_BYTES = ["0", "4096", "1000000", "100000000"]
 class World:
     """A workspace, its branches, and what both came to at commits of the past."""
 
+    patience = 60.0
+    """Seconds within which all comes to rest."""
+
     def __init__(
         self,
         seed: int,
@@ -75,7 +78,7 @@ class World:
             await line.enqueue(self.drawing.edits(sheet), wait="stored")
         self._deployment.daemons[-1].kill()
         await self.start()
-        await self._deployment.at_rest()
+        await self._deployment.at_rest(self.patience)
 
     async def upgrade(self, _: ChangeSetHandle) -> None:
         """Install other versions of some functions, and have their values computed again."""
@@ -131,7 +134,7 @@ class World:
         wait = self.chance.choice(["stored", "committed", "computed"])
         await line.enqueue(updates, wait=wait)
         if wait == "stored":
-            await self._deployment.at_rest()
+            await self._deployment.at_rest(self.patience)
 
     async def values(self, line: ChangeSetHandle) -> tuple[int, Sheet, dict[str, str]]:
         """The commit of a change set, its definitions, and what it says of its values."""

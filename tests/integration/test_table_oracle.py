@@ -26,6 +26,8 @@ GRAPHS = max(1, round(float(os.environ.get("EXAMPLES", "1"))))
 class World(test_oracle.World):
     """As that of ordinary values, with tables among them."""
 
+    patience = 300.0  # Spark starts first, and anew for the first query
+
     def __init__(self, seed: int, deployment: Deployment, environment: pytest.MonkeyPatch) -> None:
         duckdb = DuckDb()
         functions = SimpleNamespace(functions=duckdb.functions(), path=[])
