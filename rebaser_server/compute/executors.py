@@ -17,13 +17,13 @@ import sys
 from asyncio import SubprocessTransport
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
 from errno import EAGAIN
 from functools import partial
-from typing import Any, Final, Never, Protocol, Self, cast
+from typing import Any, Final, Never, Protocol, Self, TypeVar, cast
 from uuid import uuid4
 
 import structlog
@@ -50,6 +50,8 @@ from rebaser_server.compute.work_unit import WorkUnit, count_values, digest_of, 
 from rebaser_server.runtime.process import child_environment
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import PROCESS_LIMITS, TaskGroup, Turns, WorkThreads, background
+
+P = TypeVar("P")
 
 PROGRESS_EVERY: Final = 0.5
 """Seconds between two records of a run's progress."""
@@ -91,6 +93,29 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """End what was started, runs in hand included; these raise `RunFailed`."""
+
+
+async def run_apart(
+    units: Sequence[bytes | memoryview],
+    parts: Sequence[P | None],
+    together: Callable[
+        [list[bytes | memoryview]], Coroutine[Any, Any, list[UnitResult | StoredResult]]
+    ],
+    apart: Callable[[P], Coroutine[Any, Any, UnitResult]],
+) -> list[UnitResult | StoredResult]:
+    """Return the results of all units: those without a part together, each other by its part.
+
+    All run at the same time. The first error ends the others, and is raised as it is.
+    """
+    rest = [unit for unit, part in zip(units, parts, strict=True) if part is None]
+    try:
+        async with TaskGroup() as group:
+            of_rest = group.create_task(together(rest))
+            tasks = [group.create_task(apart(part)) for part in parts if part is not None]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None  # in a group it would not be known for what it is
+    whole, single = iter(of_rest.result()), iter([task.result() for task in tasks])
+    return [next(whole) if part is None else next(single) for part in parts]
 
 
 class RoutingExecutor:

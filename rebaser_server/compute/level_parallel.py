@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -22,7 +23,7 @@ from rebaser_server.compute.cost_model import (
     Stage,
     plan_stages,
 )
-from rebaser_server.compute.executors import Executor
+from rebaser_server.compute.executors import Executor, run_apart
 from rebaser_server.compute.results import (
     SCHEMA,
     RunStore,
@@ -42,7 +43,6 @@ from rebaser_server.compute.work_unit import (
     with_inputs,
 )
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.runtime.tasks import TaskGroup
 
 _PARTS_PER_SLOT: Final = 2
 """Units for each slot that a level is split into, so that a slot that is done early helps."""
@@ -87,19 +87,12 @@ class LevelParallelExecutor:
         progress = progress or JobProgress(sum(map(count_values, units)))
         assumed = await self._measure(units, owner, store)
         splits = await asyncio.to_thread(self._choose_splits, units, store, assumed)
-        rest = [unit for unit, split in zip(units, splits, strict=True) if split is None]
-        try:
-            async with TaskGroup() as group:
-                together = group.create_task(self._run(rest, owner, store, progress))
-                split_tasks = [
-                    group.create_task(self._run_levels(level_split, owner, store, progress))
-                    for level_split in splits
-                    if level_split is not None
-                ]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None  # in a group it would not be known for what it is
-        whole, split = iter(together.result()), iter([task.result() for task in split_tasks])
-        return [next(whole) if level_split is None else next(split) for level_split in splits]
+        return await run_apart(
+            units,
+            splits,
+            partial(self._run, owner=owner, store=store, progress=progress),
+            partial(self._run_levels, owner=owner, store=store, progress=progress),
+        )
 
     async def _measure(
         self, units: Sequence[bytes | memoryview], owner: str, store: RunStore | None

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rebaser_core.table_schemas import NotATable, columns_of
 from rebaser_core.table_values import TableHandle, is_table, upload_of
 from rebaser_server.compute.errors import describe
-from rebaser_server.compute.executors import Executor
+from rebaser_server.compute.executors import Executor, run_apart
 from rebaser_server.compute.functions.sql import SqlRefused, judge
 from rebaser_server.compute.json_values import NotJson, read_only
 from rebaser_server.compute.results import (
@@ -241,19 +241,12 @@ class TableExecutor:
             return await self._inner.run(units, owner=owner, store=store, progress=progress)
         progress = progress or JobProgress(sum(map(count_values, units)))
         staged = await asyncio.to_thread(lambda: list(map(_stages_of, units)))
-        rest = [unit for unit, stages in zip(units, staged, strict=True) if stages is None]
-        try:
-            async with TaskGroup() as group:
-                together = group.create_task(self._run_others(rest, owner, store, progress))
-                tasks = [
-                    group.create_task(self._run_stages(stages, owner, store, progress))
-                    for stages in staged
-                    if stages is not None
-                ]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None  # in a group it would not be known for what it is
-        others, of_stages = iter(together.result()), iter([task.result() for task in tasks])
-        return [next(others) if stages is None else next(of_stages) for stages in staged]
+        return await run_apart(
+            units,
+            staged,
+            partial(self._run_others, owner=owner, store=store, progress=progress),
+            partial(self._run_stages, owner=owner, store=store, progress=progress),
+        )
 
     async def _run_others(
         self,
