@@ -36,7 +36,7 @@ PAUSE: Final = 0.1
 SETTLE: Final = 3.0
 """Seconds for which the others harm before the first one."""
 AIM: Final = 3
-"""Times as long as alone, at most, or within a second."""
+"""Maximum multiple of the time alone, unless a sum takes less than a second."""
 _SETTINGS: Final = {
     "SPARK__MIN_AFFECTED": "1000000000",
     "SPARK__WARM": "false",
@@ -90,7 +90,7 @@ class Times(NamedTuple):
     alone: list[float]
     beside: list[float]
     updates: list[int]
-    """Of the harmful values, that ended one way or the other."""
+    """Number of harmful values that ended one way or the other."""
 
 
 async def run(directory: Path, sizes: Sizes, say: Say) -> list[Table]:

@@ -29,7 +29,7 @@ _BY_TAX: Final = (
     *("pricing_summary", "shipping_priority", "local_suppliers", "returned_items"),
     *("supplier_revenue", "best_revenue", "top_suppliers"),
 )
-"""What depends on the tax, in an order in which it can be computed."""
+"""Queries that depend on the tax, in an order in which they can be computed."""
 
 _NOTE: Final = """\
 Twelve queries of TPC-H at scale factor {scale} and two that return a value, computed and written as

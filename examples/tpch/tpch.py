@@ -125,7 +125,7 @@ async def show(name, head, branch):
 
 
 class Work:
-    """What Rebaser has computed since the last report."""
+    """Number of values that Rebaser has computed since the last report."""
 
     def __init__(self):
         self.begun, self.computed, self.finished = time.monotonic(), 0, asyncio.Event()

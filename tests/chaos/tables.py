@@ -127,7 +127,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def query(code: str) -> Callable[..., Any]:
-    """What the query computes, of uploads and of tables as `table_of` has them."""
+    """Rows that the query computes from uploads and from tables as `table_of` has them."""
     function = _FUNCTIONS[code]
 
     def compute(**arguments: Any) -> Any:

@@ -118,7 +118,7 @@ def test_a_price_list_is_loaded_branched_applied_and_undone(up: Up, tmp_path: Pa
 @pytest.mark.long
 @pytest.mark.spark
 def test_tables_of_tpch_follow_a_tax_and_a_rule(up: Up) -> None:
-    """What a branch changed is computed once; set back, applied and reverted, nothing is."""
+    """Values that a branch changed are computed once, and none to set back, apply or revert."""
     done = up.run(sys.executable, EXAMPLES / "tpch" / "tpch.py", "--scale=0.01", timeout=600)
 
     assert done.returncode == 0, done.stderr

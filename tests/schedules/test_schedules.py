@@ -120,7 +120,7 @@ def _handled(verdict: Verdict) -> int:
 
 
 def test_a_schedule_ends_though_its_rebasers_always_fail() -> None:
-    """Each is started again, and nobody else would ever be done."""
+    """Each Rebaser is started again, so the schedule would go on without end."""
     with mock.patch.object(composition, "query_service", side_effect=ValueError):
         verdict = run(0)
 

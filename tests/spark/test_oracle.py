@@ -1,4 +1,4 @@
-"""Whatever is done to graphs of tables drawn at random, their values are what DuckDB says.
+"""Values of graphs of tables are what DuckDB says: graphs and edits are drawn at random.
 
 `EXAMPLES` multiplies the graphs, each of which has `ROUNDS`: 10 make 1,000 rounds.
 """
@@ -69,7 +69,7 @@ class Counted:
 
 
 class Line:
-    """Head, or a branch of it, and the sheet that has all it was told."""
+    """Head, or a branch of it, and the sheet with all edits of it."""
 
     def __init__(self, at: Head | Branch, sheet: Sheet) -> None:
         self.at = at

@@ -1,4 +1,4 @@
-"""Keys of tables are found in whatever batches and results are written as."""
+"""Keys of tables are found in batches and results of each form."""
 
 import random
 from functools import partial
@@ -39,7 +39,7 @@ def test_a_batch_of_objects_is_searched(content_type: str, value: object) -> Non
 @pytest.mark.parametrize("content_type", [codecs.JSON, codecs.CBOR])
 @pytest.mark.parametrize("length", [*range(12), *range(120, 132)])
 def test_a_batch_with_a_table_is_searched(content_type: str, length: int) -> None:
-    """Its rows are in base64, wherever in it the value begins, and whatever stands before it."""
+    """Its rows are in base64, in which a value may begin at any of three places."""
     texts = ["x" * length, upload_value(DIGEST)]
     rows = pa.table({"id": [new_id(), new_id()], "json": list(map(dumps, texts))})
     updates, table = TableUpdates.decode(*read_updates(rows, []).split()).split()

@@ -32,7 +32,7 @@ def test_queries_that_people_write_are_let_through(code: str) -> None:
 
 @pytest.mark.parametrize("code", HOSTILE)
 def test_hostile_statements_are_refused(code: str) -> None:
-    """As a refusal, whatever is wrong with them."""
+    """Raise `SqlRefused`, and no other error, for any mistake in them."""
     assert refusal(code, ARGUMENTS)
 
 
