@@ -119,7 +119,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (client.AlreadyRegistered, "Choose another id, or leave it out to get a new one."),
     (client.TooLarge, "Send it in parts, or raise REBASER_LIMITS__* for clients and daemons."),
     (client.QuotaExceeded, "Delete change sets that you do not need, or raise REBASER_LIMITS__*."),
-    (client.ReadRefused, "`rebaser values` reads from the store instead."),
+    (client.ReadRefused, "`rebaser values ADDRESS` shows all values, as the store has them."),
     (
         client.RequestIdUsed,
         "Nothing was changed. Send it again with another --request-id, or without one.",
