@@ -19,7 +19,6 @@ from tests.schedules.__main__ import main, series
 from tests.schedules.mutations import (
     MUTATIONS,
     Mutation,
-    looking_at_the_claim_too_early,
     presuming_every_other_dead,
     without_tasks_from_clients,
 )
@@ -33,8 +32,6 @@ WRONG = 5
 """Schedules in which every member is presumed dead."""
 SEEDS_TO_FIND = 400
 """Schedules within which the loss of any rule shows."""
-RARE = {looking_at_the_claim_too_early}
-"""Rules whose loss so few schedules show that looking for one takes minutes."""
 
 
 def first_of(count: int) -> pytest.MarkDecorator:
@@ -135,10 +132,7 @@ def test_ten_thousand_schedules_end_as_they_must() -> None:
 
 @pytest.mark.parametrize(
     "mutation",
-    [
-        pytest.param(each, id=each.__name__, marks=pytest.mark.long if each in RARE else ())
-        for each in MUTATIONS
-    ],
+    [pytest.param(each, id=each.__name__) for each in MUTATIONS],
 )
 def test_a_rule_put_out_of_force_is_missed(mutation: Mutation) -> None:
     """Otherwise the schedules would prove nothing: each rule is needed by one of the first.

@@ -308,7 +308,7 @@ async def test_a_value_that_kills_the_jvm_each_time_is_found_and_fails_alone(
         code, runtime = ("fells", "python") if n == 1 else ("identity", "builtin")
         build.dependent(f"v{n}", code, {"value": "one"}, runtime)
 
-    [outcome] = await run_isolated(executor, plan(build.graph, slots=1).units, limit=60)
+    [outcome] = await run_isolated(executor, plan(build.graph, slots=1).units, limit=120)
 
     assert [v for v, status, _ in outcome.value_results if status == "failed"] == ["v1"]
     assert len(outcome.value_results) == 3

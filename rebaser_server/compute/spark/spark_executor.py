@@ -152,7 +152,8 @@ class _SessionHolder:
                     except Exception as error:  # no place to write, or half installed
                         reason = f"Spark did not start: {error}"
                         raise breakdown(SessionFailed, reason) from error
-                self._starting = None
+                    finally:
+                        self._starting = None
             with self._counting:
                 self._jobs += 1
             return self._running
@@ -161,6 +162,11 @@ class _SessionHolder:
         self._starting = process
         if self._is_closed:
             process.kill()
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a JVM is coming up, which on a busy machine takes longer than a call may."""
+        return self._starting is not None
 
     @property
     def jvm_pid(self) -> int | None:
@@ -312,7 +318,8 @@ class SparkExecutor:
         async def report() -> None:
             progress.record(await asyncio.to_thread(run.values_done))
 
-        results = await self._in_thread(run.id, partial(self._evaluate, run, about), report)
+        evaluate = partial(self._evaluate, run, about)
+        results = await self._in_thread(run.id, evaluate, report, progress)
         progress.record(run.size)
         return results
 
@@ -331,7 +338,7 @@ class SparkExecutor:
         await self._turns.take(owner)
         try:
             compute = partial(self._query, query, run, _about(about))
-            return await self._in_thread(run, compute, report)
+            return await self._in_thread(run, compute, report, progress)
         finally:
             self._turns.give()
 
@@ -340,10 +347,12 @@ class SparkExecutor:
         run: str,
         compute: Callable[[Event], T],
         report: Callable[[], Awaitable[None]],
+        progress: JobProgress | None,
     ) -> T:
         """Return what `compute` does in a thread; cancelled, end the jobs of the run.
 
-        `compute` is given the event that is set once its caller is gone.
+        `compute` is given the event that is set once its caller is gone. The start of a JVM takes
+        nothing of the time in which the run must get on.
         """
         is_cancelled = Event()
         try:
@@ -358,6 +367,8 @@ class SparkExecutor:
                 if ending.done():
                     break
                 await report()
+                if progress is not None and self._session.is_starting:
+                    progress.extend()
                 if time.monotonic() - looked > _LOOK_EVERY:
                     await self._require_session(ending)
                     looked = time.monotonic()
