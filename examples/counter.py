@@ -52,6 +52,7 @@ class Counted:
     corrections: Sequence[Correction] = ()
     dirty: bool = False
     failed: int = 0
+    failing: int = 0
 
 
 @dataclass(frozen=True)

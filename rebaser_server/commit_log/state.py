@@ -73,6 +73,10 @@ class AppliedBatch(Protocol):
     def failed(self) -> int:
         """Number of a background job's results that are failures."""
 
+    @property
+    def failing(self) -> int:
+        """Number of failures that stand after a background job's results."""
+
 
 class Content(Protocol):
     """The application's part of a change set's state.

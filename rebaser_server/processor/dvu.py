@@ -118,7 +118,7 @@ class DvuCommitter:
     ) -> None:
         """`attempts`: failures after which an update is given up; at one more it is dropped.
 
-        `on_failed` gets the number of values that failed in each update that is committed.
+        `on_failed` gets the number of values that are failed after each update that is committed.
         """
         self._ownership = ownership
         self._attempts = attempts
@@ -158,12 +158,12 @@ class DvuCommitter:
     ) -> None:
         """Apply the result and append its commit; the caller holds the lock."""
         covered = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
-        settled, failed, state = None, 0, self._ownership.state
+        settled, failing, state = None, None, self._ownership.state
         is_last = claim.covers >= state.control.dirty_sequence
         try:
             code = result.code(state.code, is_last=is_last)
             if address:
-                settled, failed = await self._apply(claim, address, result)
+                settled, failing = await self._apply(claim, address, result)
             with self._ownership.spans.result_span():
                 await self._append(settled, code=code, **covered)
         except (RunEnded, asyncio.CancelledError):
@@ -175,12 +175,13 @@ class DvuCommitter:
                 reason = f"an update's result was not committed: {error}"
                 raise RetryLater(reason) from error
             raise await self._count_failure(error, covered) from error
-        self._on_failed(failed)
+        if failing is not None:
+            self._on_failed(failing)
 
     async def _apply(
         self, claim: DvuClaim, address: UpdatesAddress, result: JobResult
     ) -> tuple[SettledRequest, int]:
-        """Return what the commit says of the result, and the number of values that failed."""
+        """Return what the commit says of the result, and the number of values that are failed."""
         content = self._ownership.state.content
         applied = await content.apply(NO_REQUEST, result.batch, claim.covers)
         if applied.failed:
@@ -193,7 +194,7 @@ class DvuCommitter:
             corrections=_corrections_for_log(applied.corrections),
             covers=claim.covers,
         )
-        return settled, applied.failed
+        return settled, applied.failing
 
     async def _append(self, settled: SettledRequest | None, **changes: Any) -> None:
         """Write the commit; a cancellation waits for it a moment."""

@@ -205,7 +205,7 @@ class WorkStats:
         )
 
     def values_failed(self, change_set: ChangeSet, count: int) -> None:
-        """Note that the change set's update was committed, with `count` failed values.
+        """Note that an update was committed, after which `count` values are failed.
 
         The note replaces the one of the update before.
         """
@@ -216,7 +216,7 @@ class WorkStats:
             self.failures.remove(row)
         if count:
             what = f"{many(count, 'value')} failed"
-            self.failure(change_set, what, "in its last update; `rebaser dvu status` names them")
+            self.failure(change_set, what, "`rebaser dvu status` names them")
             self.failures[-1]["values"] = count
 
     def rates(self) -> list[dict[str, Any]]:

@@ -210,6 +210,8 @@ class RebaseResult:
     """Whether it left roots, which a DVU has to recompute from."""
     failed: int = 0
     """Number of its results that are failures."""
+    failing: int = 0
+    """Number of values that are failed after its results."""
 
 
 _Rows = NDArray[np.int64]

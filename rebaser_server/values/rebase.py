@@ -60,7 +60,12 @@ def _apply_result_updates(graph: Graph, updates: Sequence[AnyUpdate], covers: in
             result.failed += update.failed is not None
             continue
         result.corrections.append(Correction(index=index, code="stale-result", detail=detail))
+    result.failing = _failing(graph)
     return result
+
+
+def _failing(graph: Graph) -> int:
+    return int(np.count_nonzero(graph.columns.status.all == FAILED))
 
 
 def apply_result_table(graph: Graph, results: pa.Table, covers: int) -> RebaseResult:
@@ -71,7 +76,8 @@ def apply_result_table(graph: Graph, results: pa.Table, covers: int) -> RebaseRe
     """
     statuses = results.column("status").to_numpy()
     taken = graph.assign_many(results.column("id"), statuses, results.column("text"), covers)
-    result = RebaseResult(failed=int(np.count_nonzero(statuses[taken] == FAILED)))
+    failed = int(np.count_nonzero(statuses[taken] == FAILED))
+    result = RebaseResult(failed=failed, failing=_failing(graph))
     dropped = np.flatnonzero(~taken)
     if len(dropped):
         detail = f"{many(len(dropped), 'value')} defined anew, or removed, after being computed"
