@@ -295,9 +295,16 @@ async def checkpoint(context: ActionContext, body: OfChangeSet) -> str:
     return f"the checkpoint of commit {commit} is being written"
 
 
-async def recompute(context: ActionContext, body: OfChangeSet) -> str:
-    """Recompute failed values, as `rebaser dvu run --failed` does."""
-    commit = await context.client.change_set(*body.target).recompute()
+class OfComputedValue(OfChangeSet):
+    """A computed value, or without an id all that failed."""
+
+    id: ValueId | None = None
+
+
+async def recompute(context: ActionContext, body: OfComputedValue) -> str:
+    """Recompute a value or all failed ones, as `rebaser dvu run` does."""
+    values = None if body.id is None else [str(body.id)]
+    commit = await context.client.change_set(*body.target).recompute(values)
     return f"commit {commit}; the update follows"
 
 
@@ -307,7 +314,7 @@ _OPERATOR_ACTIONS: Final[dict[str, Action[Any]]] = {
     "resume": Action(Role.OPERATOR, OfScope, resume),
     "cancel": Action(Role.OPERATOR, OfChangeSet, cancel),
     "checkpoint": Action(Role.OPERATOR, OfChangeSet, checkpoint),
-    "recompute": Action(Role.OPERATOR, OfChangeSet, recompute),
+    "recompute": Action(Role.OPERATOR, OfComputedValue, recompute),
 }
 """Actions by the last part of their paths, `/actions/…`."""
 

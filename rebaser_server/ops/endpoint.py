@@ -6,6 +6,7 @@ page also gets its comments, and the names of those who look at it.
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -19,8 +20,10 @@ from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from rebaser_client.client import RebaserClient
 from rebaser_client.registry import Registry
 from rebaser_client.requests import receiving_replies
+from rebaser_client.workspaces import AddressBook
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
@@ -157,14 +160,18 @@ _EVENT_EVERY: Final = 1.0  # seconds between two states of the page
 _REMEDY: Final = "set REBASER_OPS__TOKEN, or restrict the network access to it"
 _STATIC: Final = {
     "/": "index.html",
-    "/change-set": "change-set.html",
+    "/updates": "updates.html",
+    "/letters": "letters.html",
     "/operator": "operator.html",
+    "/deployment": "deployment.html",
+    "/change-set": "change-set.html",
     **{
         f"/{name}": name
         for name in (
-            *("page.js", "texts.js", "cells.js", "drawing.js", "page.css"),
-            *("reading.js", "actions.js", "change-set.js", "operator.js"),
-            *("branch.js", "difference.js", "effects.js", "discussion.js"),
+            *("page.css", "home.js", "updates.js", "letters.js", "operator.js", "deployment.js"),
+            *("frame.js", "texts.js", "cells.js", "drawing.js", "reading.js", "actions.js"),
+            *("change-set.js", "values.js", "value.js", "commits.js", "discussion.js"),
+            *("branch.js", "difference.js", "effects.js"),
         )
     },
 }
@@ -243,6 +250,7 @@ class _Endpoint:
             *context.actions.routes(),
             web.get("/change-set/discussion", discussion.respond),
             *(web.get(path, self._static) for path in _STATIC),
+            web.get("/{workspace}/{name}", self._named),  # behind all that have fixed names
         ]
         if self._guard.is_open:
             log.warning("ops endpoint unprotected", host=ops.host, remedy=_REMEDY)
@@ -297,8 +305,16 @@ class _Endpoint:
 
     async def _static(self, request: web.Request) -> web.Response:
         name = _STATIC[request.path]
-        text = files("rebaser_server.ops").joinpath("static", name).read_text("utf-8")
-        return web.Response(text=text, content_type=_TYPES[name.rpartition(".")[2]])
+        return web.Response(text=_file(name), content_type=_TYPES[name.rpartition(".")[2]])
+
+    async def _named(self, _: web.Request) -> web.Response:
+        """The page of the change set of that name, which the page itself looks up."""
+        text = re.sub(r'(?<=")(?=[a-z-]+\.(?:js|css)")', "../", _file("change-set.html"))
+        return web.Response(text=text, content_type="text/html")
+
+
+def _file(name: str) -> str:
+    return files("rebaser_server.ops").joinpath("static", name).read_text("utf-8")
 
 
 @asynccontextmanager
@@ -367,6 +383,8 @@ async def ops_endpoint(
         background(looking),
         receiving_replies(nc) as replies,
     ):
+        client = RebaserClient(services.streams.js, replies, prefix=services.streams.prefix)
+        addresses = AddressBook(client.workspaces)
         context = OpsContext(
             services.instance,
             redact_url(store.root),
@@ -382,7 +400,7 @@ async def ops_endpoint(
             NameCache(registry),
             impure,
             Onlookers(),
-            ChangeSetPage(services.streams, queries, impure),
+            ChangeSetPage(services.streams, queries, impure, addresses),
             OperatorPage(services.streams, services.batches),
             ActionService(services, replies, guard),
         )

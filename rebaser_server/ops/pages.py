@@ -10,12 +10,8 @@ registry.
 """
 
 import asyncio
-import csv
-import io
-import json
-import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
@@ -24,23 +20,18 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from rebaser_client.display import table_text, value_text
-from rebaser_client.errors import ClientError, NoSuchChangeSet
+from rebaser_client.display import value_text
+from rebaser_client.errors import AmbiguousAddress, ClientError, NoSuchChangeSet
 from rebaser_client.reader import read_log
 from rebaser_client.registry import Registry
 from rebaser_client.requests import publish_request
 from rebaser_client.table_reads import TableDifference
-from rebaser_client.workspaces import CLOSED_STATUSES
+from rebaser_client.workspaces import CLOSED_STATUSES, AddressBook
 from rebaser_core.errors import MessageError, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
-from rebaser_core.jetstream import JetStreamError, deadlines
-from rebaser_core.queries import (
-    ChangedDefinition,
-    ComputedDifference,
-    ProvenanceQueryV1,
-    TableDifferenceQueryV1,
-)
-from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
+from rebaser_core.jetstream import JetStreamError, deadlines, ordered_reader
+from rebaser_core.queries import ProvenanceQueryV1, TableDifferenceQueryV1
+from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus, utc_text
 from rebaser_core.streams import Streams
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
@@ -48,210 +39,25 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.compute.memo import ImpureFunctions
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.dead_letters import NoSuchLetter, latest, load
-from rebaser_server.queries.comparisons import Diff, NotABranch
+from rebaser_server.ops.families import families, natural
+from rebaser_server.ops.review import (
+    MAX_TEXT,
+    cut,
+    effects_csv,
+    effects_graph,
+    plain_difference,
+    side_text,
+)
+from rebaser_server.queries.comparisons import NotABranch, NotRevertible, changes_of
 from rebaser_server.queries.query_service import QueryService
-from rebaser_server.values.columns import Func
+from rebaser_server.values.columns import Func, ValueStatus
 from rebaser_server.values.graph import Graph, Value
-
-MAX_TEXT: Final = 200
-"""Maximum number of characters of a value in a list."""
 
 _COMPARED_ROWS: Final = 200_000
 """Maximum number of rows of two tables that are compared for the page."""
 _COMPARED_WITHIN: Final = 2.0
 """Seconds for comparing rows of tables each time that the page asks for the difference."""
 _NOT_COMPARED: Final = "for its rows: `rebaser tables diff`"
-_DIGITS: Final = re.compile(r"([0-9]+)")
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings of cells that spreadsheets compute."""
-
-
-def plain_difference(found: Diff, rows: Mapping[str, str]) -> Any:
-    """Edits and effects by name, as plain data; each value is JSON text, cut to `MAX_TEXT`.
-
-    `rows` says by id which rows of a table differ.
-    """
-    return {
-        "digest": found.digest,
-        "unknown": found.unknown(),
-        "changes": [
-            {
-                "id": change.id,
-                "name": change.name,
-                "what": change.what,
-                "head": _text(change.head),
-                "branch": _text(change.branch),
-                "base": _text(change.base),
-                "both": change.both,
-                "rows": rows.get(change.id),
-            }
-            for change in sorted(found.changes, key=_by_name)
-        ],
-        "computed": [
-            {
-                "id": each.id,
-                "name": each.name,
-                "head": cut(result_text(each.head, each.head_status), MAX_TEXT),
-                "branch": cut(result_text(each.branch, each.branch_status), MAX_TEXT),
-                "rows": rows.get(each.id),
-            }
-            for each in sorted(found.computed or (), key=_by_name)
-        ],
-    }
-
-
-def _by_name(one: ChangedDefinition | ComputedDifference) -> list[str | int]:
-    """Return a sort key by which `net/9` comes before `net/10`."""
-    parts = _DIGITS.split((one.name or one.id).casefold())
-    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
-
-
-def effects_csv(found: Diff) -> str:
-    """Values as JSON; a name that a spreadsheet would take for a formula has an apostrophe."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(("value", "id", "head", "branch"))
-    for each in sorted(found.computed or (), key=_by_name):
-        name = each.name or ""
-        safe = f"'{name}" if name.startswith(_FORMULA) else name
-        head = result_text(each.head, each.head_status) or "null"
-        branch = result_text(each.branch, each.branch_status) or "null"
-        writer.writerow((safe, each.id, head, branch))
-    return text.getvalue()
-
-
-def _side_text(data: Any) -> str:
-    """A side of a difference as JSON; empty if there is none."""
-    return "" if data is None else table_text(data) or json.dumps(data, ensure_ascii=False)
-
-
-def result_text(data: Any, status: str | None) -> str:
-    """A side of a computed difference: its status if it has no value, else as `_side_text`."""
-    if status in ("failed", "blocked"):
-        return status
-    return "null" if data is None and status else _side_text(data)
-
-
-def _text(data: Any) -> str:
-    return cut(_side_text(data), MAX_TEXT)
-
-
-def cut(text: str, most: int) -> str:
-    """The text, or its beginning and an ellipsis."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
-
-
-MAX_NODES: Final = 200
-"""Maximum number of edits and effects that are drawn; at most half of them are edits."""
-_MAX_LABEL: Final = 40
-"""Maximum number of characters of a value."""
-
-_Nodes = dict[str, dict[str, Any]]
-
-
-def effects_graph(found: Diff) -> Any:
-    """Edits and effects as nodes with `level` and `row`, their edges, and their number.
-
-    If there are more than `MAX_NODES`, those nearest to the edits are drawn. An edge is a pair of
-    places in `nodes`: a value or a function, and a value that is computed with it.
-    """
-    nodes = _edits(found) | _effects(found)
-    users = _users(found, nodes)
-    drawn = _nearest(nodes, users)
-    places = {node_id: place for place, node_id in enumerate(drawn)}
-    edges = [
-        (places[used], places[user]) for used in drawn for user in users[used] if user in places
-    ]
-    _place(found, drawn, edges)
-    return {"nodes": list(drawn.values()), "edges": edges, "inAll": len(nodes)}
-
-
-def _edits(found: Diff) -> _Nodes:
-    """The edits, each by name; first those that head changed, too."""
-    results = {each.id: each for each in found.computed or ()}
-    ordered = sorted(found.changes, key=lambda change: (not change.both, _by_name(change)))
-    return {
-        change.id: {
-            "id": change.id,
-            "name": change.name,
-            "what": change.what,
-            "edited": True,
-            "both": change.both,
-            **_sides(results.get(change.id, change)),
-        }
-        for change in ordered
-    }
-
-
-def _effects(found: Diff) -> _Nodes:
-    edited = {change.id for change in found.changes}
-    ordered = sorted(found.computed or (), key=_by_name)
-    return {
-        each.id: {
-            "id": each.id,
-            "name": each.name,
-            "what": "value",
-            "edited": False,
-            "both": False,
-            **_sides(each),
-        }
-        for each in ordered
-        if each.id not in edited
-    }
-
-
-def _sides(one: Any) -> dict[str, str]:
-    sides = (
-        (side, getattr(one, side), getattr(one, f"{side}_status", None))
-        for side in ("head", "branch")
-    )
-    return {side: cut(result_text(data, status), _MAX_LABEL) for side, data, status in sides}
-
-
-def _users(found: Diff, nodes: _Nodes) -> Mapping[str, list[str]]:
-    """Values and functions → the nodes that are computed with them."""
-    users: dict[str, list[str]] = defaultdict(list)
-    for node_id in nodes:
-        value = found.graph.values.get(node_id)
-        if value is not None and value.func_id is not None:
-            for used in dict.fromkeys([value.func_id, *value.input_ids()]):
-                if used in nodes:
-                    users[used].append(node_id)
-    return users
-
-
-def _nearest(nodes: _Nodes, users: Mapping[str, list[str]]) -> _Nodes:
-    """The nodes to draw, `MAX_NODES` at most: breadth first from the edits, then the others."""
-    edits = [node_id for node_id, node in nodes.items() if node["edited"]][: MAX_NODES // 2]
-    order = dict.fromkeys(edits)
-    level: Iterable[str] = edits
-    while level and len(order) < MAX_NODES:
-        level = [user for used in level for user in users.get(used, ()) if user not in order]
-        order.update(dict.fromkeys(level))
-    order.update(dict.fromkeys(nodes))
-    return {node_id: nodes[node_id] for node_id in list(order)[:MAX_NODES]}
-
-
-def _place(found: Diff, drawn: _Nodes, edges: list[tuple[int, int]]) -> None:
-    """Give each node a level behind those of its inputs, and a row near to theirs."""
-    nodes, values = list(drawn.values()), found.graph.values
-    inputs: dict[int, list[int]] = defaultdict(list)
-    for used, user in edges:
-        inputs[user].append(used)
-    ranks = [value.rank if (value := values.get(node["id"])) else -1 for node in nodes]
-    levels: dict[int, list[int]] = defaultdict(list)
-    for place in sorted(range(len(nodes)), key=ranks.__getitem__):
-        nodes[place]["level"] = 1 + max(
-            (nodes[each]["level"] for each in inputs[place]), default=-1
-        )
-        levels[nodes[place]["level"]].append(place)
-    for _, column in sorted(levels.items()):
-        ordered = sorted(column)
-        if inputs[ordered[0]]:
-            ordered.sort(key=lambda p: sum(nodes[i]["row"] for i in inputs[p]) / len(inputs[p]))
-        for row, place in enumerate(ordered):
-            nodes[place]["row"] = row
-
 
 _MAX_ROWS: Final = 100
 """Maximum number of values of a list."""
@@ -265,24 +71,32 @@ _ChangeSetReading = Callable[[ChangeSet, web.Request], Awaitable[Any]]
 class ChangeSetPage:
     """Answers the page's queries about one change set each."""
 
-    def __init__(self, streams: Streams, queries: QueryService, impure: ImpureFunctions) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        queries: QueryService,
+        impure: ImpureFunctions,
+        addresses: AddressBook,
+    ) -> None:
         self._streams = streams
         self._queries = queries
         self._impure = impure
+        self._addresses = addresses
         self._refreshed: dict[ChangeSet, int] = {}
         """Branches that were made to follow head, and their last commit then."""
 
     def routes(self) -> list[web.RouteDef]:
         """Paths of the page's queries: `/change-set/values?workspace=…&changeSet=…` and so on."""
         readings: dict[str, _ChangeSetReading] = {
-            "about": self._about,
             "values": self._values,
             "value": self._value,
             "why": self._why,
             "log": self._log,
+            "commit": self._commit,
             "difference": self._difference,
         }
         return [
+            web.get("/change-set/about", _answering(self._about)),
             web.get("/change-set/effects.csv", _answering_for_change_set(self._effects)),
             *(
                 web.get(f"/change-set/{name}", _answering_for_change_set(reading))
@@ -290,14 +104,21 @@ class ChangeSetPage:
             ),
         ]
 
-    async def _about(self, change_set: ChangeSet, _: web.Request) -> Any:
+    async def _about(self, request: web.Request) -> Any:
+        """The record of the change set with these ids, or with the address `at`."""
         registry = Registry(self._streams)
+        change_set = change_set_asked(request)
+        if change_set is None:
+            found = await self._addresses.find(request.query.get("at", ""), closed=True)
+            change_set = found.change_set
+        ids = {"workspaceId": str(change_set.workspace_id), "id": str(change_set.change_set_id)}
         try:
             workspace = await registry.workspace(change_set.workspace_id)
             record = await registry.change_set(change_set)
         except NoSuchChangeSet:
-            return {"name": None}
+            return {**ids, "name": None}
         return {
+            **ids,
             "workspace": workspace.name,
             "name": record.name,
             "kind": record.kind.value,
@@ -309,9 +130,11 @@ class ChangeSetPage:
         }
 
     async def _values(self, change_set: ChangeSet, request: web.Request) -> Any:
-        search = request.query.get("search", "").casefold()
+        search, status, family = (
+            request.query.get(name, "") for name in ("search", "status", "family")
+        )
         return await self._queries.open_loader(change_set).read(
-            partial(_list_values, search=search)
+            partial(_list_values, search=search.casefold(), status=status, family=family)
         )
 
     async def _value(self, change_set: ChangeSet, request: web.Request) -> Any:
@@ -337,6 +160,25 @@ class ChangeSetPage:
     async def _log(self, change_set: ChangeSet, _: web.Request) -> Any:
         entries = await read_log(self._streams, change_set, limit=_MAX_COMMITS)
         return {"commits": [entry.as_dict() for entry in reversed(entries)]}
+
+    async def _commit(self, change_set: ChangeSet, request: web.Request) -> Any:
+        """What the commit changed of definitions: at most `_MAX_ROWS`, and their number."""
+        number = int(request.query.get("commit", "0"))
+        try:
+            changes = await changes_of(self._queries.open_loader(change_set), number)
+        except NotRevertible as error:
+            return {"problem": str(error)}
+        rows = [
+            {
+                "id": each.id,
+                "name": each.name,
+                "what": each.what,
+                "before": side_text(each.before),
+                "after": side_text(each.after),
+            }
+            for each in changes[:_MAX_ROWS]
+        ]
+        return {"count": len(changes), "changes": rows}
 
     async def _difference(self, change_set: ChangeSet, _: web.Request) -> Any:
         try:
@@ -417,6 +259,8 @@ def _answering_for_change_set(
             answer = await reading(change_set, request)
         except (NoSuchChangeSet, NotABranch) as error:
             return web.Response(status=404, text=f"{error}\n")
+        except ValueError as error:
+            return web.Response(status=400, text=f"{error}\n")
         except (RebaserError, JetStreamError, OSError) as error:
             return web.Response(status=503, text=f"{error}\n")
         return answer if isinstance(answer, web.Response) else web.json_response(answer)
@@ -424,24 +268,68 @@ def _answering_for_change_set(
     return respond
 
 
-def _list_values(state: State, search: str) -> Any:
-    """Values with the text in their name or id, at most `_MAX_ROWS`, and their number."""
+_ALONE: Final = 3
+"""Maximum number of values of one family that are listed one by one."""
+_MAX_FAILING: Final = 20
+"""Maximum number of failed and blocked values that are listed before the others."""
+
+
+def _list_values(state: State, search: str, status: str, family: str) -> Any:
+    """Values with the text in their name or id and with the status, as families.
+
+    With `family`, the values of that one. At most `_MAX_ROWS` are listed, in natural order and the
+    failed first; all are counted.
+    """
     graph = graph_of(state)
-    found: list[dict[str, Any]] = []
-    count = 0
+    ids: list[str] = []
+    names: list[str] = []
+    statuses: list[str] = []
+    counts = Counter[str]()
     for value in graph.values.values():
         if search and search not in (value.name or "").casefold() and value.id.casefold() != search:
             continue
-        count += 1
-        if len(found) < _MAX_ROWS:
-            found.append(_row(graph, value))
-    return {
+        counts[value.status.value] += 1
+        if status in ("", value.status.value):
+            ids.append(value.id)
+            names.append(value.name or "")
+            statuses.append(value.status.value)
+    grouped = defaultdict[str, list[int]](list)
+    for place, pattern in enumerate(families(names)):
+        grouped[pattern].append(place)
+
+    def rows(places: Iterable[int], most: int) -> list[dict[str, Any]]:
+        ordered = sorted(places, key=lambda n: (_URGENCY[statuses[n]], natural(names[n] or ids[n])))
+        return [_row(graph, graph.values[ids[n]]) for n in ordered[:most]]
+
+    found = {
         "commit": state.commit,
         "due": state.control.dvu_due,
-        "count": count,
+        "count": len(ids),
         "inAll": len(graph.values),
-        "values": found,
+        "statuses": counts,
     }
+    if family:
+        return {**found, "values": rows(grouped[family], _MAX_ROWS)}
+    failing = [n for n, each in enumerate(statuses) if each in ("failed", "blocked")]
+    ordered = sorted(grouped, key=lambda pattern: (not pattern, natural(pattern)))
+    return {
+        **found,
+        "failing": rows(failing, _MAX_FAILING),
+        "families": len(ordered),
+        "groups": [
+            {
+                "family": pattern,
+                "count": len(those := grouped[pattern]),
+                "statuses": Counter(statuses[n] for n in those),
+                "values": rows(those, _ALONE) if len(those) <= _ALONE else [],
+            }
+            for pattern in ordered[:_MAX_ROWS]
+        ],
+    }
+
+
+_URGENCY: Final = {"failed": 0, "blocked": 1, "pending": 2, "ok": 2}
+"""Rank of a status in a list."""
 
 
 def _row(graph: Graph, value: Value) -> dict[str, Any]:
@@ -451,8 +339,17 @@ def _row(graph: Graph, value: Value) -> dict[str, Any]:
         "name": value.name,
         "status": value.status.value,
         "text": cut(value_text(value.text), MAX_TEXT),
+        "message": _message(graph, value),
         "func": None if value.func_id is None else func.name if func else value.func_id,
     }
+
+
+def _message(graph: Graph, value: Value) -> str | None:
+    """Reason why there is no value; of a blocked one the name of the input that it waits for."""
+    if value.message is None or value.status is not ValueStatus.BLOCKED:
+        return value.message and cut(value.message, MAX_TEXT)
+    blocker = graph.values.get(value.message)
+    return f"waits for {(blocker and blocker.name) or value.message}, which has no value"
 
 
 def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]:
@@ -466,11 +363,12 @@ def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]
         for argument, given in value.inputs.items()
         for input_id in ([given] if isinstance(given, str) else given)
     ]
-    takers = sorted(value.dependents)
+    takers = sorted(value.dependents, key=lambda each: natural(graph.values[each].name or each))
+    row = _row(graph, value)
     described = {
-        **_row(graph, value),
+        **row,
         "text": cut(value_text(value.text), _MAX_DETAIL),
-        "message": value.message,
+        "message": value.message if value.status is ValueStatus.FAILED else row["message"],
         "runtime": None if func is None else func.runtime,
         "code": None if func is None else cut(func.code, _MAX_DETAIL),
         "inputs": takes[:_MAX_ROWS],
@@ -514,13 +412,18 @@ class OperatorPage:
         return {**letter.summary(), "headers": dict(letter.headers), "asked": letter.content()}
 
     async def _change_sets(self, request: web.Request) -> Any:
-        """Open change sets with the text in their address or id, and what is paused."""
+        """Open change sets with the text in their address or id, and what is paused.
+
+        They come by name, or the latest commit first.
+        """
         search = request.query.get("search", "").casefold()
         registry = Registry(self._streams)
         async with self._listing:
             pauses = await PauseStore(self._streams).all()
             names = {each.workspace_id: each.name async for each in registry.workspaces()}
             records = [record async for record in registry.change_sets(None)]
+            is_recent = request.query.get("order") == "recent"
+            times = await self._commit_times() if is_recent else {}
         rows = []
         for record in records:
             if record.status in CLOSED_STATUSES:
@@ -530,14 +433,21 @@ class OperatorPage:
                 change_set = ChangeSet(record.workspace_id, record.change_set_id)
                 row = {
                     "address": address,
+                    "workspaceName": names.get(record.workspace_id),
+                    "name": record.name,
                     "workspace": str(record.workspace_id),
                     "changeSet": str(record.change_set_id),
                     "kind": record.kind.value,
                     "status": record.status.value,
                     "pausedSince": paused_since(pauses, change_set),
+                    "createdAt": record.created_at,
+                    "by": record.by,
+                    "last": times.get(self._streams.commits(change_set)),
                 }
                 rows.append(row)
-        rows.sort(key=lambda row: str(row["address"]))
+        rows.sort(key=lambda row: natural(str(row["address"])))
+        if is_recent:
+            rows.sort(key=lambda row: str(row["last"] or row["createdAt"]), reverse=True)
         paused = pauses_to_json(pauses.values())
         addresses = {str(key): name for key, name in names.items()} | {
             f"{record.workspace_id}.{record.change_set_id}": record.name for record in records
@@ -548,12 +458,26 @@ class OperatorPage:
             pause["address"] = "/".join(addresses.get(key, key[-26:]) for key in keys)
         return {"count": len(rows), "changeSets": rows[:_MAX_ROWS], "paused": paused}
 
+    async def _commit_times(self) -> dict[str, str]:
+        """Subjects of all change sets with a commit, and when the last one was stored."""
+        lasts = ordered_reader(
+            self._streams.js,
+            self._streams.commits_stream,
+            deliver_policy="last_per_subject",
+            headers_only=True,
+        )
+        times = {}
+        async with lasts:
+            while (entry := await lasts.next(idle_timeout=0)) is not None:
+                times[entry.subject] = utc_text(entry.timestamp)
+        return times
+
 
 def _answering(reading: _Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(request: web.Request) -> web.Response:
         try:
             return web.json_response(await reading(request))
-        except NoSuchLetter as error:
+        except (NoSuchLetter, NoSuchChangeSet, AmbiguousAddress) as error:
             return web.Response(status=404, text=f"{error}\n")
         except (RebaserError, JetStreamError, OSError) as error:
             return web.Response(status=503, text=f"{error}\n")

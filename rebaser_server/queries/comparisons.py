@@ -29,7 +29,7 @@ from rebaser_core.queries import (
 )
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue
 from rebaser_core.versioning import WireModel
-from rebaser_server.commit_log.state import Batch
+from rebaser_server.commit_log.state import Batch, State
 from rebaser_server.commit_log.state_loader import OpenLoader, StateLoader
 from rebaser_server.compute.affected import closure
 from rebaser_server.graph_application.commands import digest, head_changes_since
@@ -278,6 +278,20 @@ async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) 
         NotRetained: the log does not go back so far.
         NotRevertible: there is no such commit, or it changed no definition.
     """
+    workspace = str(loader.change_set.workspace_id)
+    state, before, after = await _around(loader, commit)
+    last, _ = await loader.log.last()
+    await loader.catch_up(state, last)
+    ids = set(before.values), set(before.funcs)
+    now = await compute_in_turn(workspace, DefinitionSnapshot.of, graph_of(state), *ids)
+    updates, skipped = await compute_in_turn(workspace, invert, before, after, now, force=force)
+    return RevertPlan(commit, last, updates, skipped)
+
+
+async def _around(
+    loader: StateLoader, commit: int
+) -> tuple[State, DefinitionSnapshot, DefinitionSnapshot]:
+    """Return the state as of the commit, and what it touched before it and after it."""
     entry = await loader.log.entry(commit)
     if entry is not None:
         state = await loader.load(entry.previous)
@@ -290,11 +304,42 @@ async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) 
     before = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
     await loader.catch_up(state, commit)
     after = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
-    last, _ = await loader.log.last()
-    await loader.catch_up(state, last)
-    now = await compute_in_turn(workspace, DefinitionSnapshot.of, graph, *ids)
-    updates, skipped = await compute_in_turn(workspace, invert, before, after, now, force=force)
-    return RevertPlan(commit, last, updates, skipped)
+    return state, before, after
+
+
+class CommittedChange(NamedTuple):
+    """A definition that a commit changed: the parts that differ, before it and after it."""
+
+    id: str
+    name: str | None
+    what: str
+    before: Any
+    after: Any
+
+
+async def changes_of(loader: StateLoader, commit: int) -> list[CommittedChange]:
+    """Return what `commit` changed of definitions, values before functions.
+
+    Raises:
+        NotRetained: the log does not go back so far.
+        NotRevertible: there is no such commit, or it changed no definition.
+    """
+    _, before, after = await _around(loader, commit)
+    found = []
+    for value_id, old in before.values.items():
+        new = after.values[value_id]
+        if not same_value(old, new):
+            what = _what(old, new)
+            name = new.name if new is not None else old.name if old is not None else None
+            sides = _side(old, what), _side(new, what)
+            found.append(CommittedChange(value_id, name, what, *sides))
+    for func_id, function in before.funcs.items():
+        changed = after.funcs[func_id]
+        if function != changed:
+            name = next(each.name for each in (changed, function) if each)
+            sides = _func(function), _func(changed)
+            found.append(CommittedChange(func_id, name, "function", *sides))
+    return found
 
 
 def invert(

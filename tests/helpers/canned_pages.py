@@ -42,6 +42,8 @@ async def open_canned(browser: Browser, path: str, answers: Answers, script: str
                 await route.fulfill(body=json.dumps(made), content_type="application/json")
             return
         name = asked if "." in asked else f"{asked or 'index'}.html"
+        if "/" in name:  # the page of a change set by its name, and what it loads
+            name = "change-set.html"
         body = (STATIC / name).read_text("utf-8")
         await route.fulfill(body=body, content_type=TYPES[PurePath(name).suffix])
 
@@ -59,7 +61,8 @@ def change_set_path() -> str:
 def edit(number: int, *, turn: int = 0, both: bool = False) -> dict[str, Any]:
     """A line of a branch's difference that is another each turn."""
     sides = {"head": str(number), "branch": str(number + turn + 1), "base": "1", "both": both}
-    return {"id": f"{number:026}", "name": f"net/{number}", "what": "value", **sides}
+    name = f"net/{number}"
+    return {"id": f"{number:026}", "name": name, "what": "value", "family": "net/*", **sides}
 
 
 def picture(columns: int, rows: int, in_all: int, *, turn: int = 0) -> dict[str, Any]:
@@ -71,12 +74,14 @@ def picture(columns: int, rows: int, in_all: int, *, turn: int = 0) -> dict[str,
         for row in range(rows)
     ]
     edges = [(place, place + rows) for place in range(len(nodes) - rows)]
-    return {"nodes": nodes, "edges": edges, "inAll": in_all}
+    return {"nodes": nodes, "edges": edges, "inAll": in_all, "left": in_all - len(nodes)}
 
 
 def about(kind: str = "branch") -> dict[str, Any]:
     """The record of a change set."""
     return {
+        "workspaceId": "1".rjust(26, "0"),
+        "id": "2".rjust(26, "0"),
         "workspace": "shop",
         "name": "sale",
         "kind": kind,
@@ -90,14 +95,19 @@ def about(kind: str = "branch") -> dict[str, Any]:
 
 def value(name: str, text: str) -> dict[str, Any]:
     """A row of the values."""
-    return {"id": name.rjust(26, "0"), "name": name, "status": "ok", "text": text, "func": None}
+    row = {"id": name.rjust(26, "0"), "name": name, "text": text, "func": None}
+    return {**row, "status": "ok", "message": None}
 
 
 def values(rows: list[dict[str, Any]], commit: int = 1) -> dict[str, Any]:
     """The answer to who asks for the values."""
     count = len(rows)
-    found = {"count": count, "inAll": count, "values": rows[:100]}
-    return {"commit": commit, "due": False, **found}
+    groups = [
+        {"family": row["name"], "count": 1, "statuses": {"ok": 1}, "values": [row]}
+        for row in rows[:100]
+    ]
+    found = {"count": count, "inAll": count, "statuses": {"ok": count}, "failing": []}
+    return {"commit": commit, "due": False, **found, "families": count, "groups": groups}
 
 
 def commit(number: int) -> dict[str, Any]:
@@ -107,9 +117,12 @@ def commit(number: int) -> dict[str, Any]:
 
 
 def change_set(number: int, *, turn: int = 0) -> dict[str, Any]:
-    """A row of the operators' page."""
+    """A row of the change sets."""
     ids = {"workspace": f"{turn:026}", "changeSet": f"{number:026}", "pausedSince": None}
-    return {"address": f"shop/{turn}-{number}", "kind": "branch", "status": "open", **ids}
+    name = f"{turn}-{number}"
+    names = {"address": f"shop/{name}", "workspaceName": "shop", "name": name}
+    times = {"createdAt": NOW, "by": None, "last": NOW}
+    return {**names, **times, "kind": "branch", "status": "open", **ids}
 
 
 def dead_letter(number: int) -> dict[str, Any]:

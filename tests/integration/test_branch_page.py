@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, expect
 
+from rebaser_client import cel
 from rebaser_client.change_set import WorkspaceHandle
 from rebaser_core.ids import ChangeSet
 from tests.helpers.browser import Watched, browsing
@@ -101,19 +102,19 @@ async def test_what_is_asked_before_an_apply_is_what_applying_does_now(
     await page.goto(url + "change-set?" + "&".join(f"{k}={v}" for k, v in target(sleeping).items()))
     effects = table(page, "Computed effects")
     await expect(effects).to_have_text([re.compile("both.*30.*31"), re.compile("puk.*10.*11")])
-    await expect(page.locator("#digest")).to_contain_text(
-        "1 edit, 2 computed values differ; digest"
-    )
+    await expect(page.locator("#editcount")).to_have_text("1")
+    await expect(page.locator("#effectcount")).to_have_text("2")
 
     async with shop.edit() as g:
         g.source("uk", 12)
     await page.get_by_role("button", name="Apply to head").press("Enter")
 
     dialog = page.get_by_role("dialog")
-    await expect(dialog).to_contain_text("Apply 1 edit to head? Head changed 1 of the same, too.")
+    await expect(dialog).to_contain_text("Apply 1 edit to head? ")
+    await expect(dialog).to_contain_text("Head changed uk, too: yours 11, theirs 12. Yours counts.")
     async with shop.edit() as g:
         g.source("uk", 13)
-    await dialog.get_by_role("button", name="Yes").press("Enter")
+    await dialog.get_by_role("button", name="Apply to head").press("Enter")
     await expect(said(page)).to_contain_text("not the one that was reviewed")
 
 
@@ -160,7 +161,7 @@ async def test_conflicts_are_resolved_and_the_branch_is_applied_by_keyboard(
     await page.get_by_role("button", name="Apply to head").press("Enter")
     await agree(page)
     await expect(said(page)).to_contain_text("applied as commit")
-    await expect(page.locator("#about")).to_contain_text("branch, applied")
+    await expect(page.locator("#kinds")).to_have_text("branchapplied")
     await expect(page.get_by_role("button", name="Apply to head")).to_be_hidden()
     assert (await values(deployment, await shop.ids()))["net"] == 70
 
@@ -173,3 +174,45 @@ async def test_conflicts_are_resolved_and_the_branch_is_applied_by_keyboard(
     by_al = page.get_by_role("cell", name="al", exact=True)
     await expect(rows(page, "Commits").filter(has=by_al)).to_have_count(2)
     assert [line for line in watched.complaints if "400" not in line] == []
+
+
+@pytest.mark.long
+async def test_a_review_sums_up_effects_by_name_pattern_and_names_what_will_fail(
+    deployment: Deployment, browser: Browser
+) -> None:
+    """One edit with many effects is one line, one box, and one sentence of the question."""
+    daemon = await started(deployment, QUIET_PERIOD="30", OPS__TOKENS=TOKENS)
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        rate = g.source("fx/UK", 1.0)
+        for n in range(40):
+            net = g.source(f"net/{n}", n)
+            g.value(f"price/{n}/UK", cel("double(net) * rate"), net=net, rate=rate)
+        g.value("whole", cel("10 / int(rate)"), rate=rate)
+    branch = await shop.fork("euro")
+    async with branch.edit() as g:
+        g.source("fx/UK", 0.5)
+    page = await browser.new_page()
+    await page.goto(url_of(daemon) + "?token=a1")
+    await page.goto(url_of(daemon) + "shop/euro")
+
+    pattern = table(page, "Effects by name pattern").filter(has_text="price/*/UK")
+    await expect(pattern).to_contain_text(re.compile("39.*780.*390.*-50 %"), timeout=PATIENCE)
+    await expect(pattern).to_contain_text("price/39/UK: 39 → 19.5")
+    await expect(pattern.get_by_role("img")).to_have_accessible_name("Moves from -50 % to -50 %")
+    await expect(table(page, "Effects by name pattern").first).to_contain_text("whole")
+    graph = page.get_by_role("group", name="Edits and effects as a graph")
+    box = graph.get_by_role("link", name="price/*/UK, computed: 39 values")
+    await expect(graph.get_by_role("link")).to_have_count(3)
+    effects = table(page, "Computed effects")
+    await expect(effects).to_have_count(21)
+    await box.press("Enter")
+    await expect(effects).to_have_count(39)
+    await require_readable(page)
+    await page.get_by_role("button", name="Apply to head").press("Enter")
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Apply 1 edit to head? 40 computed values differ.")
+    await expect(dialog).to_contain_text("whole will have no value: failed.")
+    await expect(dialog).to_contain_text("price/*/UK: 39 values, sum 780 → 390 -50 %")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("button", name="Apply to head")).to_be_focused()

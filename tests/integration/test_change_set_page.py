@@ -49,11 +49,14 @@ async def test_values_why_and_commits_are_found_by_keyboard_and_a_branch_shows_i
     watched = Watched(page)
     await page.goto(url_of(daemon))
 
-    await rows(page, "In work").get_by_role("button").press("Enter")
-    await page.get_by_role("link", name="values, commits and why").press("Enter")
+    await page.get_by_role("link", name="shop / head", exact=True).first.press("Enter")
 
     await expect(page.get_by_role("heading", level=1)).to_have_text("shop / head")
     await expect(rows(page, "Values")).to_have_count(6)
+    await expect(rows(page, "Values").first).to_contain_text(re.compile("wrong.*overload.*failed"))
+    await page.get_by_role("button", name="5 ok").press("Enter")
+    await expect(rows(page, "Values")).to_have_count(5)
+    await page.get_by_role("button", name="all 6").press("Enter")
     await page.get_by_role("searchbox", name="Search values by name").press_sequentially("GRO")
     await expect(rows(page, "Values")).to_have_count(1)
     await page.get_by_role("button", name="gross").press("Enter")
@@ -68,6 +71,14 @@ async def test_values_why_and_commits_are_found_by_keyboard_and_a_branch_shows_i
     await expect(page.get_by_role("region", name="wrong: failed")).to_be_visible()
     await expect(page.locator("#message")).to_contain_text("overload")
     await expect(page.locator("#whynot")).to_contain_text("wrong failed: ")
+    near = page.get_by_role("group", name="Inputs and dependents")
+    await expect(near.get_by_role("link")).to_have_text(re.compile("net"))
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("region", name="wrong: failed")).to_be_hidden()
+    await page.get_by_role("button", name="Difference of commit").press("Enter")
+    changed = rows(page, "Commits").filter(has_text="gross")
+    await expect(changed).to_contain_text("not there → ")
+    await page.get_by_role("button", name="Difference of commit").press("Enter")
     await expect(rows(page, "Commits")).to_have_count(2)
     assert await page.locator("main img").count() == 0
     await require_readable(page)
@@ -85,9 +96,8 @@ async def show_branch(deployment: Deployment, shop: WorkspaceHandle, page: Page,
         g.source("rate", 0.5)
     async with shop.edit() as g:
         g.source("net", 90)
-    ids = await branch.ids()
 
-    await page.goto(f"{url}change-set?workspace={ids.workspace_id}&changeSet={ids.change_set_id}")
+    await page.goto(f"{url}shop/sale")
 
     edits, effects = table(page, "Edits of the branch"), table(page, "Computed effects")
     await expect(edits).to_have_count(2)
@@ -102,6 +112,39 @@ async def show_branch(deployment: Deployment, shop: WorkspaceHandle, page: Page,
     await page.get_by_role("searchbox", name="Search changes").fill("gro")
     await expect(effects).to_have_count(1)
     await expect(edits).to_contain_text("None has that name.")
+
+
+async def test_values_are_a_tree_of_name_patterns_with_the_failed_ones_on_top(
+    deployment: Deployment, browser: Browser
+) -> None:
+    """In the order of their numbers; a pattern is opened, and a name that nobody has is told."""
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        for n in range(30):
+            net = g.source(f"net/{n}", n)
+            price = cel("net + 'x'" if n == 7 else "net * 2")
+            g.value(f"price/{n}/UK", price, net=net)
+    page = await browser.new_page()
+    watched = Watched(page)
+    await page.goto(url_of(daemon) + "shop/head")
+
+    values = rows(page, "Values")
+    await expect(values).to_have_count(3, timeout=PATIENCE)
+    await expect(values.first).to_contain_text("price/7/UK")
+    await expect(values.nth(2)).to_have_text(re.compile(r"price/\*/UK.*30 values.*1 failed"))
+    await page.get_by_role("button", name="price/*/UK").press("Enter")
+    await expect(values).to_have_count(33)
+    await expect(values.nth(3)).to_contain_text("price/7/UK")
+    await expect(values.nth(6)).to_contain_text("price/2/UK")
+    await expect(page.get_by_role("button", name="price/*/UK")).to_be_focused()
+    await page.get_by_role("searchbox", name="Search values").fill("price/2")
+    await expect(values).to_have_count(11)
+    await require_readable(page)
+    assert not watched.complaints
+
+    await page.goto(url_of(daemon) + "shop/nowhere")
+    await expect(page.get_by_role("status")).to_contain_text("nowhere")
 
 
 async def require_readable(page: Page) -> None:

@@ -35,7 +35,7 @@ async def agree(page: Page, reason: str | None = None) -> None:
     await expect(dialog).to_be_visible()
     if reason is not None:
         await dialog.get_by_role("textbox", name="Reason").press_sequentially(reason)
-    await dialog.get_by_role("button", name="Yes").press("Enter")
+    await dialog.get_by_role("button").last.press("Enter")
 
 
 def said(page: Page) -> Any:
@@ -52,7 +52,7 @@ async def test_operators_pause_resume_and_replay_by_keyboard(
     await deployment.js.publish(deployment.streams.dead_letters(shop), b"", headers=dead)
     page = await browser.new_page()
     watched = Watched(page)
-    await page.goto(url_of(daemon) + "operator?token=s3cret")
+    await page.goto(url_of(daemon) + "letters?token=s3cret")
 
     await expect(page.locator("#visitor")).to_have_text("ada: operator")
     await expect(rows(page, "Dead letters")).to_contain_text("<b>why</b>")
@@ -63,6 +63,7 @@ async def test_operators_pause_resume_and_replay_by_keyboard(
     await agree(page)
     await expect(said(page)).to_contain_text("dead letter 1 cannot be decoded")
 
+    await page.get_by_role("link", name="Operate").press("Enter")
     pause = page.get_by_role("button", name="Pause shop/head")
     await pause.press("Enter")
     await page.keyboard.press("Escape")
@@ -99,6 +100,6 @@ async def test_viewers_look_on(deployment: Deployment, browser: Browser) -> None
 
     await expect(page.locator("#visitor")).to_have_text("vic: viewer")
     await expect(page.get_by_text("Your role may look on")).to_be_visible()
-    await expect(rows(page, "Open change sets")).to_contain_text("shop/head")
+    await expect(rows(page, "Open change sets")).to_contain_text("shop / head")
     await expect(rows(page, "Functions that are not pure")).to_contain_text("noiseit1, then 2")
     await expect(page.get_by_role("button", name="Pause")).to_have_count(0)

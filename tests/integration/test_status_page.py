@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from rebaser_client import builtin, cel
 from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
@@ -32,10 +33,10 @@ async def browser() -> AsyncIterator[Browser]:
         yield browser
 
 
-async def opened(browser: Browser, daemon: Daemon, **how: Any) -> Page:
-    page = await browser.new_page(**how)
+async def opened(browser: Browser, daemon: Daemon, path: str = "") -> Page:
+    page = await browser.new_page()
     page.set_default_timeout(PATIENCE)
-    await page.goto(url_of(daemon))
+    await page.goto(url_of(daemon) + path)
     await expect(page.get_by_role("status")).to_contain_text("NATS answers", timeout=PATIENCE)
     return page
 
@@ -82,34 +83,81 @@ async def given_up(deployment: Deployment, change_set: ChangeSet) -> None:
     await ensure_task(streams, change_set)  # a reconciler may have been first
 
 
-async def test_the_page_updates_without_a_reload(deployment: Deployment, browser: Browser) -> None:
-    [change_set], values = new_change_sets(1), ExampleGraph()
+async def test_the_front_page_shows_change_sets_and_what_becomes_of_them_without_a_reload(
+    deployment: Deployment, browser: Browser
+) -> None:
+    """First the command to begin with, then a failure with its next step before all else."""
     daemon = await started(deployment, QUIET_PERIOD="30")
     page = await browser.new_page(permissions=["clipboard-read", "clipboard-write"])
     watched = Watched(page)
     await page.goto(url_of(daemon))
     await expect(page.get_by_role("status")).to_have_text("1 Rebaser, NATS answers")
-    await expect(shown(page, "In work")).to_have_text("0")
     beginning = page.get_by_role("region", name="Begin here")
     await expect(beginning.locator("code")).to_have_text("rebaser init shop")
     await beginning.get_by_role("button", name="Copy the command").click()
     await expect(beginning.get_by_role("button")).to_have_text("Copied")
     assert await page.evaluate("navigator.clipboard.readText()") == "rebaser init shop"
-    synced = re.compile(r"^NATS syncs: unknown: set REBASER_NATS__MONITORING .*; 1 replica$")
-    await expect(page.locator("#durability")).to_have_text(synced)
 
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        g.value("wrong", cel("net + 'x'"), net=g.source("net", 100))
+    await shop.fork("euro in July")
+
+    attention = page.get_by_role("region", name="Needs attention").get_by_role("listitem")
+    await expect(attention).to_contain_text("1 value failed in shop / head", timeout=PATIENCE)
+    await expect(attention).to_contain_text("wrong, computed by net + 'x': CelError")
+    await expect(attention).to_contain_text("Mend the function or an input")
+    await expect(beginning).to_be_hidden()
+    await expect(rows(page, "Change sets")).to_have_count(2)
+    await expect(rows(page, "Change sets").first).to_contain_text("shop / head1 failed")
+    branch = page.get_by_role("link", name="shop / euro in July")
+    assert await branch.get_attribute("href") == url_of(daemon) + "shop/euro%20in%20July"
+    await attention.get_by_role("link", name="shop / head").press("Enter")
+    await expect(page.get_by_role("region", name="wrong: failed")).to_be_visible()
+    assert page.url.startswith(url_of(daemon) + "shop/head?value=")
+    await page.go_back()
+    await page.get_by_role("searchbox", name="Search").fill("JULY")
+    await expect(rows(page, "Change sets")).to_have_count(1)
+
+    async with shop.edit() as g:  # an update that computes other values leaves it failed
+        g.value("twice", builtin("sum"), g.source("one", 1))
+    await page.get_by_role("searchbox", name="Search").fill("")
+    await expect(rows(page, "Change sets")).to_have_count(2)
+    await expect(attention).to_contain_text("1 value failed")
+    async with shop.edit() as g:
+        g.value("wrong", builtin("sum"), g.source("one", 1))
+    await expect(attention).to_have_count(0, timeout=PATIENCE)
+    assert all(url.startswith(url_of(daemon)) for url in watched.asked), "nothing from elsewhere"
+    assert not watched.complaints
+
+
+async def test_every_page_leads_to_every_other(deployment: Deployment, browser: Browser) -> None:
+    """Numbers of the deployment have a page to themselves; held is apart from working."""
+    [change_set], values = new_change_sets(1), ExampleGraph()
+    daemon = await started(deployment, QUIET_PERIOD="30")
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
     await reply
-
-    await expect(shown(page, "In work")).to_have_text("1", timeout=PATIENCE)
-    await expect(beginning).to_be_hidden()
-    await expect(rows(page, "In work")).to_have_count(1)
-    label = f"Show {change_set.workspace_id} {change_set.change_set_id}"
-    await expect(rows(page, "In work").get_by_role("button")).to_have_accessible_name(label)
-    plot = page.get_by_role("img", name=re.compile("Requests per second .* at most [1-9]"))
-    await expect(plot).to_be_visible(timeout=PATIENCE)
-    assert watched.asked.count(url_of(daemon)) == 1
-    assert all(url.startswith(url_of(daemon)) for url in watched.asked), "nothing from elsewhere"
+    page = await opened(browser, daemon)
+    watched = Watched(page)
+    pages = ["Updates", "Dead letters", "Operate", "Deployment", "Workspaces"]
+    for name in pages:
+        navigation = page.get_by_role("navigation", name="Rebaser")
+        await navigation.get_by_role("link", name=name).press("Enter")
+        await expect(navigation.locator("[aria-current=page]")).to_have_text(name)
+        await expect(navigation.get_by_role("link")).to_have_count(len(pages))
+        await expect(page.get_by_role("heading", level=1)).to_have_count(1)
+        if name == "Updates":
+            await expect(rows(page, "Held, and at rest")).to_have_count(1, timeout=PATIENCE)
+            await expect(rows(page, "Working on requests")).to_contain_text("No request")
+        if name == "Deployment":
+            await expect(shown(page, "Working")).to_have_text("0")
+            await expect(page.locator("#heldnote")).to_have_text("1 held, at rest")
+            plot = page.get_by_role("img", name=re.compile("Requests per second .* at most [1-9]"))
+            await expect(plot).to_be_visible(timeout=PATIENCE)
+            synced = re.compile(
+                r"^NATS syncs: unknown: set REBASER_NATS__MONITORING .*; 1 replica$"
+            )
+            await expect(page.locator("#durability")).to_have_text(synced)
     assert not watched.complaints
 
 
@@ -122,7 +170,7 @@ async def test_an_update_is_shown_with_its_progress_and_the_graph_that_it_recomp
     daemon = await started(deployment, QUIET_PERIOD="30")
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, slow.batch)
     await reply
-    page = await opened(browser, daemon)
+    page = await opened(browser, daemon, "updates")
     watched = Watched(page)
     picture = page.get_by_role("img", name="60 of 60 values")
     await expect(picture).to_be_hidden()
@@ -159,42 +207,24 @@ async def test_the_last_update_of_a_change_set_can_be_looked_at_later_and_elsewh
 
         await eventually(computed, within=60)
     other = await started(deployment, "two", QUIET_PERIOD="30")
-    page = await opened(browser, other)
+    page = await opened(browser, other, "updates")
     for change_set in change_sets:
-        label = f"Show {change_set.workspace_id} {change_set.change_set_id}"
-        button = rows(page, "In work").get_by_role("button", name=label)
+        label = f"{change_set.workspace_id} {change_set.change_set_id}"
+        row = rows(page, "Held, and at rest").filter(has=page.get_by_title(label))
+        button = row.get_by_role("button")
         await expect(button).to_be_visible(timeout=PATIENCE)
 
         await button.focus()
         await page.keyboard.press("Enter")
 
         region = page.get_by_role("region", name="Recomputed values")
-        its_id = region.get_by_text(str(change_set.change_set_id))
-        await expect(its_id).to_be_visible(timeout=PATIENCE)
+        end = str(change_set.change_set_id)[-6:]
+        await expect(region.get_by_role("link")).to_contain_text(end, timeout=PATIENCE)
         picture = region.get_by_role("img", name="1 of 1 value")
         await expect(picture).to_be_visible(timeout=PATIENCE)
         await page.evaluate("new Promise((seen) => new EventSource('events').onmessage = seen)")
         await expect(button).to_be_focused()
     assert url_of(daemon) != url_of(other)
-
-
-async def test_change_sets_go_by_their_names_beside_their_ids(
-    deployment: Deployment, browser: Browser
-) -> None:
-    client = deployment.client
-    daemon = await started(deployment, QUIET_PERIOD="30")
-    workspace, head = await client.workspaces.create("prices")
-    where = ChangeSet(workspace.workspace_id, head.change_set_id)
-    _, reply = await client.enqueue_updates_with_reply(*where, ExampleGraph().define())
-    await reply
-    page = await opened(browser, daemon)
-
-    button = rows(page, "In work").get_by_role("button")
-    ids = f"{where.workspace_id} {where.change_set_id}"
-    await expect(button).to_contain_text(re.compile("^prices / head \\w{4}…"))
-    await expect(button).to_have_accessible_name(f"Show prices / head {ids}")
-    picture = page.get_by_role("region", name="Recomputed values")
-    await expect(picture).to_contain_text(f"Change set prices / head {ids}")
 
 
 async def test_names_and_reasons_are_text_and_what_cannot_be_seen_is_written_out(
@@ -213,15 +243,25 @@ async def test_names_and_reasons_are_text_and_what_cannot_be_seen_is_written_out
     _, reply = await client.enqueue_updates_with_reply(*where, batch)
     await reply
 
-    page = await opened(browser, daemon)
+    page = await opened(browser, daemon, "updates")
 
-    button = rows(page, "In work").get_by_role("button")
-    label = re.compile(re.escape(r"<img src=x onerror=alert(1)>\u202e\u200b / head"))
-    await expect(button).to_have_accessible_name(label, timeout=PATIENCE)
-    letters = rows(page, "Dead letters")
-    await expect(letters).to_contain_text(r"<b>why</b>\x1b[31m\u2066", timeout=PATIENCE)
+    link = rows(page, "Held, and at rest").get_by_role("link")
+    label = r"<img src=x onerror=alert(1)>\u202e\u200b / head"
+    await expect(link).to_have_accessible_name(label, timeout=PATIENCE)
     titles = page.get_by_role("region", name="Recomputed values").locator("svg title")
     await expect(titles.first).to_have_text(re.compile(re.escape(r"<i>sum</i>\n\u202e")))
+    await require_text(page)
+    await page.goto(url_of(daemon))
+    letters = page.get_by_role("region", name="Needs attention")
+    await expect(letters).to_contain_text(r"<b>why</b>\x1b[31m\u2066", timeout=PATIENCE)
+    await require_text(page)
+    await page.get_by_role("link", name=label).press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text(label)
+    await require_text(page)
+
+
+async def require_text(page: Page) -> None:
+    """No name or reason became an element, or holds what cannot be seen."""
     assert await page.locator("main img, main b, td i").count() == 0
     unseen = await page.evaluate(
         "/[\\u0000-\\u0008\\u001b\\u200b\\u202e\\u2066]/.test(document.body.textContent)"
@@ -229,6 +269,7 @@ async def test_names_and_reasons_are_text_and_what_cannot_be_seen_is_written_out
     assert not unseen
 
 
+@pytest.mark.long
 async def test_everybody_can_read_it(deployment: Deployment, browser: Browser) -> None:
     """Failures and all: contrast by day and night, names, and nothing cut off if it is narrow."""
     good, bad = new_change_sets(2)
@@ -237,12 +278,16 @@ async def test_everybody_can_read_it(deployment: Deployment, browser: Browser) -
     await deployment.client.enqueue_updates(*good, values.define())
     await given_up(deployment, bad)
     page = await opened(browser, daemon)
-    await expect(rows(page, "Dead letters")).to_contain_text("MalformedMessage", timeout=PATIENCE)
-    failure = rows(page, "Recent failures").first
-    await expect(failure).to_contain_text("left for a newer server", timeout=PATIENCE)
-    await expect(page.get_by_role("region", name="Recomputed values")).to_be_visible()
-    await expect(rows(page, "Longest queues")).to_have_count(1)
+    attention = page.get_by_role("region", name="Needs attention")
+    await expect(attention).to_contain_text("MalformedMessage", timeout=PATIENCE)
+    await expect(attention).to_contain_text("left for a newer server", timeout=PATIENCE)
+    for path in ("", "updates", "letters", "operator", "deployment"):
+        await page.goto(url_of(daemon) + path)
+        await expect(page.get_by_role("status")).to_contain_text("NATS answers", timeout=PATIENCE)
+        await require_legible(page)
 
+
+async def require_legible(page: Page) -> None:
     overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     for width in (360, 1280):
         await page.set_viewport_size({"width": width, "height": 900})
@@ -250,13 +295,13 @@ async def test_everybody_can_read_it(deployment: Deployment, browser: Browser) -
         for scheme in SCHEMES:
             await page.emulate_media(color_scheme=scheme)
             contrasts = await page.evaluate(CONTRASTS)
-            assert len(contrasts) > 40
+            assert len(contrasts) > 10
             assert not [pair for pair in contrasts if pair[0] < AA], scheme
     assert await page.get_by_role("heading", level=1).count() == 1
-    unnamed = "(all) => all.filter((e) => !(e.ariaLabel || e.getAttribute('aria-labelledby')))"
+    label = "e.ariaLabel || e.getAttribute('aria-labelledby')"
+    unnamed = f"(all) => all.filter((e) => !({label} || e.textContent)).map((e) => e.outerHTML)"
     for what in ("section", "svg", "progress", "button"):
-        named = await page.eval_on_selector_all(what, f"{unnamed}.map((e) => e.outerHTML)")
-        assert not named, what
+        assert not await page.eval_on_selector_all(what, unnamed), what
     heads = "(all) => all.filter((table) => !table.tHead.querySelector('th[scope=col]')).length"
     assert await page.eval_on_selector_all("table", heads) == 0
 

@@ -1,18 +1,24 @@
-// Of a branch: what it and head both changed, its edits and their effects, sorted and searched by a
-// worker; and applying it, as it was shown.
+// The review of a branch: what it and head both changed, its effects by name pattern and one by one,
+// sorted and searched by a worker; and applying it, as it was shown.
 
 import { act, doing, includes, may } from "./actions.js";
-import { element, table } from "./cells.js";
+import { button, copies, drawn, element, table } from "./cells.js";
+import { svg } from "./drawing.js";
 import { drawEffects } from "./effects.js";
 import { searched } from "./reading.js";
-import { $, many, text } from "./texts.js";
+import { $, ROOT, brief, count, many, percent, text } from "./texts.js";
+import { valueOf } from "./values.js";
+
+const DIGEST = 12; // characters of the digest that are shown
+const TOLD = 5; // conflicts, failed values and patterns that the question names
 
 const sorted = { edits: { key: "name", down: false }, effects: { key: "name", down: false } };
 let difference = null; // the parts of it that are shown
-let page = null; // what the page that shows the branch offers: `ids`, `reading`, `value`, `addressOf` and `open` one
+let page = null; // what the page that shows the branch offers: `ids`, `reading`, `addressOf` and `open` one
 let isOpen = false;
+let family = ""; // the pattern whose effects are listed; all if empty
 
-const worker = new Worker("difference.js");
+const worker = new Worker(`${ROOT}difference.js`);
 const asked = new Map();
 let questions = 0;
 
@@ -21,7 +27,7 @@ function parts(address) {
   return new Promise((answer, fail) => {
     questions += 1;
     asked.set(questions, { answer, fail });
-    worker.postMessage({ number: questions, address, search: $("searchchanges").value.toLowerCase(), sorted });
+    worker.postMessage({ number: questions, address, search: $("searchchanges").value.toLowerCase(), sorted, family });
   });
 }
 
@@ -36,10 +42,11 @@ worker.onerror = () => {
   asked.clear();
 };
 
-const named = (row) => (row.what === "function" ? row.name : page.value(row));
+const named = (row) => (row.what === "function" ? row.name : valueOf(page, row));
+const failing = (side) => (side === "failed" || side === "blocked");
 
 function list(id, { rows, of, inAll }, cells, nothing) {
-  table(id, rows.map((row) => ({ key: row.id, cells: cells(row) })), inAll ? "None has that name." : nothing, { inAll: of, hint: ": search for fewer" });
+  table(id, rows.map((row) => ({ key: row.id, tone: failing(row.branch) && id === "effects" ? "bad" : "", cells: cells(row) })), inAll ? "None has that name." : nothing, { inAll: of, hint: id === "effects" && !family ? ": choose a pattern, or search" : ": search for fewer" });
   for (const head of $(id).parentElement.tHead.rows[0].cells) {
     const isKey = head.firstElementChild.dataset.key === sorted[id].key;
     const order = isKey ? (sorted[id].down ? "descending" : "ascending") : "none";
@@ -55,45 +62,109 @@ function conflicts({ rows, of }) {
     const body = { ...page.ids, id: row.id };
     const choices = !isOpen ? [] : [
       ...doing("take-theirs", "Take theirs", `of ${name}`, body),
-      ...(row.what === "value" ? doing("set-value", "Another value", `of ${name}`, body, { question: `What shall ${name} be in the branch?`, field: "JSON", key: "text" }) : [])];
+      ...(row.what === "value" ? doing("set-value", "Another value", `of ${name}`, body, { question: `What shall ${name} be in the branch?`, yes: "Set", field: "JSON", key: "text" }) : [])];
     return { key: row.id, cells: [named(row), row.base || "not there", row.head || "removed", element("strong", row.branch || "removed"), choices] };
   }), "Nothing.", { inAll: of });
 }
 
-const differing = ({ effects, failing, unknown }) => `${many(effects.inAll, "computed value")} ${effects.inAll === 1 ? "differs" : "differ"}`
-  + (failing ? `, ${failing} of them without a value: failed or blocked` : "") + (unknown ? `; ${unknown}` : "");
+// How many values moved by how much: bars from the greatest fall to the greatest rise.
+function histogram({ bins, zero }) {
+  const most = Math.max(...bins);
+  const width = 100 / bins.length;
+  const bars = bins.map((number, place) => {
+    const height = number && Math.max(1.5, (24 * number) / most);
+    return svg("rect", { x: place * width, y: 24 - height, width: width - 1, height });
+  });
+  const line = zero === null ? [] : [svg("line", { x1: 100 * zero, x2: 100 * zero, y1: 0, y2: 24 })];
+  return svg("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, ...line, ...bars);
+}
+
+const rounded = (side) => (side === "" || Number.isNaN(Number(side)) ? side : brief(Number(side)));
+const moved = (from, to) => percent(from, to) || (from === 0 && to !== 0 ? "from 0" : "");
+const sized = (number) => `${number > 0 ? "+" : number < 0 ? "-" : ""}${brief(Math.abs(number))} %`;
+
+function familyRow({ pattern, size, failed, head, branch, largest, histogram: moves, tables }) {
+  const name = pattern || "without a name";
+  const label = moves && `from ${sized(moves.from)} to ${sized(moves.to)}`;
+  return { key: `family ${pattern}`, tone: failed ? "bad" : "", cells: [
+    size === 1 ? valueOf(page, largest[0]) : button(name, () => choose(pattern), { class: "more", "aria-expanded": String(family === pattern) }),
+    failed ? [element("span", count(size)), element("span", ` ${count(failed)} failed`, { class: "bad" })] : count(size),
+    head === null ? "" : brief(head), branch === null ? (tables ? "a table" : "") : brief(branch), head === null || branch === null ? "" : moved(head, branch),
+    size === 1 ? "" : largest.map((each) => element("div", `${each.name ?? each.id}: ${rounded(each.head)} → ${rounded(each.branch)}`)),
+    moves && size > 2 ? drawn(JSON.stringify(moves), () => histogram(moves), { class: "histogram", "aria-label": `Moves ${label}`, title: label }) : ""] };
+}
+
+function choose(pattern) {
+  family = family === pattern ? "" : pattern;
+  show().then(() => family && $("effects").parentElement.scrollIntoView({ block: "nearest" })).catch((error) => text("digest", error.message));
+}
+
+function families({ rows, of }) {
+  $("familypart").hidden = !of;
+  table("families", rows.map(familyRow), "Nothing.", { inAll: of });
+}
+
+function card(id, number, tone) {
+  text(`${id}count`, count(number));
+  if ($(`${id}card`)) $(`${id}card`).dataset.tone = number ? tone : "";
+}
 
 async function show(address) {
   const found = await parts(address);
   $("branch").hidden = false;
-  $("apply").hidden = !(isOpen && may("apply")) || Boolean(found.problem);
+  $("apply").hidden = !isOpen || !may("apply") || Boolean(found.problem);
   $("mayapply").hidden = !isOpen || includes("approver");
   if (found.problem) return text("digest", found.problem);
   difference = found;
-  text("digest", `${many(found.edits.inAll, "edit")}, ${differing(found)}; digest ${found.digest}`);
-  if (found.graph) drawEffects(found.graph, page);
+  card("edit", found.edits.inAll);
+  card("effect", found.effects.inAll);
+  card("conflict", found.conflicts.of, "wait");
+  card("failing", found.failing.of, "bad");
+  text("digest", `${found.unknown ? `${found.unknown}; ` : ""}digest ${found.digest.slice(0, DIGEST)}${found.digest.length > DIGEST ? "…" : ""}`);
+  if (found.graph) drawEffects(found.graph, { ...page, choose });
   conflicts(found.conflicts);
+  families(found.families);
   list("edits", found.edits, (row) => [named(row), row.what, row.head, row.branch, row.note], "The branch changes nothing.");
-  list("effects", found.effects, (row) => [page.value(row), row.head, row.branch, row.by], "No computed value differs.");
+  list("effects", found.effects, (row) => [valueOf(page, row), row.head, row.branch, row.by], "No computed value differs.");
+  const caption = `Computed effects${family ? ` of ${family}` : ""}`;
+  if ($("effects").parentElement.caption.textContent !== caption) $("effects").parentElement.caption.textContent = caption;
 }
 
 // Reads the difference and shows it; whether there is more to be known of it soon.
 export async function showBranch(its, open) {
   [page, isOpen] = [its, open];
-  $("export").setAttribute("href", `change-set/effects.csv?${new URLSearchParams(page.ids)}`);
-  await show(page.reading("difference"));
+  $("export").setAttribute("href", `${ROOT}change-set/effects.csv?${new URLSearchParams(page.ids)}`);
+  await show(ROOT + page.reading("difference"));
   return isOpen && Boolean(difference?.unknown);
+}
+
+const cut = (rows, of, say) => [...rows.slice(0, TOLD).map(say), ...(of > TOLD ? [`and ${count(of - TOLD)} more`] : [])];
+
+// What applying would do, in words.
+function particulars({ conflicts: both, failing: without, families: groups, unknown }) {
+  const said = cut(both.rows, both.of, (row) => `Head changed ${row.name ?? row.id}, too: yours ${row.branch || "removed"}, theirs ${row.head || "removed"}. Yours counts.`);
+  said.push(...cut(without.rows, without.of, (row) => `${row.name ?? row.id} will have no value: ${row.branch}.`));
+  if (unknown) said.push(`Not known yet: ${unknown}.`);
+  said.push(...cut(groups.rows, groups.of, ({ pattern, size, head, branch, largest }) => {
+    if (size === 1) return `${largest[0].name ?? largest[0].id}: ${rounded(largest[0].head) || "not there"} → ${rounded(largest[0].branch) || "removed"}`;
+    const sums = head === null || branch === null ? "" : `, sum ${brief(head)} → ${brief(branch)} ${moved(head, branch)}`;
+    return `${pattern || "without a name"}: ${many(size, "value")}${sums}`;
+  }));
+  return said;
 }
 
 // Asks about the difference as it is now, and has that one applied.
 async function apply() {
-  await show(page.reading("difference"));
-  const { digest, edits, conflicts: { of: both } } = difference;
+  await show(ROOT + page.reading("difference"));
+  const { digest, edits, effects } = difference;
+  const differ = `${many(effects.inAll, "computed value")} ${effects.inAll === 1 ? "differs" : "differ"}`;
   await act("apply", { ...page.ids, digest }, {
-    question: `Apply ${many(edits.inAll, "edit")} to head? ${both ? `Head changed ${both} of the same, too. ` : ""}${differing(difference)}. If anything changes the difference meanwhile, nothing is applied. Digest ${digest}` });
+    question: `Apply ${many(edits.inAll, "edit")} to head? ${differ}.`, yes: "Apply to head",
+    particulars: [...particulars(difference), "If anything changes this meanwhile, nothing is applied."] });
 }
 
 $("apply").onclick = () => apply().catch((error) => text("digest", error.message));
+copies($("copydigest"), () => difference?.digest ?? "");
 
 for (const id of ["edits", "effects"])
   for (const head of $(id).parentElement.tHead.querySelectorAll("button"))

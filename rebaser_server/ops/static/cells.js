@@ -1,31 +1,35 @@
 // Tables and their cells. A refresh touches only what differs from what is shown, and a row keeps its
 // elements for as long as it has the same key: it costs little, and the focus stays where it is.
 
-import { $, called, count, pageOf, put, short, visible } from "./texts.js";
+import { $, called, count, nameOf, pageOf, prose, put, visible } from "./texts.js";
 
-const LONGEST = 24; // characters of a name in a cell
 const SHOWN = 100; // rows of a table, unless it says otherwise
 
 // A cell is a text, an element that is described like these, or a list of such elements.
 // An attribute of null is left out.
 export const element = (tag, text, attributes = {}) => ({ tag, text, attributes });
 export const button = (text, press, attributes = {}) => ({ tag: "button", text, press, attributes: { type: "button", ...attributes } });
+export const chip = (text, tone = "") => element("span", text, { class: "chip", "data-tone": tone });
 
 // A bar: `done` of `all`.
 export const bar = (done, all, what) =>
   element("progress", "", { max: String(Math.max(1, all)), value: done ? String(done) : null, "aria-label": what });
 
-// Names a change set, and leads to its page; a button if there is more to be shown of it.
-export function named(row, choose) {
-  const ids = row.workspace ? `${short(row.workspace)}/${short(row.changeSet)}` : row.changeSet;
-  const name = called(row) ? `${called(row, LONGEST)} ${short(row.changeSet)}` : ids;
-  const title = `${called(row)} ${row.workspace} ${row.changeSet}`.trim();
-  if (choose) return button(name, () => choose(row), { title, "aria-label": `Show ${title}` });
-  return row.workspace ? element("a", name, { title, href: pageOf(row) }) : element("code", name, { title });
+// What `make` draws, which is drawn anew only if `key` is another.
+export const drawn = (key, make, attributes) => ({ tag: "span", make, attributes: { role: "img", "data-drawn": key, ...attributes } });
+
+// Names a change set, and leads to its page.
+export function named(row) {
+  const name = nameOf(row);
+  const title = called(row) ? null : `${row.workspace} ${row.changeSet}`;
+  return row.workspace ? element("a", name, { title, href: pageOf(row) }) : element("code", name);
 }
 
-function dress(element, { text, attributes, press }) {
-  put(element, text);
+function dress(element, { text, attributes, press, make, isProse }) {
+  if (make) {
+    if (element.dataset.drawn !== attributes["data-drawn"]) element.replaceChildren(make());
+  } else if (isProse) prose(element, text);
+  else put(element, text);
   for (const [name, its] of Object.entries(attributes)) {
     if (its === null) element.removeAttribute(name);
     else if (element.getAttribute(name) !== visible(its)) element.setAttribute(name, visible(its));
@@ -33,12 +37,27 @@ function dress(element, { text, attributes, press }) {
   element.onclick = press ?? null;
 }
 
-function fill(td, cell) {
-  if (typeof cell === "string") return put(td, cell);
+// A text in which what stands between backticks is code.
+export const said = (text, attributes = {}) => ({ tag: "span", text, attributes, isProse: true });
+
+// Fills `parent` with the elements that are described, and touches only what differs.
+export function fill(parent, cell) {
+  if (typeof cell === "string") return put(parent, cell);
   const parts = [cell].flat();
-  const fits = parts.length === td.childNodes.length && parts.every(({ tag }, place) => td.childNodes[place].localName === tag);
-  if (!fits) td.replaceChildren(...parts.map(({ tag }) => document.createElement(tag)));
-  parts.forEach((part, place) => dress(td.children[place], part));
+  const fits = parts.length === parent.childNodes.length && parts.every(({ tag }, place) => parent.childNodes[place].localName === tag);
+  if (!fits) parent.replaceChildren(...parts.map(({ tag }) => document.createElement(tag)));
+  parts.forEach((part, place) => dress(parent.children[place], part));
+}
+
+// Lets a button copy what `text` returns; browsers allow it on this machine and with HTTPS.
+export function copies(button, text) {
+  button.hidden = !navigator.clipboard;
+  button.onclick = async () => {
+    await navigator.clipboard.writeText(text());
+    const label = button.textContent;
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = label; }, 2000);
+  };
 }
 
 const NOTE = "note"; // the key of the row that says what is left out
@@ -51,7 +70,13 @@ function made(key, heads) {
   return line;
 }
 
-// Rows are `{ key, cells }`, or only their cells, which then are known by their place. If there are
+function mark(line, name, its) {
+  if (line.dataset[name] === its) return;
+  if (its) line.dataset[name] = its;
+  else delete line.dataset[name];
+}
+
+// Rows are `{ key, cells }`, perhaps with a `tone` and a `level` below others, or only their cells, which then are known by their place. If there are
 // none, `nothing` is said; if there are more than are shown, how many, and `hint`.
 export function table(id, rows, nothing, { most = SHOWN, inAll = rows.length, hint = "" } = {}) {
   const body = $(id);
@@ -70,11 +95,13 @@ export function table(id, rows, nothing, { most = SHOWN, inAll = rows.length, hi
     else known.set(key, line);
   }
   let next = body.firstElementChild;
-  for (const { key, cells } of shown) {
+  for (const { key, cells, tone, level } of shown) {
     const line = known.get(key) ?? made(key, heads);
     known.delete(key);
     if (line === next) next = line.nextElementSibling;
     else body.insertBefore(line, next);
+    mark(line, "tone", tone);
+    mark(line, "level", level);
     cells.forEach((cell, column) => fill(line.cells[column], cell));
   }
   if (focused !== document.activeElement && body.contains(focused)) focused.focus({ preventScroll: true });

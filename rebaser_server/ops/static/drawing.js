@@ -29,15 +29,16 @@ export function perSecond(status) {
   return seconds;
 }
 
-// Lines through `series`; a null is a gap, and a second alone a dash. Returns the highest value.
+// A line through each of `series`, or a bar for each of its seconds; a null is a gap. Returns the highest value.
 export function plot(element, series, label) {
   const highest = Math.max(0, ...series.flatMap((one) => one.values));
   const y = (value) => (78 - (value / (highest || 1)) * 74).toFixed(1);
   const paths = [svg("path", { d: "M0,79H300", class: "ground" })];
-  for (const { values, kind, area } of series) {
+  for (const { values, kind, area, bars } of series) {
     let d = "";
     values.forEach((value, x) => {
-      if (value !== null) d += x && values[x - 1] !== null ? `L${x},${y(value)}` : `M${x ? x - 1 : 0},${y(value)}H${x}`;
+      if (bars) d += value === null ? "" : `M${x},79V${y(value)}`;
+      else if (value !== null) d += x && values[x - 1] !== null ? `L${x},${y(value)}` : `M${x ? x - 1 : 0},${y(value)}H${x}`;
     });
     if (area) paths.push(svg("path", { class: "area", d: `M0,79L${d.slice(1)}L${WINDOW - 1},79Z` }));
     if (d) paths.push(svg("path", { class: kind, d }));

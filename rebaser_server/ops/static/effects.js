@@ -2,7 +2,7 @@
 // its nodes is in the order of the tab key; the arrow keys go on from there, along the edges first.
 
 import { edge, svg } from "./drawing.js";
-import { $, count, put, text, visible } from "./texts.js";
+import { $, brief as number, count, many, percent, put, text, visible } from "./texts.js";
 
 const BOX = { width: 190, height: 40, across: 240, down: 50, edge: 4 };
 const LONGEST = 25; // characters of a line
@@ -15,7 +15,8 @@ const cut = (line, most) => (line.length > most ? `${line.slice(0, most - 1)}…
 const brief = (side, most) => (side.length <= most || Number.isNaN(Number(side)) ? cut(side, most) : `≈${Number(Number(side).toPrecision(6))}`);
 const nameOf = ({ id, name, what }) => (what === "function" ? `${name}()` : name ?? id);
 
-function sides({ head, branch, what }, most = Infinity) {
+function sides({ head, branch, what, count: size }, most = Infinity) {
+  if (what === "family") return `${many(size, "value")}${head === null || branch === null ? "" : most < Infinity ? `, ${percent(head, branch)}` : `, ${number(head)} → ${number(branch)}, ${percent(head, branch)}`}`;
   if (what === "function") return "another function";
   return `${brief(head || "not there", most)} → ${brief(branch || "removed", most)}`;
 }
@@ -39,8 +40,9 @@ function label(box, node) {
   put(values, sides(node, LONGEST / 2 - 1));
 }
 
-function nodeBox(node, { addressOf, open }) {
-  const box = svg("a", { class: `box ${kindOf(node)}`, href: addressOf(node), tabindex: "-1" },
+function nodeBox(node, { addressOf, open, choose }) {
+  const isFamily = node.what === "family";
+  const box = svg("a", { class: `box ${kindOf(node)}`, href: isFamily ? "#effects" : addressOf(node), tabindex: "-1" },
     svg("title", {}),
     svg("rect", { x: x(node), y: y(node), width: BOX.width, height: BOX.height, rx: 4 }),
     svg("text", { x: x(node) + 7, y: y(node) + 16 }),
@@ -48,7 +50,8 @@ function nodeBox(node, { addressOf, open }) {
   box.onclick = (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || node.what === "function") return;
     event.preventDefault();
-    open(node);
+    if (!isFamily) open(node);
+    else if (!node.edited) choose(node.name);
   };
   return box;
 }
@@ -66,13 +69,12 @@ function next({ nodes, edges }, place, [across, down]) {
 // Shows the graph; `addressOf` a node is where it leads to, and `open` shows it on this page. If only
 // what the nodes are is new, it is not drawn anew.
 export function drawEffects(graph, how) {
-  const { nodes, edges, inAll } = graph;
+  const { nodes, edges, left } = graph;
   $("effectspart").hidden = !nodes.length;
   if (!nodes.length) return;
-  const left = inAll - nodes.length;
-  text("effectsnote", "✎ edited in the branch; ⚠ changed by head, too; the others are computed. Arrow keys go from one to the next."
+  text("effectsnote", "✎ edited in the branch; ⚠ changed by head, too; the others are computed. Values of one name pattern are one box. Arrow keys go from one to the next."
     + (left ? ` ${count(left)} more differ: those nearest to the edits are drawn.` : ""));
-  const shape = JSON.stringify([edges, nodes.map(({ id, level, row, edited, both }) => [id, level, row, edited, both])]);
+  const shape = JSON.stringify([edges, nodes.map(({ id, level, row, edited, both, count: size }) => [id, level, row, edited, both, size])]);
   if (shape !== drawn.shape) drawn = { shape, boxes: draw(graph, how) };
   drawn.boxes.forEach((box, place) => label(box, nodes[place]));
 }

@@ -1,11 +1,11 @@
 // Reading what a page shows: when it is opened or come back to, and saying how that went.
 
-import { $, text } from "./texts.js";
+import { $, ROOT, text } from "./texts.js";
 
 const PAUSE = 200; // milliseconds without a key until a search begins
 
 export async function readData(path) {
-  const answer = await fetch(path);
+  const answer = await fetch(ROOT + path);
   if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
   return answer.json();
 }

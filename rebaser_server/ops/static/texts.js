@@ -1,5 +1,7 @@
 // Texts: how names, counts and times are shown, and that only what differs is touched.
 
+export const ROOT = new URL("./", import.meta.url).href; // of all that this Rebaser serves
+
 export const $ = (id) => document.getElementById(id);
 export const count = (number) => number.toLocaleString("en");
 export const many = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
@@ -21,8 +23,18 @@ export function put(element, value) {
 }
 
 // Text with its lines; all else that cannot be seen is written out.
-export function lines(id, value) {
-  $(id).textContent = value.split("\n").map(visible).join("\n");
+export const lined = (value) => value.split("\n").map(visible).join("\n");
+
+// Text in which what stands between backticks is code.
+export function prose(element, value) {
+  if (element.dataset.said === value) return;
+  element.dataset.said = value;
+  element.replaceChildren(...value.split("`").map((part, place) => {
+    if (place % 2 === 0) return visible(part);
+    const code = document.createElement("code");
+    code.textContent = visible(part);
+    return code;
+  }));
 }
 
 export function short(id) {
@@ -30,15 +42,21 @@ export function short(id) {
 }
 
 const names = {}; // of workspaces and change sets, by their ids
+const bearers = new Map(); // how many change sets have a path
 export function call(known) {
   Object.assign(names, known);
+  bearers.clear();
+  for (const key of Object.keys(names)) if (key.includes(".")) bearers.set(pathOf(key), (bearers.get(pathOf(key)) ?? 0) + 1);
+}
+const pathOf = (key) => [names[key.split(".")[0]] ?? "", names[key]].map(encodeURIComponent).join("/");
+
+// What people call a change set or a workspace, if anything.
+export function called({ workspace, changeSet }) {
+  return [names[workspace], changeSet && names[`${workspace}.${changeSet}`]].filter(Boolean).join(" / ");
 }
 
-// What people call a change set or a workspace, if anything; all of it, or what a cell has room for.
-export function called({ workspace, changeSet }, most = Infinity) {
-  const parts = [names[workspace], changeSet && names[`${workspace}.${changeSet}`]].filter(Boolean);
-  return parts.map((name) => (name.length > most ? `${name.slice(0, most - 1)}…` : name)).join(" / ");
-}
+// The name of a change set; of one without a name a part of its ids.
+export const nameOf = (row) => called(row) || (row.workspace ? `${short(row.workspace)} / ${short(row.changeSet)}` : row.changeSet);
 
 // What an operator named it, or the end of a name made up; what follows the slash tells its starts apart.
 export function instance(id) {
@@ -55,6 +73,12 @@ export function span(seconds) {
 
 export const since = (moment, now) => span(Math.max(0, (Date.parse(now) - Date.parse(moment)) / 1000));
 
+// How long ago that was, as far as a person wants to know.
+export function ago(moment, now = Date.now()) {
+  const seconds = (new Date(now) - Date.parse(moment)) / 1000;
+  return seconds < 10 ? "now" : `${span(seconds < 60 ? Math.round(seconds / 10) * 10 : seconds)} ago`;
+}
+
 // The time of day, with the date once that is another.
 export function clock(moment, now = new Date()) {
   if (!moment) return "";
@@ -63,5 +87,21 @@ export function clock(moment, now = new Date()) {
   return today ? at.toLocaleTimeString() : at.toLocaleString();
 }
 
-// The page of a change set.
-export const pageOf = ({ workspace, changeSet }) => `change-set?${new URLSearchParams({ workspace, changeSet })}`;
+// The page of a change set: by its name if no other has it, else by its ids.
+export function pageOf({ workspace, changeSet }, more = {}) {
+  const path = names[workspace] && pathOf(`${workspace}.${changeSet}`);
+  const isNamed = path && bearers.get(path) === 1 && !/(^|\/)\.{0,2}(\/|$)/.test(path);
+  const query = new URLSearchParams(isNamed ? more : { workspace, changeSet, ...more }).toString();
+  return `${ROOT}${isNamed ? path : "change-set"}${query && "?"}${query}`;
+}
+
+// A number of a sum: no more digits than one reads.
+export const brief = (number) => number.toLocaleString("en", { maximumSignificantDigits: 6 });
+
+// From one number to another, in percent.
+export function percent(from, to) {
+  if (!from || from === to) return from === to ? "±0 %" : "";
+  const by = (100 * (to - from)) / Math.abs(from);
+  const digits = Math.abs(by) < 10 ? 1 : 0;
+  return `${by > 0 ? "+" : "-"}${Math.abs(by).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })} %`;
+}

@@ -4,7 +4,7 @@ import csv
 import io
 
 from rebaser_core.queries import ChangedDefinition, ComputedDifference
-from rebaser_server.ops.pages import MAX_TEXT, effects_csv, plain_difference, result_text
+from rebaser_server.ops.review import MAX_TEXT, effects_csv, plain_difference, result_text
 from rebaser_server.queries.comparisons import Diff
 from rebaser_server.values.graph import Graph
 

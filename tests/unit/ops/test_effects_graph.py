@@ -4,7 +4,7 @@ from typing import Any
 
 from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_core.updates import PutFunc, PutValue
-from rebaser_server.ops.pages import MAX_NODES, effects_graph
+from rebaser_server.ops.review import FAMILY, MAX_NODES, effects_graph
 from rebaser_server.queries.comparisons import Diff
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
@@ -13,7 +13,7 @@ F = "FN".rjust(26, "0")
 
 
 def key(name: str) -> str:
-    return name.upper().rjust(26, "0")
+    return name.upper().replace("/", "Z").rjust(26, "0")
 
 
 def graph_of(inputs: dict[str, str]) -> Graph:
@@ -83,14 +83,71 @@ def test_a_changed_function_leads_to_what_it_computes_and_the_removed_stand_alon
 def test_of_very_many_those_nearest_to_the_edits_are_drawn() -> None:
     """Half of the room is left for effects, however many edits there are."""
     chain = {"0": ""} | {str(n): str(n - 1) for n in range(1, 10)}
-    wide = {f"w{n}": "0" for n in range(MAX_NODES)}
+    wide = dict.fromkeys(unlike("w"), "0")
     graph = graph_of(chain | wide)
     effects = [effect(name) for name in [*chain, *wide] if name != "0"]
-    lone = [edit(f"z{n}", what="removed") for n in range(MAX_NODES)]
+    lone = [edit(name, what="removed") for name in unlike("z")]
 
     picture = effects_graph(Diff(1, "", [], [edit("0"), *lone], effects, 0, 0, graph))
 
     nodes = picture["nodes"]
-    assert (len(nodes), picture["inAll"]) == (MAX_NODES, len(chain) + len(wide) + len(lone))
+    in_all = len(chain) + len(wide) + len(lone)
+    assert (len(nodes), picture["inAll"], picture["left"]) == (
+        MAX_NODES,
+        in_all,
+        in_all - MAX_NODES,
+    )
     assert sum(node["edited"] for node in nodes) == MAX_NODES // 2
     assert {node["level"] for node in nodes} == {0, 1}, "the far end of the chain is left out"
+
+
+def unlike(first: str) -> list[str]:
+    """As many names as are drawn at most, of which no two are of one pattern."""
+    letters = "abcdefghjkmn"
+    names = [f"{first}/{a}/{b}/{c}" for a in letters for b in letters for c in "xy"]
+    return names[:MAX_NODES]
+
+
+def test_effects_of_one_pattern_are_one_node_with_their_sums() -> None:
+    """An edge to one of them is one to the node; what is in conflict stays alone."""
+    prices = [f"p/{n}/x" for n in range(20)]
+    graph = graph_of({"a": "", **dict.fromkeys(prices, "a"), "t": ""})
+    computed = [
+        ComputedDifference(id=key(name), name=name, head=n, branch=2 * n)
+        for n, name in enumerate(prices)
+    ]
+    edits = [edit(f"n/{n}", both=n == 0) for n in range(20)]
+
+    picture = effects_graph(Diff(1, "", [], [edit("a"), *edits], computed, 0, 0, graph))
+
+    nodes = {node["name"]: node for node in picture["nodes"]}
+    assert sorted(nodes) == ["a", "n/*", "n/0", "p/*/x"]
+    assert (nodes["p/*/x"]["count"], nodes["p/*/x"]["head"], nodes["p/*/x"]["branch"]) == (
+        *(20, 190, 380),
+    )
+    assert (nodes["n/*"]["count"], nodes["n/*"]["edited"], nodes["n/0"]["both"]) == (19, True, True)
+    names = [node["name"] for node in picture["nodes"]]
+    assert [(names[one], names[other]) for one, other in picture["edges"]] == [("a", "p/*/x")]
+    assert (picture["inAll"], picture["left"]) == (41, 0)
+
+
+def test_families_that_follow_from_each_other_are_drawn_once() -> None:
+    """One of them is placed first; their edges form a circle."""
+    rows = range(FAMILY + 10)
+    takes = (
+        {"a/0": ""} | {f"b/{n}": f"a/{n}" for n in rows} | {f"a/{n + 1}": f"b/{n}" for n in rows}
+    )
+    graph = Graph()
+    puts: list[Any] = [PutFunc(func_id=F, name="f", runtime="builtin", code="sum")]
+    puts.append(PutValue(value_id=key("a/0"), name="a/0", value=1))
+    for name, one in sorted(takes.items(), key=lambda item: (int(item[0][2:]), item[0])):
+        if one:
+            given = {"values": [key(one)]}
+            puts.append(PutValue(value_id=key(name), name=name, func_id=F, inputs=given))
+    rebase(graph, 1, puts)
+    effects = [effect(name) for name in takes if name != "a/0"]
+
+    picture = effects_graph(Diff(1, "", [], [edit("a/0")], effects, 0, 0, graph))
+
+    assert sorted(node["name"] for node in picture["nodes"]) == ["a/*", "a/0", "b/*"]
+    assert len({(node["level"], node["row"]) for node in picture["nodes"]}) == 3

@@ -1,0 +1,174 @@
+// The front page: what wants attention, and all change sets, those with failures and at work first.
+
+import { act, identify, may } from "./actions.js";
+import { bar, chip, copies, element, named, table } from "./cells.js";
+import { failuresOf, follow, holdingsOf, isWorking } from "./frame.js";
+import { isLookedAt, readData, searched } from "./reading.js";
+import { $, ROOT, ago, call, count, many, nameOf, pageOf, prose, text, visible } from "./texts.js";
+
+const EVERY = 10000; // milliseconds between two reads of the list
+const MOST = 6; // failures that are shown here
+
+const keyOf = ({ workspace, changeSet }) => `${workspace}.${changeSet}`;
+const addressOf = (row) => { // as commands take it
+  const name = nameOf(row);
+  const address = name.includes("…") ? `${row.workspace}/${row.changeSet}` : name.replace(" / ", "/");
+  return /^[\w./-]+$/.test(address) ? address : `'${address.replaceAll("'", "'\\''")}'`;
+};
+
+let latest = null; // the status
+let sets = null; // the list as it was read
+let reads = 0; // how often
+const details = new Map(); // of change sets with failed values: when that was, and the first of them
+
+// What failed, as items of a list: of each change set and kind the latest.
+function problems(status) {
+  const items = new Map();
+  for (const failure of failuresOf(status)) {
+    const key = failure.workspace + failure.changeSet + (failure.values ? "values" : failure.what);
+    if (!items.has(key)) items.set(key, failure.values ? failedValues(failure) : otherFailure(failure));
+  }
+  const found = [...items.values()];
+  const spark = status.rebasers.map((rebaser) => rebaser.spark).find(Boolean);
+  if (spark) found.unshift({ what: "Spark does not compute", message: spark, next: "Values wait until it is back. `rebaser doctor` says more.", command: "rebaser doctor" });
+  const dead = status.queues?.dead_letters;
+  if (dead) {
+    const [last] = status.queues.latest_dead;
+    found.push({ href: `${ROOT}letters`, what: many(dead, "dead letter"), message: last?.reason ?? "", next: "Read why, mend the cause, then replay them.", command: "rebaser dead-letters" });
+  }
+  return found;
+}
+
+function failedValues(failure) {
+  const known = details.get(keyOf(failure));
+  if (known?.read !== reads || known.at !== failure.at) look(failure);
+  const one = known?.one;
+  const where = one ? `${one.name ?? "a value without a name"}${one.func ? `, computed by ${one.func}` : ""}: ` : "";
+  return { row: failure, at: failure.at, what: many(failure.values, "value") + " failed",
+    href: pageOf(failure, one ? { value: one.id } : {}), message: one?.message ? where + one.message : "",
+    next: "Mend the function or an input, then compute again.", command: `rebaser dvu run ${addressOf(failure)} --failed`, again: true };
+}
+
+const NEXT = {
+  "retry scheduled": "It stays first in its queue, and is tried again by itself.",
+  "update failed": "It is tried again by itself. If the reason stays, `rebaser doctor` says more.",
+  "function is not pure": "Mend the function, then compute its values again.",
+};
+const otherFailure = (failure) => ({ row: failure, at: failure.at, what: failure.what, href: pageOf(failure), message: failure.reason, next: NEXT[failure.what] ?? "" });
+
+async function look(failure) {
+  const now = { at: failure.at, read: reads };
+  details.set(keyOf(failure), { ...now, one: details.get(keyOf(failure))?.one });
+  try {
+    const { workspace, changeSet } = failure;
+    const { failing } = await readData(`change-set/values?${new URLSearchParams({ workspace, changeSet, status: "failed" })}`);
+    details.set(keyOf(failure), { ...now, one: failing[0] });
+    if (latest) attention(latest);
+  } catch {
+    // the number of failed values is shown without it
+  }
+}
+
+let drawn = "";
+function attention(status) {
+  const found = problems(status);
+  const now = JSON.stringify([found.slice(0, MOST).map((each) => ({ ...each, name: each.row && nameOf(each.row), ago: each.at && ago(each.at, status.now) })), found.length]);
+  $("attention").hidden = !found.length;
+  if (now === drawn) return;
+  drawn = now;
+  const focused = document.activeElement.dataset?.at;
+  $("problems").replaceChildren(...found.slice(0, MOST).map(item));
+  if (found.length > MOST) {
+    const more = made("li", "", [made("a", `and ${count(found.length - MOST)} more`, [], { href: `${ROOT}updates` })]);
+    $("problems").append(more);
+  }
+  if (focused) document.querySelector(`[data-at="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+}
+
+function made(tag, said, children = [], attributes = {}) {
+  const element = document.createElement(tag);
+  if (said) prose(element, said);
+  for (const [name, its] of Object.entries(attributes)) element.setAttribute(name, visible(its));
+  element.append(...children);
+  return element;
+}
+
+function item({ row, at, what, href, message, next, command, again }, place) {
+  const head = made("div", "", [made("span", what, [], { class: "what bad" })]);
+  if (row) head.append(" in ", made("a", nameOf(row), [], { href, "data-at": `link ${place}` }));
+  else if (href) head.append(" ", made("a", "show", [], { href, "data-at": `link ${place}` }));
+  if (at) head.append(" ", made("span", ago(at, latest.now), [], { class: "note" }));
+  const parts = [head];
+  if (message) parts.push(made("div", message, [], { class: "message" }));
+  const line = made("div", "", [made("span", next, [], { class: "next" })], { class: "choice" });
+  if (again && may("recompute")) {
+    const button = made("button", "Compute again", [], { type: "button", "data-at": `again ${place}`, "aria-label": `Compute the failed values of ${nameOf(row)} again` });
+    button.onclick = () => act("recompute", { workspace: row.workspace, changeSet: row.changeSet });
+    line.append(button);
+  } else if (command) {
+    const button = made("button", "Copy", [], { type: "button", class: "copy", "aria-label": `Copy ${command}`, "data-at": `copy ${place}` });
+    copies(button, () => command);
+    line.append(made("code", "", [visible(command)]), button);
+  }
+  if (next || command) parts.push(line);
+  return made("li", "", parts);
+}
+
+// The state of a change set, and its rank: what failed, then what is worked on.
+function stateOf(row, { failed, held, waiting }) {
+  const holding = held.get(keyOf(row));
+  const failure = failed.get(keyOf(row));
+  const cells = [];
+  if (row.pausedSince) cells.push(chip("paused", "wait"));
+  if (failure) cells.push(chip(failure.values ? `${count(failure.values)} failed` : failure.what, "bad"));
+  if (holding?.update) {
+    const { done, affected } = holding.update;
+    cells.push(bar(done, affected, `${done} of ${affected} values of ${nameOf(row)}`), element("span", `${count(done)} of ${count(affected)} values`));
+  } else if (holding && isWorking(holding)) cells.push(chip("working", "work"));
+  else if (waiting.has(keyOf(row))) cells.push(chip("waiting", "wait"));
+  else if (holding) cells.push(chip("held"));
+  if (row.status && row.status !== "open") cells.push(chip(row.status));
+  const isAtWork = holding && isWorking(holding);
+  return { cells: cells.length ? cells : [element("span", "idle", { class: "note" })], rank: failure ? 0 : isAtWork || waiting.has(keyOf(row)) ? 1 : 2 };
+}
+
+function list(status) {
+  const held = new Map(holdingsOf(status).map((each) => [keyOf(each), each]));
+  const failed = new Map(failuresOf(status).toReversed().map((each) => [keyOf(each), each]));
+  const waiting = new Map((status.queues?.deepest ?? []).map((each) => [keyOf(each), each.requests]));
+  const known = new Set(sets.changeSets.map(keyOf));
+  const others = $("search").value || sets.count > sets.changeSets.length ? []
+    : [...held.values(), ...(status.queues?.deepest ?? [])].filter((each) => each.workspace && !known.has(keyOf(each)) && known.add(keyOf(each)));
+  const rows = [...sets.changeSets, ...others].map((row) => ({ row, ...stateOf(row, { failed, held, waiting }) }));
+  rows.sort((a, b) => a.rank - b.rank);
+  text("found", sets.count || !rows.length ? `${count(sets.count)} open` : "");
+  const isNew = !rows.length && !$("search").value && !status.problem && !status.queues?.last_request;
+  $("begin").hidden = !isNew;
+  $("setpart").hidden = isNew;
+  table("sets", rows.map(({ row, cells, rank }) => ({ key: keyOf(row), tone: rank ? "" : "bad", cells: [
+    [named(row), ...(row.kind === "branch" ? [chip("branch")] : [])], cells, waiting.has(keyOf(row)) ? count(waiting.get(keyOf(row))) : "",
+    row.last ? ago(row.last, status.now) : "", row.by ?? ""] })),
+  $("search").value ? "No open change set has that name." : "No change set is open.", { inAll: Math.max(rows.length, sets.count), hint: ": search for fewer" });
+}
+
+function show(status) {
+  latest = status;
+  attention(status);
+  if (sets) list(status);
+}
+
+async function read() {
+  reads += 1;
+  sets = await readData(`change-sets?${new URLSearchParams({ search: $("search").value, order: "recent" })}`);
+  call(Object.fromEntries(sets.changeSets.flatMap((row) => [[row.workspace, row.workspaceName], [keyOf(row), row.name]])));
+  if (latest) show(latest);
+}
+const reread = () => read().catch((error) => text("found", error.message));
+
+copies($("begincopy"), () => $("begincommand").textContent);
+searched("search", "found", read);
+await identify(reread);
+await reread();
+follow(show);
+document.onvisibilitychange = () => isLookedAt() && reread();
+setInterval(() => isLookedAt() && reread(), EVERY);

@@ -1,0 +1,111 @@
+// One value, in a panel beside the others: what it is, what is wrong with it, what it is computed from
+// and why it is what it is.
+
+import { act, may } from "./actions.js";
+import { copies, fill, table } from "./cells.js";
+import { edge, svg } from "./drawing.js";
+import { $, clock, count, lined, put, text, visible } from "./texts.js";
+import { statusOf, valueOf } from "./values.js";
+
+const WORDS = { definition: "defined as", value: "set to", inputs: "computed as", input: "lost an input, now", function: "function", removal: "removed" };
+const BOX = { width: 112, height: 24, across: 152, down: 30, edge: 2 };
+const NEAR = 5; // inputs and dependents that are drawn
+
+let chosen = null; // the id of the value
+let before = null; // what had the focus before the panel was opened
+
+export function chooseValue(page, id, { isFirst = false } = {}) {
+  if (!$("chosen").contains(document.activeElement)) before = document.activeElement;
+  chosen = id;
+  if (!isFirst) showChosen(page, true).catch((error) => text("state", error.message));
+}
+
+function close() {
+  chosen = null;
+  $("chosen").hidden = true;
+  $("panelled").classList.remove("open");
+  if (before?.isConnected) before.focus({ preventScroll: true });
+}
+
+$("close").onclick = close;
+$("chosen").onkeydown = ({ key }) => {
+  if (key === "Escape") close();
+};
+copies($("copyid"), () => chosen);
+
+export async function showChosen(page, goThere = false) {
+  const id = chosen;
+  if (!id) return;
+  const [one, why] = await Promise.all([page.data("value", { id }), page.data("why", { id })]);
+  if (chosen !== id) return;
+  $("chosen").hidden = false;
+  $("panelled").classList.add("open");
+  if (one.problem) return text("h-chosen", one.problem);
+  put($("h-chosen"), one.name ?? one.id);
+  $("chosen").setAttribute("aria-label", visible(`${one.name ?? one.id}: ${one.status}`));
+  $("chosen").removeAttribute("aria-labelledby");
+  fill($("chosenstatus"), statusOf(one.status));
+  $("text").hidden = one.message !== null;
+  text("text", one.message === null ? one.text : "no value");
+  $("message").textContent = lined(one.message ?? "");
+  $("set").hidden = !(page.canSet && one.func === null);
+  $("set").onclick = () => act("set-value", { ...page.ids, id }, { question: `What shall ${one.name ?? id} be in this branch?`, yes: "Set", field: "JSON", key: "text" });
+  $("again").hidden = one.func === null || !may("recompute");
+  $("again").onclick = () => act("recompute", { ...page.ids, id });
+  text("func", one.func === null ? "a source, which people set" : `computed by ${one.func}${one.runtime ? ` (${one.runtime}: ${one.code})` : ", a function that does not exist"}`);
+  text("impure", one.impure ? `This function is not pure, found ${clock(one.impure.at)}: value ${one.impure.value} came to ${one.impure.before}, and then to ${one.impure.now} from the same inputs. Mend it, then compute its values again.` : "");
+  near(page, one);
+  reasons(page, why);
+  table("inputs", one.inputs.map((each) => [each.argument, valueOf(page, each), each.text, statusOf(each.status)]), "It has none.", { inAll: one.inputCount });
+  table("dependents", one.dependents.map((each) => ({ key: each.id, cells: [valueOf(page, each), each.text, statusOf(each.status)] })), "Nothing.", { inAll: one.dependentCount });
+  if (goThere) $("chosen").focus();
+}
+
+function reasons(page, why) {
+  table("why", why.edits.flatMap((edit) => edit.changes.map((change, place) => [
+    place ? "" : edit.changeSetId === page.ids.changeSet ? String(edit.commit) : `${edit.commit} of head`,
+    place ? "" : clock(edit.time), place ? "" : edit.author ?? "",
+    `${change.path[0]} ${WORDS[change.what] ?? change.what} ${change.after ?? ""}${["value", "input"].includes(change.what) ? ` (was ${change.before})` : ""}`,
+    change.path.join(" → ")])), why.error ?? "Nothing that is kept made it.");
+  const notes = why.failed.map((each) => `${each.path.join(" → ")} failed: ${each.message}`);
+  if (why.waits) notes.push(`an update is ${why.waits.update ? "under way" : "due"}${why.waits.commit ? ` since commit ${why.waits.commit}, ${clock(why.waits.since)}` : ""}`);
+  if (why.older) notes.push(`${count(why.older)} of the definitions are older, at least in part, than the commits that are kept`);
+  text("whynot", notes.join("; "));
+}
+
+// The value between its inputs and its dependents.
+function near(page, one) {
+  const unique = (rows) => [...new Map(rows.map((each) => [each.id, each])).values()];
+  const columns = [unique(one.inputs), [one], unique(one.dependents)].filter((rows) => rows.length);
+  const isAlone = columns.length === 1;
+  $("near").hidden = $("h-near").hidden = isAlone;
+  if (isAlone) return;
+  const key = JSON.stringify(columns.map((rows) => rows.map(({ id, name, status }) => [id, name, status])));
+  if ($("near").dataset.drawn === key) return;
+  $("near").dataset.drawn = key;
+  const tallest = Math.max(...columns.map((rows) => Math.min(NEAR, rows.length) + (rows.length > NEAR ? 1 : 0)));
+  const places = columns.map((rows, column) => {
+    const shown = Math.min(NEAR, rows.length);
+    const top = ((tallest - shown - (rows.length > NEAR ? 1 : 0)) * BOX.down) / 2;
+    return rows.slice(0, NEAR).map((each, place) => ({ each, x: BOX.edge + column * BOX.across, y: BOX.edge + top + place * BOX.down }));
+  });
+  const middle = columns.findIndex((rows) => rows[0] === one);
+  const [here] = places[middle];
+  const edges = places.flatMap((those, column) => those.filter(({ each }) => each !== one).map((its) => (column < middle ? edge(its, here, BOX) : edge(here, its, BOX))));
+  const boxes = places.flat().map(({ each, x, y }) => {
+    const name = each.name ?? each.id;
+    const box = svg(each === one ? "g" : "a", { class: `box ${each === one ? "here" : ""} ${["failed", "blocked"].includes(each.status) ? "bad" : ""}`, ...(each === one ? {} : { href: page.addressOf(each) }) },
+      svg("title", {}, `${name}: ${each.status}`), svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 4 }),
+      svg("text", { x: x + 6, y: y + 16 }, name.length > 16 ? `${name.slice(0, 15)}…` : name));
+    box.onclick = (event) => {
+      if (each === one || event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      page.open(each);
+    };
+    return box;
+  });
+  const more = places.flatMap((those, column) => (columns[column].length > NEAR
+    ? [svg("text", { x: those[0].x, y: those.at(-1).y + BOX.down + 14, class: "more" }, `and ${count(columns[column].length - NEAR)} more`)] : []));
+  const [width, height] = [(columns.length - 1) * BOX.across + BOX.width + 2 * BOX.edge, tallest * BOX.down];
+  $("near").replaceChildren(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` }, ...edges, ...boxes, ...more));
+}
