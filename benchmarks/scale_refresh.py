@@ -60,7 +60,9 @@ async def run(change_sets: int, lines: int, refreshes: int, say: Say) -> list[Ta
         ],
     )
     paths = {
-        "status": "",
+        "front page": "",
+        "updates": "updates",
+        "deployment": "deployment",
         "change set": change_set_path() + "&head",
         "branch": change_set_path(),
         "operators": "operator",
@@ -110,7 +112,7 @@ async def _refreshes(
 
 async def _refresh(page: Page, turn: list[int]) -> None:
     turn[0] += 1
-    # The status page has none: it follows events.
+    # Some pages have none: they follow events.
     await page.evaluate("document.onvisibilitychange?.()")
 
 
@@ -144,7 +146,6 @@ def _answers(turn: list[int], change_sets: int, lines: int) -> Answers:
                 for n in range(LISTED)
             ],
         },
-        "status": lambda: {"now": NOW, "names": {}, "rebasers": []},
         "dead-letters": lambda: {"letters": [dead_letter(turn[0] + n) for n in range(50)]},
         "change-sets": lambda: {
             "count": change_sets + turn[0],

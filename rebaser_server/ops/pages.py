@@ -1,8 +1,8 @@
-"""The pages of a change set and of operators: the data for a browser.
+"""The pages of change sets and of operators: the data for a browser.
 
-A change set's page shows values, why one is what it is, commits, and a branch's effect: as lists,
-as a drawing of the part of the graph that differs from head, and as a table for a spreadsheet. The
-operators' page lists dead letters with their requests, pauses, and change sets.
+A change set's page shows values by name pattern, why one is what it is, commits with what each
+changed, and of a branch the review. The other pages list change sets, dead letters with their
+requests, and pauses.
 
 Everything is read when a browser asks for it. Nothing is changed, except that a branch behind head,
 whose effects are therefore not known, is made to follow it. `NameCache` reads names from the

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from playwright.async_api import Browser, Page, expect
 
+from rebaser_client import cel
 from rebaser_core.ids import ChangeSet
 from tests.chaos.functions import install
 from tests.docs.conftest import ROOT
@@ -113,11 +114,7 @@ async def pictures(directory: Path, nats: NatsServer, browser: Browser) -> None:
         await started(deployment, "two", INSTANCE_ID="rebaser-2", QUIET_PERIOD="600")
         page = await opened(browser, one)
         await asyncio.sleep(3)  # until each has heard of the other
-        await taken(page, "idle", 900)
-        await page.emulate_media(color_scheme="dark")
-        await taken(page, "idle-dark", 900)
-        await taken(page, "idle-phone", 844, PHONE)
-        await page.emulate_media(color_scheme="light")
+        await taken(page, "idle", 420)
         if "idle" in sys.argv[1:]:
             return
 
@@ -127,20 +124,36 @@ async def pictures(directory: Path, nats: NatsServer, browser: Browser) -> None:
         await reply
         await asyncio.gather(*(asking(deployment, rest[n::3]) for n in range(3)))
         await client.enqueue_updates(*first, prices.changed(1.09, 0.25))
-        bar = page.get_by_role("progressbar", name=re.compile(str(first.change_set_id)))
+        bar = page.get_by_role("progressbar", name="prices / head")
         await expect(bar).to_have_attribute("value", re.compile("[1-9]"), timeout=60_000)
-        await page.get_by_role("button", name=re.compile(str(first.change_set_id))).first.click()
+        await page.goto(f"{url_of(one)}deployment")
+        await expect(page.locator("#working")).to_have_text(re.compile("[0-9]"), timeout=20_000)
+        await taken(page, "deployment", 700)
+        await page.goto(f"{url_of(one)}updates")
+        await expect(page.locator("#drawing svg")).to_be_visible(timeout=20_000)
         await page.emulate_media(color_scheme="dark")
-        await page.evaluate("scrollTo(0, 0)")
-        await taken(page, "load", 1000)
-
+        await taken(page, "load", 800)
         await page.emulate_media(color_scheme="light")
+
+        catalogue = client.change_set(*rest[-1])
+        async with catalogue.edit() as g:
+            g.value(
+                "postage/Lisbon",
+                cel("weight * rate"),
+                weight=g.source("weight", "12 kg"),
+                rate=g.source("rate", 2),
+            )
         await given_up(deployment, rest[1])
-        await given_up(deployment, rest[4])
-        failures = page.get_by_role("region", name="Recent failures").locator("tbody tr")
-        await expect(failures).not_to_have_count(1, timeout=60_000)
-        await expect(bar).to_have_count(0, timeout=60_000)
-        await taken(page, "failures", 1500)
+        await client.enqueue_updates(*first, prices.changed(1.1, 0.25))
+        await page.goto(url_of(one))
+        await expect(bar).to_have_attribute("value", re.compile("[1-9]"), timeout=60_000)
+        attention = page.get_by_role("region", name="Needs attention")
+        await expect(attention).to_contain_text("postage/Lisbon", timeout=60_000)
+        await expect(attention).to_contain_text("dead letter", timeout=60_000)
+        await taken(page, "failures", 1000)
+        await page.emulate_media(color_scheme="dark")
+        await taken(page, "failures-dark", 1000)
+        await taken(page, "failures-phone", 844, PHONE)
 
 
 async def main() -> None:

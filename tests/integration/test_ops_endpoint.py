@@ -344,7 +344,7 @@ async def test_a_port_that_was_asked_for_and_is_taken_ends_the_daemon_with_the_r
 
 
 @pytest.mark.parametrize(
-    ("path", "kind"), [("", "text/html"), ("page.js", "javascript"), ("page.css", "css")]
+    ("path", "kind"), [("", "text/html"), ("home.js", "javascript"), ("page.css", "css")]
 )
 async def test_the_page_needs_nothing_from_elsewhere(
     deployment: Deployment, path: str, kind: str

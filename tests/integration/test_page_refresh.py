@@ -161,23 +161,23 @@ async def test_edits_and_effects_are_drawn_and_walked_through_by_arrow_keys(
     nodes = graph.get_by_role("link")
     await expect(nodes).to_have_count(6)
     await expect(page.locator("#effectsnote")).to_contain_text("294 more differ")
-    both = graph.get_by_role("link", name="net/0, edited, and changed by head, too: 0 → 1")
+    both = graph.get_by_role("link", name="⚠ net/0 0 → 1, edited, and changed by head, too")
     await expect(both).to_contain_text("⚠ net/0")
     await both.focus()
     for key, name in [("ArrowDown", "net/1"), ("ArrowRight", "net/101"), ("ArrowRight", "net/201")]:
         await page.keyboard.press(key)
-        await expect(graph.get_by_role("link", name=f"{name}, ")).to_be_focused()
+        await expect(graph.get_by_role("link", name=f"{name} ")).to_be_focused()
     assert await graph.locator("path.near").count() == 1
     assert await graph.locator('a[tabindex="0"]').count() == 1
 
     shop.picture, shop.digest = picture(3, 2, 6, turn=1), "d1"
     await page.evaluate(REFRESH)
-    await expect(graph.get_by_role("link", name="net/201, computed: 201 → 203")).to_be_focused()
+    await expect(graph.get_by_role("link", name="net/201 201 → 203, computed")).to_be_focused()
     await expect(page.locator("#effectsnote")).not_to_contain_text("more differ")
     shop.picture, shop.digest = picture(3, 3, 9, turn=2), "d2"
     await page.evaluate(REFRESH)
     await expect(nodes).to_have_count(9)
-    await expect(graph.get_by_role("link", name="net/201, computed: 201 → 204")).to_be_focused()
+    await expect(graph.get_by_role("link", name="net/201 201 → 204, computed")).to_be_focused()
     await require_readable(page)
 
 

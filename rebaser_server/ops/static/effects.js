@@ -32,7 +32,7 @@ const kindOf = (node) => (node.both ? "both" : node.edited ? "edited" : "compute
 function label(box, node) {
   const kind = kindOf(node);
   const [title, , name, values] = box.children;
-  const whole = visible(`${nameOf(node)}, ${SAID[kind]}: ${sides(node)}`);
+  const whole = visible(`${MARKS[kind]}${nameOf(node)} ${sides(node, LONGEST / 2 - 1)}, ${SAID[kind]}`);
   if (box.getAttribute("aria-label") === whole) return;
   box.setAttribute("aria-label", whole);
   put(title, `${nameOf(node)}: ${sides(node)}`);

@@ -102,7 +102,7 @@ function item({ row, at, what, href, message, next, command, again }, place) {
   if (message) parts.push(made("div", message, [], { class: "message" }));
   const line = made("div", "", [made("span", next, [], { class: "next" })], { class: "choice" });
   if (again && may("recompute")) {
-    const button = made("button", "Compute again", [], { type: "button", "data-at": `again ${place}`, "aria-label": `Compute the failed values of ${nameOf(row)} again` });
+    const button = made("button", "Compute again", [], { type: "button", "data-at": `again ${place}`, "aria-label": `Compute again: the failed values of ${nameOf(row)}` });
     button.onclick = () => act("recompute", { workspace: row.workspace, changeSet: row.changeSet });
     line.append(button);
   } else if (command) {
