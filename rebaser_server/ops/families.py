@@ -1,4 +1,4 @@
-"""Families of values: those whose names have one pattern, such as `price/*/UK`."""
+"""Families of values: those whose names have one pattern, such as price/*/UK."""
 
 import re
 from collections import defaultdict
@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 K = TypeVar("K")
 
 MOST: Final = 12
-"""Maximum number of names in one place of a pattern that are told apart."""
+"""Maximum number of names in one place of a pattern that are kept apart."""
 _DIGITS: Final = re.compile(r"([0-9]+)")
 
 

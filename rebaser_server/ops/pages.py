@@ -162,7 +162,7 @@ class ChangeSetPage:
         return {"commits": [entry.as_dict() for entry in reversed(entries)]}
 
     async def _commit(self, change_set: ChangeSet, request: web.Request) -> Any:
-        """What the commit changed of definitions: at most `_MAX_ROWS`, and their number."""
+        """Definitions that the commit changed, at most `_MAX_ROWS` of them, and their number."""
         number = int(request.query.get("commit", "0"))
         try:
             changes = await changes_of(self._queries.open_loader(change_set), number)

@@ -23,6 +23,9 @@ _MAX_SKETCHES: Final = 200
 _SETTLED: Final = {outcome: metrics.REQUESTS.labels(outcome) for outcome in RequestOutcome}
 _MAX_WAITS: Final = 500
 """Number of latencies kept of each second: enough for the percentiles."""
+_UPDATE_FAILED: Final = "update failed"
+_IMPURE: Final = "function is not pure"
+_NOT_OF_REQUESTS: Final = (_UPDATE_FAILED, _IMPURE)
 _ENDS: Final = (ActivityKind.DVU_FINISHED, ActivityKind.DVU_FAILED, ActivityKind.DVU_CANCELLED)
 
 
@@ -121,6 +124,7 @@ class WorkStats:
         second.requests += 1
         if len(second.waits) < _MAX_WAITS:
             second.waits.append(waited)
+        self._recover(change_set, of_update=False)
         holding = self.held.get(change_set)
         if holding is not None:
             holding.requests += 1
@@ -142,13 +146,14 @@ class WorkStats:
                 holding.update.done = details["done"]
                 holding.update.affected = details["of"]
             case ActivityKind.DVU_FINISHED:
+                self._recover(change_set, of_update=True)
                 metrics.DVUS.labels("finished").inc()
                 metrics.DVU_SECONDS.observe(details["seconds"])
                 for what in ("affected", "recomputed", "changed"):
                     metrics.DVU_VALUES.labels(what).inc(details[what])
             case ActivityKind.DVU_FAILED:
                 metrics.DVUS.labels("failed").inc()
-                self.failure(change_set, "update failed", details["reason"], request_id)
+                self.failure(change_set, _UPDATE_FAILED, details["reason"], request_id)
             case ActivityKind.DVU_CANCELLED:
                 metrics.DVUS.labels("cancelled").inc()
             case ActivityKind.FUNCTION_IMPURE:
@@ -165,7 +170,7 @@ class WorkStats:
             self.failures.remove(row)
         results = f"{found['before']}, and then to {found['now']} from the same inputs"
         reason = f"value {found['value']} came to {results}: {found['function']}"
-        self.failure(change_set, "function is not pure", reason)
+        self.failure(change_set, _IMPURE, reason)
         self.failures[-1] |= mark
 
     def set_sketch(self, change_set: ChangeSet, sketch: Any) -> None:
@@ -201,8 +206,19 @@ class WorkStats:
                 "request": None if request_id is None else str(request_id),
                 "what": what,
                 "reason": reason[:300],
+                "over": False,
             }
         )
+
+    def _recover(self, change_set: ChangeSet, *, of_update: bool) -> None:
+        """Mark failures of a change set's updates, or of its requests, as over."""
+        if not self.failures:
+            return
+        workspace, its_id = map(str, change_set)
+        for row in self.failures:
+            if row["changeSet"] == its_id and row["workspace"] == workspace:
+                is_of_request = row["what"] not in _NOT_OF_REQUESTS and "values" not in row
+                row["over"] |= row["what"] == _UPDATE_FAILED if of_update else is_of_request
 
     def values_failed(self, change_set: ChangeSet, count: int) -> None:
         """Note that an update was committed, after which `count` values are failed.

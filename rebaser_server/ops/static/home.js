@@ -26,9 +26,9 @@ function problems(status) {
   const items = new Map();
   for (const failure of failuresOf(status)) {
     const key = failure.workspace + failure.changeSet + (failure.values ? "values" : failure.what);
-    if (!items.has(key)) items.set(key, failure.values ? failedValues(failure) : otherFailure(failure));
+    if (!items.has(key)) items.set(key, failure.over ? null : failure.values ? failedValues(failure) : otherFailure(failure));
   }
-  const found = [...items.values()];
+  const found = [...items.values()].filter(Boolean);
   const spark = status.rebasers.map((rebaser) => rebaser.spark).find(Boolean);
   if (spark) found.unshift({ what: "Spark does not compute", message: spark, next: "Values wait until it is back. `rebaser doctor` says more.", command: "rebaser doctor" });
   const dead = status.queues?.dead_letters;
@@ -42,6 +42,7 @@ function problems(status) {
 function failedValues(failure) {
   const known = details.get(keyOf(failure));
   if (known?.read !== reads || known.at !== failure.at) look(failure);
+  if (known?.none) return null; // another Rebaser has computed them since
   const one = known?.one;
   const where = one ? `${one.name ?? "a value without a name"}${one.func ? `, computed by ${one.func}` : ""}: ` : "";
   return { row: failure, at: failure.at, what: many(failure.values, "value") + " failed",
@@ -58,11 +59,11 @@ const otherFailure = (failure) => ({ row: failure, at: failure.at, what: failure
 
 async function look(failure) {
   const now = { at: failure.at, read: reads };
-  details.set(keyOf(failure), { ...now, one: details.get(keyOf(failure))?.one });
+  details.set(keyOf(failure), { ...details.get(keyOf(failure)), ...now });
   try {
     const { workspace, changeSet } = failure;
     const { failing } = await readData(`change-set/values?${new URLSearchParams({ workspace, changeSet, status: "failed" })}`);
-    details.set(keyOf(failure), { ...now, one: failing[0] });
+    details.set(keyOf(failure), { ...now, one: failing[0], none: !failing.length });
     if (latest) attention(latest);
   } catch {
     // the number of failed values is shown without it
@@ -134,7 +135,7 @@ function stateOf(row, { failed, held, waiting }) {
 
 function list(status) {
   const held = new Map(holdingsOf(status).map((each) => [keyOf(each), each]));
-  const failed = new Map(failuresOf(status).toReversed().map((each) => [keyOf(each), each]));
+  const failed = new Map(failuresOf(status).filter((each) => !each.over && !(each.values && details.get(keyOf(each))?.none)).toReversed().map((each) => [keyOf(each), each]));
   const waiting = new Map((status.queues?.deepest ?? []).map((each) => [keyOf(each), each.requests]));
   const known = new Set(sets.changeSets.map(keyOf));
   const others = $("search").value || sets.count > sets.changeSets.length ? []

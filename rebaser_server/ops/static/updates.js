@@ -30,7 +30,7 @@ function tables(status, holdings, updates) {
   list("updatelist", updates.map((h) => keyed(h, named(h), bar(h.update.done, h.update.affected, `${h.update.done} of ${h.update.affected} values of ${nameOf(h)}`),
     `${count(h.update.done)} of ${count(h.update.affected)}`, since(h.update.since, now), shows(h))), "No update is running.", undefined, RUNNING);
   list("failures", failuresOf(status).map((f) => ({ ...keyed(f, clock(f.at, now), named(f), f.what,
-    f.values ? element("a", "the failed values", { href: pageOf(f, { status: "failed" }) }) : said(f.reason)), tone: "bad" })), "Nothing failed lately.");
+    f.values ? element("a", "the failed values", { href: pageOf(f, { status: "failed" }) }) : said(f.reason)), tone: f.over ? "" : "bad" })), "Nothing failed lately.");
   const row = (h) => keyed(h, named(h), instance(h.instance), count(h.requests), isWorking(h) ? since(h.since, now) : span(h.idleSeconds), shows(h));
   const [working, held] = [holdings.filter((h) => isWorking(h) && !h.update), holdings.filter((h) => !isWorking(h))];
   list("working", working.map(row), "No request is being worked on.");
