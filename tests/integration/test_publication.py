@@ -46,7 +46,7 @@ class Reader:
         async def are_there() -> bool:
             return self.rows(name) == rows
 
-        await eventually(are_there)
+        await eventually(are_there, within=60)
 
     def entries(self, name: str) -> list[Path]:
         return sorted((Path(self.path(name)) / "_delta_log").glob("*.json"))
@@ -134,7 +134,7 @@ async def test_what_was_not_published_before_a_kill_is_made_up_for(
     async def has_failed() -> bool:
         return bool(daemon.said("publication failed"))
 
-    await eventually(has_failed)
+    await eventually(has_failed, within=60)
     daemon.kill()
     reader.folder.unlink()
     aside.rename(reader.folder)
@@ -175,7 +175,7 @@ async def test_a_failure_is_tried_again_without_a_commit(
     async def has_failed() -> bool:
         return bool(daemon.said("publication failed"))
 
-    await eventually(has_failed)
+    await eventually(has_failed, within=60)
     reader.folder.unlink()
 
     await reader.sees("orders", 10)
