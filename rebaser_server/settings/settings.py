@@ -278,6 +278,16 @@ class StoreSettings(SettingsGroup):
     """Time between two searches of one Rebaser for batches and files that nothing refers to."""
     orphan_retention: Duration = timedelta(days=1)
     """Time for which these are kept: a batch is stored before its request is."""
+    published: Path | None = None
+    """Folder in which the tables of heads are published as Delta tables, shared by all Rebasers and
+    those who read them (default: nothing is published)."""
+
+    @field_validator("published", mode="before")
+    @classmethod
+    def _is_folder(cls, published: object) -> object:
+        if isinstance(published, str) and "://" in published:
+            raise ValueError("tables are published in a folder: give its path, not a URI")
+        return published
 
     @field_validator("root")
     @classmethod
