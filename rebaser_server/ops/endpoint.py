@@ -175,6 +175,7 @@ _STATIC: Final = {
         )
     },
 }
+_NAMED: Final = "/{workspace:(?!(?:actions|change-set|dead-letters)/)[^/]+}/{name}"
 _TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; "
@@ -250,7 +251,7 @@ class _Endpoint:
             *context.actions.routes(),
             web.get("/change-set/discussion", discussion.respond),
             *(web.get(path, self._static) for path in _STATIC),
-            web.get("/{workspace}/{name}", self._named),  # behind all that have fixed names
+            web.get(_NAMED, self._named),
         ]
         if self._guard.is_open:
             log.warning("ops endpoint unprotected", host=ops.host, remedy=_REMEDY)
