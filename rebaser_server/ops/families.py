@@ -2,10 +2,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
-
-K = TypeVar("K")
+from collections.abc import Sequence
+from typing import Final
 
 MOST: Final = 12
 """Maximum number of names in one place of a pattern that are kept apart."""
@@ -27,38 +25,38 @@ def families(names: Sequence[str]) -> list[str]:
     """
     found = [""] * len(names)
     parts = [name.split("/") for name in names]
-    groups: list[tuple[list[str], list[int]]] = []
-    by_length = _grouped((n for n, name in enumerate(names) if name), lambda n: len(parts[n]))
-    groups.extend(([], members) for members in by_length.values())
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for member, name in enumerate(names):
+        if name:
+            by_length[len(parts[member])].append(member)
+    groups = [("", 0, length, members) for length, members in by_length.items()]
     while groups:
-        pattern, members = groups.pop()
-        depth = len(pattern)
-        told_apart = _told_apart(members, {member: parts[member][depth] for member in members})
-        for star, those in told_apart.items():
-            if len(parts[those[0]]) == depth + 1:
-                for member in those:
-                    found[member] = "/".join([*pattern, star])
-            else:
-                groups.append(([*pattern, star], those))
+        pattern, depth, length, members = groups.pop()
+        by_part: dict[str, list[int]] = defaultdict(list)
+        for member in members:
+            by_part[parts[member][depth]].append(member)
+        for star, those in _with_stars(by_part).items():
+            whole = f"{pattern}/{star}" if depth else star
+            if depth + 1 < length:
+                groups.append((whole, depth + 1, length, those))
+                continue
+            for member in those:
+                found[member] = whole
     return found
 
 
-def _grouped(members: Iterable[int], key: Callable[[int], K]) -> dict[K, list[int]]:
-    grouped: dict[K, list[int]] = defaultdict(list)
-    for member in members:
-        grouped[key(member)].append(member)
-    return grouped
-
-
-def _told_apart(members: list[int], part: Mapping[int, str]) -> dict[str, list[int]]:
+def _with_stars(by_part: dict[str, list[int]]) -> dict[str, list[int]]:
     """Members by the part that their pattern has: few of them, or a star."""
-    grouped = _grouped(members, part.__getitem__)
-    if len(grouped) <= MOST:
-        return grouped
-    large = {each for each, those in grouped.items() if len(those) > MOST}
-    if len(large) > MOST:
-        large = set()
-    kept = {each: grouped.pop(each) for each in large}
-    rest = [member for those in grouped.values() for member in those]
-    starred = _grouped(rest, lambda n: _DIGITS.sub("*", part[n]))
-    return kept | (starred if len(starred) <= MOST else {"*": rest})
+    if len(by_part) <= MOST:
+        return by_part
+    large = {part: members for part, members in by_part.items() if len(members) > MOST}
+    kept = large if len(large) <= MOST else {}
+    starred: dict[str, list[int]] = defaultdict(list)
+    for part, members in by_part.items():
+        if part not in kept:
+            starred[_DIGITS.sub("*", part)].extend(members)
+    if len(starred) > MOST:
+        return kept | {"*": [member for members in starred.values() for member in members]}
+    for part, members in kept.items():
+        starred[part].extend(members)
+    return starred

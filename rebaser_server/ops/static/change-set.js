@@ -13,7 +13,8 @@ import { $, ROOT, ago, pageOf, call, text, visible } from "./texts.js";
 import { chooseValue, showChosen } from "./value.js";
 import { followValues, showValues } from "./values.js";
 
-const AGAIN = 1000; // milliseconds until it reads again while an update is due
+const AGAIN = 1000; // milliseconds until it reads again while an update is due, at least;
+const SHARE = 4; // times what reading took, so that a large change set is not read all the time
 const asked = new URLSearchParams(location.search);
 const path = new URL(location.href).pathname.slice(new URL(ROOT).pathname.length);
 // It is named by its ids, or by the last two parts of the path.
@@ -46,6 +47,7 @@ function head(known) {
 let later = 0;
 const refresh = refreshing(async () => {
   clearTimeout(later);
+  const began = performance.now();
   const known = await readData(`change-set/about?${new URLSearchParams(naming)}`);
   Object.assign(ids, { workspace: known.workspaceId, changeSet: known.id });
   head(known);
@@ -58,7 +60,8 @@ const refresh = refreshing(async () => {
   if (known.name) parts.push(showDiscussion(reading));
   parts.push(showChosen(page));
   const isIncomplete = (await Promise.all(parts)).includes(true);
-  if (isIncomplete) later = setTimeout(() => isLookedAt() && !isAsking() && refresh(), AGAIN);
+  const pause = Math.max(AGAIN, SHARE * (performance.now() - began));
+  if (isIncomplete) later = setTimeout(() => isLookedAt() && !isAsking() && refresh(), pause);
 });
 
 copies($("copyids"), () => `${ids.workspace}/${ids.changeSet}`);

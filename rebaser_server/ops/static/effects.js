@@ -45,7 +45,7 @@ function nodeBox(node, { addressOf, open, choose }) {
   const box = svg("a", { class: `box ${kindOf(node)}`, href: isFamily ? "#effects" : addressOf(node), tabindex: "-1" },
     svg("title", {}),
     svg("rect", { x: x(node), y: y(node), width: BOX.width, height: BOX.height, rx: 4 }),
-    svg("text", { x: x(node) + 7, y: y(node) + 16 }),
+    svg("text", { x: x(node) + 7, y: y(node) + 16 }), " ",
     svg("text", { x: x(node) + 7, y: y(node) + 33, class: "sides" }));
   box.onclick = (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || node.what === "function") return;
