@@ -10,13 +10,14 @@ registry.
 """
 
 import asyncio
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from aiohttp import web
 
@@ -31,7 +32,13 @@ from rebaser_core.errors import MessageError, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, deadlines, ordered_reader
 from rebaser_core.queries import ProvenanceQueryV1, TableDifferenceQueryV1
-from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus, utc_text
+from rebaser_core.records import (
+    ChangeSetRecordV1,
+    ChangeSetRequest,
+    ChangeSetRequestV1,
+    ChangeSetStatus,
+    utc_text,
+)
 from rebaser_core.streams import Streams
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
@@ -52,6 +59,8 @@ from rebaser_server.queries.comparisons import NotABranch, NotRevertible, change
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.values.columns import Func, ValueStatus
 from rebaser_server.values.graph import Graph, Value
+
+T = TypeVar("T")
 
 _COMPARED_ROWS: Final = 200_000
 """Maximum number of rows of two tables that are compared for the page."""
@@ -385,14 +394,38 @@ _MAX_LETTERS: Final = 50
 _Reading = Callable[[web.Request], Awaitable[Any]]
 
 
+_SHARED_FOR: Final = 5.0  # seconds, at most
+
+
+class _RarelyRead(Generic[T]):
+    """Result of a slow read, which pages that ask at about one time share."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+        self._read = read
+        self._reading = asyncio.Lock()
+        self._found: T | None = None
+        self._good_until = -math.inf
+
+    async def get(self) -> T:
+        """Return what a read found that began now, or lately if reading takes long."""
+        async with self._reading:
+            began = time.monotonic()
+            if self._found is None or began >= self._good_until:
+                self._found = await self._read()
+                took = time.monotonic() - began
+                self._good_until = began + min(_SHARED_FOR, 10 * took)
+            return self._found
+
+
 class OperatorPage:
     """Answers the page's queries; reads NATS when a browser asks, and changes nothing."""
 
     def __init__(self, streams: Streams, batches: BatchStore) -> None:
         self._streams = streams
         self._batches = batches
-        self._listing = asyncio.Lock()
-        """Lock for searches, which read all change sets: one at a time."""
+        self._names = _RarelyRead(self._read_names)
+        self._records = _RarelyRead(self._read_records)
+        self._times = _RarelyRead(self._commit_times)
 
     def routes(self) -> list[web.RouteDef]:
         """Paths of the page's queries."""
@@ -417,13 +450,10 @@ class OperatorPage:
         They come by name, or the latest commit first.
         """
         search = request.query.get("search", "").casefold()
-        registry = Registry(self._streams)
-        async with self._listing:
-            pauses = await PauseStore(self._streams).all()
-            names = {each.workspace_id: each.name async for each in registry.workspaces()}
-            records = [record async for record in registry.change_sets(None)]
-            is_recent = request.query.get("order") == "recent"
-            times = await self._commit_times() if is_recent else {}
+        pauses = await PauseStore(self._streams).all()
+        names, records = await self._names.get(), await self._records.get()
+        is_recent = request.query.get("order") == "recent"
+        times = await self._times.get() if is_recent else {}
         rows = []
         for record in records:
             if record.status in CLOSED_STATUSES:
@@ -457,6 +487,13 @@ class OperatorPage:
             keys = [".".join(ids[: n + 1]) for n in range(sum(each is not None for each in ids))]
             pause["address"] = "/".join(addresses.get(key, key[-26:]) for key in keys)
         return {"count": len(rows), "changeSets": rows[:_MAX_ROWS], "paused": paused}
+
+    async def _read_names(self) -> dict[WorkspaceId, str]:
+        registry = Registry(self._streams)
+        return {each.workspace_id: each.name async for each in registry.workspaces()}
+
+    async def _read_records(self) -> list[ChangeSetRecordV1]:
+        return [record async for record in Registry(self._streams).change_sets(None)]
 
     async def _commit_times(self) -> dict[str, str]:
         """Subjects of all change sets with a commit, and when the last one was stored."""
