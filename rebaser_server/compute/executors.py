@@ -30,6 +30,7 @@ import structlog
 
 from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
 from rebaser_server.compute.errors import RunFailed, evaluator_error
+from rebaser_server.compute.functions.runtimes import ARROW
 from rebaser_server.compute.local_worker import BROKEN, DONE, LENGTH
 from rebaser_server.compute.results import (
     PartFile,
@@ -46,7 +47,13 @@ from rebaser_server.compute.task_protocol import (
     encode_task,
     read_stored_result,
 )
-from rebaser_server.compute.work_unit import WorkUnit, count_values, digest_of, read_limits
+from rebaser_server.compute.work_unit import (
+    WorkUnit,
+    count_values,
+    digest_of,
+    has_runtime,
+    read_limits,
+)
 from rebaser_server.runtime.process import child_environment
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import PROCESS_LIMITS, TaskGroup, Turns, WorkThreads, background
@@ -146,7 +153,8 @@ class RoutingExecutor:
         store: RunStore | None = None,
         progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        is_large = await self._is_large(units)
+        of_tables = any(has_runtime(unit, ARROW) for unit in units)  # their files are here
+        is_large = not of_tables and await self._is_large(units)
         chosen = self._large if is_large else self._small
         return await chosen.run(units, owner=owner, store=store, progress=progress)
 
