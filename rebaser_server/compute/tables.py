@@ -467,7 +467,7 @@ class TableExecutor:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be computed."""
+    """Computation of one value, which is not begun."""
 
     key: str
     """Key of the result: equal keys, equal results."""

@@ -25,6 +25,9 @@ def count_all(*, several): return sum(each.num_rows for each in several)
 def echo(*, value): return value
 def made(*, rows): return pa.table({"n": range(rows)})
 def kind(*, orders, rate): return [type(orders).__module__, type(rate).__name__]
+def by_day(*, orders):
+    summed = orders.group_by("day").aggregate([("amount", "sum")])
+    return summed.rename_columns({"amount_sum": "total"})
 def polars(*, orders):
     import polars as pl
     return pl.from_arrow(orders).group_by("day").agg(pl.col("amount").sum().alias("total"))
@@ -72,4 +75,5 @@ _NAMES = [line[4:].partition("(")[0] for line in _CODE.splitlines() if line.star
 
 def install_arrow_functions(directory: Path) -> None:
     """Make them known to processes that have the directory in their `PYTHONPATH`."""
+    directory.mkdir(exist_ok=True)
     install(directory, "of_arrow", _CODE, {f"arrow.{name}": f"of_arrow:{name}" for name in _NAMES})

@@ -63,7 +63,7 @@ class ArrowCall:
 
 
 class Outcome(NamedTuple):
-    """What the evaluator says of a call that did not fail."""
+    """Answer of the evaluator about a call that did not fail."""
 
     value: Any = None
     """The result, if it is plain JSON."""

@@ -29,10 +29,13 @@ from rebaser_server.runtime.failures import StoreFailed
 from rebaser_server.tables import TableFiles
 from tests.helpers.arrow_functions import install_arrow_functions
 from tests.helpers.eventually import eventually
+from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows
 
 SHOP = "01KAXW1KQW0000000000000000"
 ORDERS = pa.table({"day": ["mon", "tue", "mon"], "amount": pa.array([10, 90, 50], pa.int64())})
+
+MADE_ANEW = "import pyarrow as pa\n\ndef made(*, rows): return pa.table({'n': [rows]})"
 
 
 class NoSpark:
@@ -220,6 +223,18 @@ async def test_a_table_that_was_computed_before_is_found(shop: Shop, tmp_path: P
     assert shop.recomputed == 0
     assert found[0] == found[1]
     assert note.read_text() == "called"
+
+
+async def test_other_code_computes_anew(shop: Shop, tmp_path: Path) -> None:
+    """A table is found under the code that computed it."""
+    first = await shop.value("made", rows=3)
+
+    install(tmp_path, "of_arrow", MADE_ANEW, {"arrow.made": "of_arrow:made"}, version="2.0")
+    await shop.children.close()
+    second = await shop.value("made", rows=3)
+
+    assert shop.rows(first).to_pydict() == {"n": [0, 1, 2]}
+    assert shop.rows(second).to_pydict() == {"n": [3]}
 
 
 async def test_a_plain_value_is_computed_again(shop: Shop, tmp_path: Path) -> None:
