@@ -329,6 +329,18 @@ async def test_a_call_that_ends_its_process_or_never_returns_fails_its_value(
     assert shop.left() == []
 
 
+async def test_a_guarded_call_of_a_library_with_threads_returns(shop: Shop) -> None:
+    """Polars waits for its threads for ever in a fork of a process that has used it."""
+    rows = {"day": [str(n % 100) for n in range(200_000)], "amount": list(range(200_000))}
+    large = shop.upload(pa.table(rows))
+    guarded = CallLimits(seconds=20, is_forked=True)
+
+    first = await shop.outcome("polars", orders=shop.orders)
+    second = await shop.outcome("polars", orders=large, limits=guarded)
+
+    assert (first[0], second[0]) == ("ok", "ok"), second
+
+
 async def test_what_a_call_changes_reaches_no_other(shop: Shop) -> None:
     """The process is put back, and used on."""
     before = await shop.value("total", orders=shop.orders)
