@@ -461,7 +461,7 @@ class TableExecutor:
             return value
         key, manifest = self._table(name, value, owner)
         if manifest.size > MAX_TABLE_BYTES:
-            raise NotATable(too_large(f"table {name!r}", manifest.size))
+            raise NotATable(too_large(f"table {name!r}"))
         return InputTable(owner, key, manifest)
 
 

@@ -69,3 +69,22 @@ async def test_tables_are_computed_without_spark(
         {"day": "tue", "total": 270},
     ]
     assert "180" in await Commands(deployment).tell("tables", "head", "shop", "by_day")
+
+
+async def test_tables_are_computed_again_where_that_is_asked_for(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an upgrade of what their function imports."""
+    install_arrow_functions(tmp_path / "site")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
+    await deployment.start(**NO_SPARK)
+    shop, note = await deployment.client.workspace("shop").create(), tmp_path / "note"
+    async with shop.edit() as g:
+        orders, place = g.table("orders", ORDERS), g.source("place", str(note))
+        g.value("noted", arrow("arrow.noting"), orders=orders, place=place)
+    before = (await shop.values("noted"))["noted"].value
+
+    await Commands(deployment).tell("dvu", "run", "shop", "noted", "--wait")
+
+    assert note.read_text() == "calledcalled"
+    assert (await shop.values("noted"))["noted"].value == before

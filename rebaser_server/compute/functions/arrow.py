@@ -116,11 +116,11 @@ def _answer(kind: str, text: str) -> Any:
     return read_only({TABLE: {kind: text}})  # a plain object of this kind is no result
 
 
-def too_large(what: str, size: int) -> str:
-    """Return the message about a table of that many bytes, at least."""
+def too_large(what: str) -> str:
+    """Return the message about a table that is larger than `MAX_TABLE_BYTES`."""
     return (
-        f"{what} has {size / (1 << 20):,.4g} MiB, and functions of runtime `arrow` take and return "
-        f"tables of at most {MAX_TABLE_BYTES >> 20} MiB: use `sql`"
+        f"{what} has more than {MAX_TABLE_BYTES >> 20} MiB, the most that a function of runtime "
+        "`arrow` takes or returns: use `sql`"
     )
 
 
@@ -138,7 +138,7 @@ def _table(tables: TableFiles, name: str, given: InputTable) -> pa.Table:
     with _refusing(f"table {name!r} cannot be read: "):
         batches = tables.batches(workspace, key, manifest, names)
         bounded = list(_bounded(batches, f"table {name!r}"))
-        return pa.Table.from_batches(bounded, arrow_schema(manifest.fields))
+        return pa.Table.from_batches(bounded, arrow_schema(manifest.fields)).combine_chunks()
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def _bounded(batches: Iterable[pa.RecordBatch], what: str) -> Iterator[pa.Record
     for batch in batches:
         size += batch.nbytes
         if size > MAX_TABLE_BYTES:
-            raise TableRefused(too_large(what, size))
+            raise TableRefused(too_large(what))
         yield batch
 
 
