@@ -349,8 +349,10 @@ class TableExecutor:
         that comes out with the rows and the schema that it had keeps its handle. Neither is so if
         the value's former table is condemned: it is computed anew, and no commit keeps that table.
         """
-        prepare = self._prepare_query if call.function[0] == SQL else self._prepare_call
-        work = await prepare(call, owner, progress)
+        if call.function[0] == SQL:
+            work = await self._prepare_query(call, owner, progress)
+        else:
+            work = await self._prepare_call(call, owner)
         tables, (status, text) = self._tables, call.former
         former = TableHandle.of(loads(text)) if status == OK else None
         if former is not None and await asyncio.to_thread(tables.is_condemned, owner, former.key):
@@ -428,7 +430,7 @@ class TableExecutor:
             )
         return key, manifest
 
-    async def _prepare_call(self, call: "_Call", owner: str, _progress: JobProgress) -> "_Work":
+    async def _prepare_call(self, call: "_Call", owner: str) -> "_Work":
         taken = partial(self._taken, owner=owner)
         arguments = await asyncio.to_thread(
             lambda: {name: taken(name, value) for name, value in call.arguments.items()}

@@ -79,22 +79,28 @@ def _item_hashes(column: pa.Array) -> Any:  # noqa: PLR0911 - one for each kind 
     if pa.types.is_struct(kind):
         return row_hashes([column.field(n) for n in range(kind.num_fields)], len(column))
     if pa.types.is_map(kind):
-        return _sums(column, row_hashes([column.keys, column.items], len(column.keys)))
+        entries = [_within(column, each) for each in (column.keys, column.items)]
+        return _sums(column, row_hashes(entries, len(entries[0])))
     if pa.types.is_list(kind):
-        hashes = column_hashes(column.values, 1)
-        starts = column.offsets.to_numpy()[:-1].astype(np.int64)
-        lengths = np.diff(column.offsets.to_numpy())
-        first = int(starts[0]) if len(starts) else 0
-        places = np.arange(first, first + int(lengths.sum())) - np.repeat(starts, lengths)
-        hashes[first : first + len(places)] += places.astype(np.uint64) * _GOLDEN
+        offsets = column.offsets.to_numpy().astype(np.int64)
+        starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
+        hashes = column_hashes(_within(column, column.values), 1)
+        places = np.arange(len(hashes)) - np.repeat(starts, lengths)
+        hashes += places.astype(np.uint64) * _GOLDEN
         mix(hashes)
         return _sums(column, hashes)
     return _text_hashes(column)
 
 
+def _within(column: pa.Array, items: pa.Array) -> pa.Array:
+    """Return those of all lists' items in memory that are in this part of the column."""
+    first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    return items.slice(first, last - first)
+
+
 def _sums(column: pa.Array, hashes: Hashes) -> Hashes:
-    """Return the sum of the hashes of each list's items, and its length."""
-    offsets = column.offsets.to_numpy()
+    """Return the hash of each list, which is a sum of the hashes of its items."""
+    offsets = column.offsets.to_numpy() - column.offsets[0].as_py()
     totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes, dtype=np.uint64)])
     lengths = np.diff(offsets).astype(np.uint64)
     sums: Hashes = totals[offsets[1:]] - totals[offsets[:-1]] + lengths * _GOLDEN
