@@ -210,6 +210,11 @@ class TableFiles:
         """Write rows, in a schema of `kept_schema`, as the one file of an attempt."""
         self.files.put(_only_file(attempt), partial(_write, batches, schema), durable=False)
 
+    def size(self, attempt: Attempt) -> int:
+        """Return the bytes that an attempt has written so far."""
+        infos = self.files.list_infos(attempt.directory, recursive=True)
+        return sum(info.size or 0 for info in infos)
+
     def written(self, attempt: Attempt) -> tuple[pa.Schema, int]:
         """Return the schema and the number of the rows that `write` has written."""
         with self.files.open(_only_file(attempt)) as source:

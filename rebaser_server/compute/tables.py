@@ -16,11 +16,12 @@ The code of an `sql` function is one query, which may begin with comments that d
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -71,10 +72,14 @@ from rebaser_server.runtime.tasks import TaskGroup
 from rebaser_server.tables import Attempt, Manifest, TableFiles, TableMissing
 from rebaser_server.values.canonical_json import dumps, loads
 
+T = TypeVar("T")
+
 SQL: Final = "sql"
 """Runtime of functions whose code is a query."""
 TABLE_RUNTIMES: Final = (SQL, ARROW)
 """Runtimes of functions that take and return tables."""
+_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks at what a query has written."""
 _SIDE_BY_SIDE: Final = 4
 """Queries and functions of tables of one update that run at a time."""
 
@@ -236,10 +241,16 @@ class Queries(Protocol):
 class TableExecutor:
     """An `Executor` that owns another, and has queries run."""
 
-    def __init__(self, inner: Executor, queries: Queries, tables: TableFiles) -> None:
+    def __init__(
+        self, inner: Executor, queries: Queries, tables: TableFiles, max_bytes: int = 64 << 30
+    ) -> None:
+        """`max_bytes`: of the files that one query may write."""
         self._inner = inner
         self._queries = queries
         self._tables = tables
+        self._max_bytes = max_bytes
+        self._under_way: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """Locks of the keys that are being computed: equal work is done once."""
 
     async def start(self) -> None:
         await self._inner.start()
@@ -358,21 +369,22 @@ class TableExecutor:
         if former is not None and await asyncio.to_thread(tables.is_condemned, owner, former.key):
             await asyncio.to_thread(tables.condemn, owner, work.key)
             former = None
-        manifest = await asyncio.to_thread(tables.find, owner, work.key)
-        calls = int(manifest is None)
-        if manifest is None:
-            attempt = tables.begin(owner, work.key)
-            try:
-                found = await work.compute(attempt)
-                if not isinstance(found, Written):
-                    await asyncio.to_thread(tables.discard, attempt)
-                    return found, calls
-                manifest = await asyncio.to_thread(
-                    tables.finish, attempt, found.fields, found.rows, found.content
-                )
-            except BaseException:
-                await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
-                raise
+        async with self._under_way.setdefault((owner, work.key), asyncio.Lock()):
+            manifest = await asyncio.to_thread(tables.find, owner, work.key)
+            calls = int(manifest is None)
+            if manifest is None:
+                attempt = tables.begin(owner, work.key)
+                try:
+                    found = await work.compute(attempt)
+                    if not isinstance(found, Written):
+                        await asyncio.to_thread(tables.discard, attempt)
+                        return found, calls
+                    manifest = await asyncio.to_thread(
+                        tables.finish, attempt, found.fields, found.rows, found.content
+                    )
+                except BaseException:
+                    await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
+                    raise
         if not manifest.fields:
             return loads(manifest.content), calls
         handle = manifest.handle(work.key)
@@ -391,12 +403,32 @@ class TableExecutor:
         async def compute(attempt: Attempt) -> Any:
             target = None if definition.returns_value else self._tables.uri(attempt)
             job = Query(query.text, views, parameters, target, definition)
-            found = await self._queries.run_query(job, call.value_id, owner, progress)
+            running = self._queries.run_query(job, call.value_id, owner, progress)
             if definition.returns_value:  # a table without a column keeps it, so that it is found
-                return Written([], 0, dumps(read_only(found)))
-            return found
+                return Written([], 0, dumps(read_only(await running)))
+            return await self._bounded(attempt, running)
 
         return _Work(_key(query.text, definition.contract, used), compute)
+
+    async def _bounded(self, attempt: Attempt, running: Coroutine[Any, Any, T]) -> T:
+        """Return what a query returns; end it once it has written too much."""
+        query = asyncio.ensure_future(running)
+        try:
+            is_done = False
+            while not is_done:
+                await asyncio.wait([query], timeout=_LOOK_EVERY)
+                is_done = query.done()  # before the look, which then sees all of it
+                if await asyncio.to_thread(self._tables.size, attempt) > self._max_bytes:
+                    raise QueryFailed(
+                        f"the query writes more than {self._max_bytes:,} bytes: narrow it, or have "
+                        "an operator raise REBASER_FUNCTIONS__TABLE_BYTES"
+                    )
+            return query.result()
+        finally:
+            query.cancel()
+            await asyncio.wait([query])
+            if not query.cancelled():
+                query.exception()  # it is seen, or of no interest any more
 
     def _inputs(
         self, used: Mapping[str, Any], names: frozenset[str], owner: str
