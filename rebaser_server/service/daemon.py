@@ -140,7 +140,8 @@ async def run(
         costs,
         large_from=_large_from(settings.spark),
     )
-    executor = TableExecutor(functions, spark, TableFiles(files))
+    tables = TableFiles(files)
+    executor = TableExecutor(functions, spark, tables, settings.functions.table_bytes)
     begins = asyncio.Event()
 
     def is_ready(page: str | None) -> None:

@@ -391,6 +391,8 @@ class FunctionSettings(SettingsGroup):
     timeout: Duration = timedelta(seconds=60)
     memory: Annotated[int, Field(ge=0)] = 1 << 30
     """Bytes by which the process may grow during the call; 0: no limit."""
+    table_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 30
+    """Bytes that one query may write to the store as its table."""
     memo_bytes: Annotated[int, Field(ge=0)] = 1 << 30
     """Bytes of results that are remembered in the store, so that a call is not repeated; each
     daemon has up to a sixteenth of that in memory. 0: nothing is remembered."""
