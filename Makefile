@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := $(BIN)/python -m
 
-.PHONY: demo example-tables test test-long test-python test-spark check format unit slow chaos oracle powercut mutants bench docs clean audit manifests images
+.PHONY: demo example-tables test test-long test-python test-spark check format unit slow chaos oracle powercut mutants bench docs clean audit lock manifests images
 
 demo: .venv/ready ## the main job, on real input
 	$(RUN) rebaser_server demo $(DEMO)
@@ -79,6 +79,12 @@ audit: .venv/ready ## known vulnerabilities in what is installed; needs the inte
 	.venv/audit/bin/python -m pip install --disable-pip-version-check --quiet 'pip-audit>=2.9'
 	$(RUN) pip freeze --disable-pip-version-check --exclude-editable > .venv/audited.txt
 	.venv/audit/bin/python -m pip_audit --strict --no-deps --disable-pip --requirement .venv/audited.txt
+
+lock: ## deploy/requirements.lock, which the images are made of, anew from pyproject.toml
+	$(PYTHON) -m venv .venv/lock
+	.venv/lock/bin/python -m pip install --disable-pip-version-check --quiet 'uv>=0.13'
+	.venv/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --no-header --extra server --extra tracing pyproject.toml --output-file deploy/requirements.lock
 
 manifests: .venv/ready ## deploy/ as kubectl, systemd, Grafana and KEDA read it; takes npm, too
 	for each in base overlays/connect overlays/keda; do \

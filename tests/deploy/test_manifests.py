@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from configparser import RawConfigParser
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.settings.settings import Settings, unknown_variables
@@ -152,18 +155,65 @@ def test_no_container_is_root_or_writes_outside_its_volumes() -> None:
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
 
 
+STAGES = {
+    stage.split()[2]: stage
+    for stage in re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
+}
+"""Each stage of the Dockerfile by its name."""
+
+
 def test_images_list_their_content_report_their_health_and_run_without_root() -> None:
-    stages = re.split(r"^FROM ", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)[1:]
-    build, _, base, *targets = stages
+    base = STAGES["base"]
     [sbom] = re.findall(r'rebaser\.sbom="([^"]+)"', base)
     [probe] = re.findall(r'HEALTHCHECK.*\n  CMD \["python3", "-m", "([\w.]+)"\]', base)
 
-    assert f"--output-file {sbom}" in build
     assert find_spec(probe)
     assert "STOPSIGNAL SIGTERM" in base
-    assert [re.findall(r"^USER (.+)", base + each, re.MULTILINE)[-1] for each in targets] == [
-        "10001:10001"
-    ] * 2
+    for image, application in (("thin", "application-thin"), ("daemon", "application")):
+        assert f"--output-file {sbom}" in STAGES[application]
+        assert f"COPY --from={application} /opt/app" in STAGES[image]
+        assert re.findall(r"^USER (.+)", base + STAGES[image], re.MULTILINE)[-1] == "10001:10001"
+        labels = re.findall(r"opencontainers\.image\.(\w+)", base + STAGES[image])
+        assert {"version", "revision", "source", "licenses"} <= {*labels}
+
+
+def test_a_change_of_ours_leaves_the_layer_of_what_others_wrote() -> None:
+    assert re.findall(r"^COPY (\S+)", STAGES["dependencies"], re.MULTILINE) == [
+        "deploy/requirements.lock"
+    ]
+
+
+def test_images_are_made_of_all_requirements_by_their_hashes() -> None:
+    """`make lock` makes the file anew, once pyproject.toml asks for something else."""
+    lock = (DEPLOY / "requirements.lock").read_text()
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)", lock, re.MULTILINE))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["cli"], *extras["server"], *extras["tracing"]]
+
+    for requirement in map(Requirement, wanted):
+        name = canonicalize_name(requirement.name)
+        assert name == "rebaser" or locked[name] in requirement.specifier, requirement
+    assert lock.count("==") < lock.count("--hash=sha256:")
+
+
+FORMS = {
+    ".github/workflows/*.yaml": "vendor.github-workflows",
+    ".github/ISSUE_TEMPLATE/config.yml": "vendor.github-issue-config",
+    ".github/ISSUE_TEMPLATE/[!c]*.yml": "vendor.github-issue-forms",
+    "deploy/compose.yaml": "vendor.compose-spec",
+}
+
+
+@pytest.mark.parametrize("pattern", FORMS)
+def test_files_for_others_programs_have_the_form_that_these_take(pattern: str) -> None:
+    """Compose's as `docker compose config` looks at it, but for what is filled in."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", FORMS[pattern]]
+    files = sorted(ROOT.glob(pattern))
+    done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
+
+    assert files
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_selectors_match_existing_pods() -> None:
@@ -187,16 +237,6 @@ def test_keda_watches_the_consumer_that_all_rebasers_share() -> None:
     assert re.fullmatch(r"nats-headless\.[\w-]+\.svc", host), "KEDA asks from its own namespace"
     assert port == "8222"
     assert int(told["lagThreshold"]) < Settings.model_fields["concurrency"].default
-
-
-def test_compose_is_what_its_specification_takes() -> None:
-    """As `docker compose config` looks at it, but for what is filled in."""
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    done = subprocess.run(
-        [*command, DEPLOY / "compose.yaml"], capture_output=True, text=True, check=False
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_compose_asks_for_secrets_and_shows_nothing_beyond_this_machine() -> None:
