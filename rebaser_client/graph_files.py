@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rebaser_client.dbt_projects import is_manifest, read_manifest
 from rebaser_client.documents import MAX_SIZE, read_document, too_large
 from rebaser_client.draft import (
     BUILTIN_PARAMETERS,
@@ -104,7 +105,7 @@ _KEYS: Final = [key for part in _PARTS for key in part.model_fields]
 
 
 def read_graph_file(path: str | Path) -> Draft:
-    """The draft in a file. Blocks.
+    """The draft in a file, which may be the manifest of a dbt project. Blocks.
 
     Raises:
         InvalidDraft: it cannot be parsed, or makes no sense; the message names the place.
@@ -112,8 +113,10 @@ def read_graph_file(path: str | Path) -> Draft:
     """
     path = Path(path)
     try:
-        graph = _GraphFile.model_validate(_parse(path))
-        return _draft(graph, path.parent)
+        data = _parse(path)
+        if is_manifest(data):
+            return read_manifest(data, path)
+        return _draft(_GraphFile.model_validate(data), path.parent)
     except ValidationError as error:
         raise InvalidDraft(f"{path}: {_mistake(error)}; docs/graph-files.md shows one") from error
     except InvalidDraft as error:

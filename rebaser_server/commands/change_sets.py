@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
     group = add_group(
         commands,
         "change-sets",
-        about="list, describe, fork, rename, refresh, apply, abandon or delete change sets",
+        about="list, fork, refresh, apply or abandon change sets, and more",
     )
 
     listing = add_command(group, "list", _list, about="list the open change sets of a workspace")

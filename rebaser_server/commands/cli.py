@@ -37,25 +37,48 @@ from rebaser_server.terminal import lines
 _DECLARATIONS: Final = (
     init.add,
     serve.add,
-    workspaces.add_use,
-    enqueue.add,
     load.add,
+    enqueue.add,
     values.add,
     tables.add,
+    history.add_why,
     workspaces.add,
+    workspaces.add_use,
     change_sets.add,
     history.add,
-    history.add_why,
-    queue.add,
     queue.add_watch,
+    queue.add,
     dvu.add,
     pause.add,
-    checkpoint.add,
     dead_letters.add,
+    checkpoint.add,
     doctor.add,
     serve.add_train,
 )
-"""Declarations, in the order in which `rebaser --help` lists commands; `completion` is the last."""
+"""Declarations of commands, in the order in which the help of a section lists them."""
+
+_SECTIONS: Final = {
+    "try it": ("up", "init", "demo"),
+    "values": ("plan", "load", "enqueue", "values", "tables", "why"),
+    "workspaces and branches": (*("workspaces", "use", "change-sets", "diff", "log", "revert"),),
+    "work under way": (
+        *("watch", "queue", "tasks", "dvu", "pause", "resume", "pauses", "dead-letters"),
+    ),
+    "run a deployment": ("serve", "settings", "checkpoint", "doctor", "train"),
+    "terminals": ("completion", "complete"),
+}
+"""Sections of `rebaser --help`, with their commands; others are listed behind them."""
+
+_EXAMPLES: Final = """\
+examples:
+  rebaser up                            start NATS, a Rebaser and Spark here
+  rebaser load shop graph.yaml --wait   make the values that a file describes
+  rebaser change-sets fork shop july    create a branch, which follows head
+  rebaser diff shop/july                show what applying it would change
+  rebaser why shop price/cup/UK         show which edits made a value so
+
+`rebaser COMMAND --help` shows what a command takes. REBASER_* variables are the
+settings; `rebaser settings` shows those in force."""
 
 _GROUP: Final = "rebaser.commands"
 """Group of entry points that add commands: each names a function like `add` of these modules."""
@@ -151,8 +174,9 @@ def build_parser() -> Parser:
         prog="rebaser",
         description="Rebaser applies the updates of each change set in order, once, "
         "and recomputes the values that depend on them.",
-        epilog="REBASER_* variables are the settings; `rebaser settings` shows those in force.",
+        epilog=_EXAMPLES,
     )
+    parser.sections = _SECTIONS
     parser.add_argument(
         "--version",
         action=PrintText,

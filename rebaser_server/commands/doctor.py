@@ -27,8 +27,10 @@ def add(commands: Any) -> None:
         commands,
         "doctor",
         examine,
-        about="check streams, tasks, store and logs; "
-        "exit codes: 0 healthy, 3 repairable, 4 needs a person",
+        about="check streams, tasks, store and logs; with --repair, mend them",
+    )
+    doctor.description = (
+        f"{doctor.description}; exit codes: 0 healthy, 3 repairable, 4 needs a person"
     )
     doctor.add_argument("--repair", action="store_true", help="repair what is safe to repair")
     doctor.add_argument(

@@ -43,9 +43,7 @@ _NO_UPDATE: Final = "no update runs or is due"
 
 def add(commands: Any) -> None:
     """Declare the commands."""
-    group = add_group(
-        commands, "dvu", about="show, cancel or run dependent values updates: status, cancel, run"
-    )
+    group = add_group(commands, "dvu", about="show, cancel or run dependent values updates")
 
     status = add_command(
         group,

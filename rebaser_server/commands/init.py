@@ -115,7 +115,7 @@ def add(commands: Any) -> None:
         commands,
         "init",
         _init,
-        about="write a small project: a graph, a function that computes a value, and its test",
+        about="write a small project: a graph, a function and its test",
         validate=_find_obstacle,
     )
     init.add_argument(

@@ -36,7 +36,7 @@ def add(commands: Any) -> None:
         commands,
         "load",
         _load,
-        about="make a change set as a file describes it: show what differs, ask, and enqueue that",
+        about="show what differs from a file, ask, and make the change set so",
         validate=unless_confirmed(yes="--yes"),
     )
     _add_file(load)

@@ -26,9 +26,10 @@ def add(commands: Any) -> None:
         commands,
         "pause",
         _pause,
-        about="stop work on a change set, a workspace or everything; requests wait meanwhile",
+        about="stop work on a change set, a workspace or everything",
         validate=_validate,
     )
+    pause.description = f"{pause.description}; requests wait meanwhile"
     _add_scope(pause)
     pause.add_argument("--reason", help="reason, shown by `rebaser pauses` (default: none)")
 

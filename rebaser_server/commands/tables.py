@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
     tables = add_group(
         commands,
         "tables",
-        about="show the values that are tables: ls (default), show, head, diff",
+        about="show the values that are tables, and which rows differ",
         default="ls",
     )
     listing = add_command(tables, "ls", _list, about="list the values that are tables")

@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
     values = add_group(
         commands,
         "values",
-        about="show the values of a change set, or set one: get (default), tree, set",
+        about="show the values of a change set, or set one",
         default="get",
     )
 

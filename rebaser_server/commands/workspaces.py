@@ -104,7 +104,7 @@ def add_use(commands: Any) -> None:
         commands,
         "use",
         _use,
-        about="keep the address of a change set for commands that are given none, or show it",
+        about="keep the address of a change set for later commands, or show it",
         validate=lambda arguments: (
             "give an ADDRESS, or --clear" if arguments.clear and arguments.address else None
         ),

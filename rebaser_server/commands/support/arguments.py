@@ -12,9 +12,10 @@ import argparse
 import functools
 import re
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
 
 from rebaser_core.errors import RebaserError, offer
@@ -36,10 +37,31 @@ class Parser(argparse.ArgumentParser):
 
     default_command: str | None = None
     """Command of the group that runs if the first argument names none, or there is none."""
+    sections: Mapping[str, Sequence[str]] | None = None
+    """Titles under which the help lists commands; None: it lists them as argparse does."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._negative_number_matcher = _NEGATIVE
+
+    def format_help(self) -> str:
+        """Return the help; with `sections`, a line for each command, and the epilog as it is."""
+        if self.sections is None:
+            return super().format_help()
+        [group] = self._groups()
+        lines_of = group._choices_actions  # noqa: SLF001 - argparse tells of them nowhere else
+        listed = {each.dest: each.help for each in lines_of}
+        others = listed.keys() - {name for names in self.sections.values() for name in names}
+        width = max(map(len, listed))
+        parts = [
+            f"usage: {self.prog} [-h] [--version] COMMAND ...",
+            fill(self.description or "", 80),
+        ]
+        for title, names in {**self.sections, "more commands": sorted(others)}.items():
+            lines = [f"  {name:<{width}}  {listed[name]}" for name in names if name in listed]
+            if lines:
+                parts.append("\n".join([f"{title}:", *lines]))
+        return "\n\n".join([*parts, self.epilog or ""]) + "\n"
 
     def error(self, message: str) -> Never:
         super().error(visible(message))

@@ -191,6 +191,22 @@ def test_a_port_that_does_not_exist_is_refused(
     assert f"--port {port}: give 1 to 65535, or -1 for any free" in capsys.readouterr().err
 
 
+def test_each_command_has_one_line_in_one_section_of_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """None of them falls into the section for commands that other distributions bring."""
+    main([])
+
+    shown = capsys.readouterr().out
+    commands = next(a for a in build_parser()._actions if a.choices).choices or {}
+    lines = [line for line in shown.splitlines() if re.match(r"  \S", line)]
+    assert sorted(line.split()[0] for line in lines if "rebaser " not in line[:10]) == sorted(
+        commands
+    )
+    assert "more commands" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_an_installed_command_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,7 +64,7 @@ def test_a_wrong_file_is_complained_of_without_nats(
 
 def test_the_commands_that_take_files_are_found() -> None:
     """The test above looks at these, at least."""
-    assert COMMANDS == [["enqueue"], ["plan"], ["load"]]
+    assert COMMANDS == [["plan"], ["load"], ["enqueue"]]
 
 
 @pytest.mark.parametrize("command", ["plan", "load"])
