@@ -353,6 +353,24 @@ def test_pods_reach_what_they_need_and_nothing_else() -> None:
     assert allowed(remote, "rebaser-spark") == {53, 443}
 
 
+def test_nobody_reaches_the_ops_port_if_no_peer_is_named() -> None:
+    """An empty `from` would let in everybody."""
+    resources = rendered("s3", networkPolicy={"monitoring": []})
+    [policy] = of_kind(resources, "NetworkPolicy")
+
+    assert "Ingress" in policy["spec"]["policyTypes"]
+    assert "ingress" not in policy["spec"]
+
+
+def test_nats_is_found_by_the_names_that_its_own_chart_gives() -> None:
+    """The release's, which has the chart's behind it unless that is in it."""
+    for release, name in (("nats", "nats"), ("east-nats", "east-nats"), ("bus", "bus-nats")):
+        settings = environment(rendered("s3", nats={"release": release, "namespace": "infra"}))
+        assert settings["REBASER_NATS__URL"] == f"nats://{name}.infra.svc:4222"
+        servers = [f"http://{name}-{n}.{name}-headless.infra.svc:8222" for n in range(3)]
+        assert settings["REBASER_NATS__MONITORING"].split(",") == servers
+
+
 def test_an_object_store_takes_no_volume() -> None:
     for resources in (rendered("s3"), rendered("connect", store={"root": "s3://bucket"})):
         assert of_kind(resources, "PersistentVolumeClaim") == []

@@ -66,8 +66,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- .Values.nats.namespace | default .Release.Namespace -}}
 {{- end -}}
 
+{{- /* Name of its Service, as NATS's chart makes it */ -}}
+{{- define "rebaser.natsName" -}}
+{{- contains "nats" .Values.nats.release | ternary .Values.nats.release (printf "%s-nats" .Values.nats.release) -}}
+{{- end -}}
+
 {{- define "rebaser.natsUrl" -}}
-{{- .Values.nats.url | default (printf "%s://%s.%s.svc:4222" (ternary "tls" "nats" (ne .Values.nats.tls.secretName "")) .Values.nats.release (include "rebaser.natsNamespace" .)) -}}
+{{- .Values.nats.url | default (printf "%s://%s.%s.svc:4222" (ternary "tls" "nats" (ne .Values.nats.tls.secretName "")) (include "rebaser.natsName" .) (include "rebaser.natsNamespace" .)) -}}
 {{- end -}}
 
 {{- /* Each server by its full name, with commas */ -}}
@@ -76,8 +81,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- join "," .Values.nats.monitoring -}}
 {{- else -}}
 {{- $servers := list -}}
+{{- $name := include "rebaser.natsName" . -}}
 {{- range $number := until (int .Values.nats.replicas) -}}
-{{- $servers = append $servers (printf "http://%s-%d.%s-headless.%s.svc:8222" $.Values.nats.release $number $.Values.nats.release (include "rebaser.natsNamespace" $)) -}}
+{{- $servers = append $servers (printf "http://%s-%d.%s-headless.%s.svc:8222" $name $number $name (include "rebaser.natsNamespace" $)) -}}
 {{- end -}}
 {{- join "," $servers -}}
 {{- end -}}
@@ -150,7 +156,7 @@ REBASER_OPS__KEY: /etc/rebaser/ops-tls/tls.key
 REBASER_SHUTDOWN_GRACE: {{ .Values.shutdownGrace | quote }}
 {{- end -}}
 
-{{- /* Whatever fits together in no deployment is refused */ -}}
+{{- /* Values that fit together in no deployment are refused */ -}}
 {{- define "rebaser.check" -}}
 {{- $most := ternary .Values.autoscaling.keda.maxReplicas .Values.replicaCount .Values.autoscaling.keda.enabled | int -}}
 {{- if and .Values.store.claim.enabled .Values.store.root -}}
