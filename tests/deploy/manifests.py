@@ -29,8 +29,8 @@ def documents(file: Path) -> Iterator[dict[str, Any]]:
     yield from yaml.safe_load_all(file.read_text())
 
 
-def helm(values: dict[str, Any]) -> dict[str, Any]:
-    """What `tests.deploy.helm` answers for these values."""
+def helm(*values: dict[str, Any]) -> list[dict[str, Any]]:
+    """What `tests.deploy.helm` answers for each of these values."""
     if find_spec("helm_python") is None:
         lacking("Helm", "helm-python-sdk has no wheel for it")
     done = subprocess.run(
@@ -42,20 +42,22 @@ def helm(values: dict[str, Any]) -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    return answers
 
 
 @cache
-def _rendered(values: str) -> str:
-    answer = helm(json.loads(values))
-    assert "error" not in answer, answer["error"]
-    return "\n---\n".join(text for name, text in answer["files"].items() if name.endswith("yaml"))
+def examples() -> dict[str, dict[str, Any]]:
+    """Helm's answer for each example."""
+    return dict(zip(EXAMPLES, helm(*EXAMPLES.values()), strict=True))
 
 
 def rendered(example: str, **more: Any) -> list[dict[str, Any]]:
     """Every resource of that installation; `more` are values in place of the example's."""
-    return [d for d in yaml.safe_load_all(_rendered(json.dumps(EXAMPLES[example] | more))) if d]
+    [answer] = helm(EXAMPLES[example] | more) if more else [examples()[example]]
+    assert "error" not in answer, answer["error"]
+    files = [text for name, text in answer["files"].items() if name.endswith("yaml")]
+    return [found for found in yaml.safe_load_all("\n---\n".join(files)) if found]
 
 
 def of_kind(resources: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
