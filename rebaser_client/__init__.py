@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
     from rebaser_client.client import RebaserClient, connect
-    from rebaser_client.draft import Draft, builtin, cel, function, python, sql
+    from rebaser_client.draft import Draft, arrow, builtin, cel, function, python, sql
     from rebaser_client.errors import (
         AlreadyRegistered,
         ClientClosed,
@@ -47,6 +47,7 @@ _MODULE_OF = {
     "ChangeSetHandle": "rebaser_client.change_set",
     "WorkspaceHandle": "rebaser_client.change_set",
     "Draft": "rebaser_client.draft",
+    "arrow": "rebaser_client.draft",
     "builtin": "rebaser_client.draft",
     "cel": "rebaser_client.draft",
     "function": "rebaser_client.draft",
@@ -133,6 +134,7 @@ __all__ = [
     "WorkspaceHandle",
     "WorkspaceId",
     "WrongEventLoop",
+    "arrow",
     "builtin",
     "cel",
     "connect",

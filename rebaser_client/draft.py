@@ -9,7 +9,7 @@ import inspect
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -78,7 +78,7 @@ class Function:
     """A function; two with equal runtime, code and name are one."""
 
     name: str
-    runtime: Literal["builtin", "python", "cel", "sql"]
+    runtime: Literal["builtin", "python", "cel", "sql", "arrow"]
     code: str
     parameters: tuple[str, ...] | None = None
     """Names of its inputs in order; None: any names, and no inputs by position."""
@@ -200,6 +200,22 @@ def as_function(given: Function | Callable[..., Any]) -> Function:
 def python(code: str, *, name: str | None = None) -> Function:
     """The Python function that is installed where Rebaser runs, by its entry point's name."""
     return Function(name or code, "python", code)
+
+
+def arrow(given: str | Callable[..., Any], *, name: str | None = None) -> Function:
+    """A Python function of tables, which takes and returns those of pyarrow; no Spark is needed.
+
+    It is installed as others are: `given` is its entry point's name, or the function itself.
+
+    Raises:
+        InvalidDraft: `given` is no function, or a Rebaser could not find it.
+    """
+    if isinstance(given, str):
+        return Function(name or given, "arrow", given)
+    found = as_function(given)
+    if found.runtime != "python":
+        raise InvalidDraft(f"{found.name!r} is of runtime {found.runtime}, and cannot be another's")
+    return replace(found, name=name or found.name, runtime="arrow")
 
 
 def function_of(there: FunctionSnapshot) -> Function:

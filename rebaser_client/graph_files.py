@@ -3,7 +3,7 @@
 The rows of a table file are values: each with its name, and its content or function.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -19,6 +19,7 @@ from rebaser_client.draft import (
     Function,
     FunctionName,
     Row,
+    arrow,
     builtin,
     cel,
     python,
@@ -42,12 +43,13 @@ class _Part(BaseModel):
 
 
 class FunctionEntry(_Part):
-    """A function: exactly one of the four."""
+    """A function: exactly one of the five."""
 
     builtin: str | None = None
     cel: str | None = None
     python: str | None = None
     sql: str | None = None
+    arrow: str | None = None
 
 
 class ComputedEntry(_Part):
@@ -190,16 +192,17 @@ def _define_source(draft: Draft, name: str, value: Any, directory: Path) -> None
 
 
 def _function(name: str, entry: FunctionEntry) -> Function:
-    match entry.builtin, entry.cel, entry.python, entry.sql:
-        case str(code), None, None, None:
-            return builtin(code, name=name)
-        case None, str(expression), None, None:
-            return cel(expression, name=name)
-        case None, None, str(code), None:
-            return python(code, name=name)
-        case None, None, None, str(query):
-            return sql(query, name=name)
-    raise InvalidDraft(f"function {name!r} is one of builtin, cel, python or sql")
+    given = entry.model_dump(exclude_none=True)
+    if len(given) != 1:
+        raise InvalidDraft(f"function {name!r} is one of {', '.join(_MAKERS)}")
+    [(runtime, code)] = given.items()
+    return _MAKERS[runtime](code, name=name)
+
+
+_MAKERS: Final[dict[str, Callable[..., Function]]] = {
+    "builtin": builtin, "cel": cel, "python": python, "sql": sql, "arrow": arrow,
+}  # fmt: skip
+"""Functions of `draft` that make a function of each runtime."""
 
 
 def _named(functions: dict[str, Function], entry: ComputedEntry) -> Function | FunctionName:

@@ -73,9 +73,9 @@ class PutFunc(_Tagged):
     KIND: ClassVar = "putFunc"
     func_id: FuncId
     name: Name
-    runtime: Literal["builtin", "python", "cel", "sql"]
+    runtime: Literal["builtin", "python", "cel", "sql", "arrow"]
     code: Annotated[str, StringConstraints(max_length=65_536)] = ""
-    """`builtin`: its name; `python`: an entry point's name; `cel`: the source text;
+    """`builtin`: its name; `python` and `arrow`: an entry point's name; `cel`: the source text;
     `sql`: one query, see `rebaser_server.compute.tables`."""
 
 

@@ -14,8 +14,9 @@ still not named is removed. A condemned table that is written or uploaded anew i
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, Self
 from uuid import uuid4
 
@@ -205,6 +206,21 @@ class TableFiles:
             )
         return f"file://{root}/{path}"
 
+    def write(self, attempt: Attempt, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write rows, in a schema of `kept_schema`, as the one file of an attempt."""
+        self.files.put(_only_file(attempt), partial(_write, batches, schema), durable=False)
+
+    def size(self, attempt: Attempt) -> int:
+        """Return the bytes that an attempt has written so far."""
+        infos = self.files.list_infos(attempt.directory, recursive=True)
+        return sum(info.size or 0 for info in infos)
+
+    def written(self, attempt: Attempt) -> tuple[pa.Schema, int]:
+        """Return the schema and the number of the rows that `write` has written."""
+        with self.files.open(_only_file(attempt)) as source:
+            file = pq.ParquetFile(source)
+            return file.schema_arrow, file.metadata.num_rows
+
     def finish(
         self, attempt: Attempt, fields: list[dict[str, Any]], rows: int, content: str
     ) -> Manifest:
@@ -327,9 +343,9 @@ class TableFiles:
             raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
         schema = kept_schema(source.schema_arrow)
         attempt = self.begin(workspace, digest)
-        path = f"{attempt.directory}/part-0.parquet"
         try:
-            self.files.put(path, lambda sink: _rewrite(source, schema, sink), durable=False)
+            batches = (cast(batch, schema) for batch in source.iter_batches(_BATCH_ROWS))
+            self.write(attempt, schema, batches)
         except (NotATable, pa.ArrowException, OSError) as error:
             self.discard(attempt)
             if isinstance(error, NotATable) or getattr(error, "errno", None) is not None:
@@ -360,6 +376,10 @@ class TableFiles:
                         yield cast(rows.select(names), schema)
 
 
+def _only_file(attempt: Attempt) -> str:
+    return f"{attempt.directory}/part-0.parquet"
+
+
 def _attempts_in(manifest: Manifest | None) -> set[str]:
     return {path.partition("/")[0] for path, _ in manifest.files} if manifest else set()
 
@@ -368,7 +388,7 @@ def _named(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
     return next(field for field in fields if field["name"] == name)
 
 
-def _rewrite(source: pq.ParquetFile, schema: pa.Schema, sink: pa.NativeFile) -> None:
+def _write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: pa.NativeFile) -> None:
     # Statistics leave out NaN, the greatest number for Spark, which would pass over its rows.
     sound = [field.name for field in schema if not pa.types.is_floating(field.type)]
     with pq.ParquetWriter(
@@ -379,5 +399,5 @@ def _rewrite(source: pq.ParquetFile, schema: pa.Schema, sink: pa.NativeFile) -> 
         allow_truncated_timestamps=False,
         write_statistics=sound,
     ) as writer:
-        for batch in source.iter_batches(_BATCH_ROWS):
-            writer.write_batch(cast(batch, schema))
+        for batch in batches:
+            writer.write_batch(batch)

@@ -91,8 +91,12 @@ class DeletedDataJob:
         members: Membership,
         *,
         keep: float,
+        published: SharedFiles | None = None,
     ) -> None:
-        """Remove data `keep` seconds after the deletion of a change set."""
+        """Remove data `keep` seconds after the deletion of a change set.
+
+        `published`: the folder where the tables of heads are published, if they are.
+        """
         self._streams = streams
         self._registry = Registry(streams, self._skip)
         self._unreadable: set[str] = set()
@@ -100,6 +104,7 @@ class DeletedDataJob:
         self._files = files
         self._members = members
         self._keep = keep
+        self._published = published
 
     async def run(self, period: float) -> Never:
         """Remove due data about every `period` seconds until cancelled; retry what fails."""
@@ -131,6 +136,9 @@ class DeletedDataJob:
                     for directory in (memo_directory, impure_directory, tables_directory):
                         gone_too = directory(str(record.workspace_id))
                         await asyncio.to_thread(self._files.delete_directory, gone_too)
+                    if self._published is not None:
+                        folder = str(record.workspace_id)
+                        await asyncio.to_thread(self._published.delete_directory, folder)
                     await self._registry.delete_workspace(record.workspace_id)
                 await self._registry.delete(change_set)
                 gone.append(change_set)

@@ -5,17 +5,20 @@
 
 import argparse
 import signal
+import socket
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from rebaser_server.commands.support.arguments import Exit, add_command
+from rebaser_server.runtime.data_directory import DATA
 from rebaser_server.terminal.lines import say, say_json, say_script
 
 if TYPE_CHECKING:
     from rebaser_server.settings.settings import Settings
 
+_PORT: Final = 4222
 _ANY_PORT: Final = -1
 _PORTS: Final = 1 << 16
 
@@ -32,14 +35,14 @@ def add(commands: Any) -> None:
     up.add_argument(
         "--data",
         type=Path,
-        default=Path("rebaser-data"),
+        default=DATA,
         help="directory that keeps all data (default: %(default)s)",
     )
     up.add_argument(
         "--port",
         type=int,
-        default=4222,
-        help="port of NATS on localhost; -1 is any that is free (default: %(default)s)",
+        help="port of NATS on localhost; -1 is any that is free (default: 4222, and any that is "
+        "free if that one is in use)",
     )
     up.add_argument(
         "--sync",
@@ -61,7 +64,7 @@ def add(commands: Any) -> None:
 def _find_mistake(arguments: argparse.Namespace) -> str | None:
     if arguments.data.is_file():
         return f"--data {arguments.data} is a file: give a directory, or a new name"
-    if arguments.port not in {_ANY_PORT, *range(1, _PORTS)}:
+    if arguments.port not in {None, _ANY_PORT, *range(1, _PORTS)}:
         return f"--port {arguments.port}: give 1 to {_PORTS - 1}, or {_ANY_PORT} for any free one"
     return None
 
@@ -102,10 +105,21 @@ async def _up(settings: "Settings", arguments: argparse.Namespace) -> None:
     await run_dev_server(
         settings,
         arguments.data.absolute(),
-        arguments.port,
+        _free_port() if arguments.port is None else arguments.port,
         sync=arguments.sync,
         as_json=arguments.json,
     )
+
+
+def _free_port() -> int:
+    """Return NATS's own port, or `_ANY_PORT` where it is in use."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", _PORT))
+        except OSError:
+            return _ANY_PORT
+    return _PORT
 
 
 async def _settings(settings: "Settings", _: argparse.Namespace) -> None:

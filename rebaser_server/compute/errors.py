@@ -25,7 +25,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
-from typing import Final
+from typing import Final, TypeVar
 
 import rebaser_server
 from rebaser_server.compute.json_values import NotJson
@@ -81,7 +81,10 @@ class RunFailed(EvaluatorAway):
     crashed = True
 
 
-def breakdown(kind: type[RunFailed | SessionFailed], reason: str) -> EvaluatorAway | DiskFull:
+E = TypeVar("E", bound=OSError)
+
+
+def breakdown(kind: type[E], reason: str) -> E | DiskFull:
     """Return the error of a breakdown; `reason` has the words of the process that broke down."""
     is_full = any(text in reason for text in _NO_ROOM)
     return DiskFull(reason) if is_full else kind(reason)
@@ -109,7 +112,10 @@ _MAX_DEPTH: Final = 2000
 _OURS: Final = f"{Path(rebaser_server.__file__).parent}/"
 _CALLERS: Final = tuple(
     f"{_OURS}compute/{name}.py"
-    for name in ("evaluators", "evaluation", "call_watchdog", "process_guard", "task_protocol")
+    for name in (
+        *("evaluators", "evaluation", "call_watchdog", "process_guard", "task_protocol"),
+        "functions/arrow",
+    )
 )
 _MIB: Final = 1 << 20
 _name_of: Final = vars(type)["__name__"].__get__
@@ -127,6 +133,10 @@ class ResultTooLarge(NotJson):
         super().__init__(f"the result has {has} {word}; at most {may} are allowed")
 
 
+class TableRefused(NotJson):
+    """A table that a function cannot take or return; the message is that of its value."""
+
+
 def describe(error: BaseException) -> str:
     """Return the message for users of an exception, whose own code may do anything."""
     kind = type(error)  # the attribute of the error may lie
@@ -136,7 +146,7 @@ def describe(error: BaseException) -> str:
         text = str.__getitem__(str(error), slice(MAX_MESSAGE))
     except BaseException:  # an exception's own code is a function's, too
         return name
-    if issubclass(kind, ResultTooLarge):
+    if issubclass(kind, ResultTooLarge | TableRefused):
         return text
     if issubclass(kind, NotJson):
         return f"the result cannot be a value: {text}"

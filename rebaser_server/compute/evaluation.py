@@ -25,7 +25,12 @@ from rebaser_server.compute import process_guard
 from rebaser_server.compute.call_watchdog import IDLE, KILL_FACTOR, CallWatchdog
 from rebaser_server.compute.errors import FunctionMissing, describe
 from rebaser_server.compute.evaluators import EvaluationState, ScalarEvaluator, VectorEvaluator
-from rebaser_server.compute.functions.runtimes import require_code, resolve, resolve_vectorised
+from rebaser_server.compute.functions.runtimes import (
+    INSTALLED,
+    require_code,
+    resolve,
+    resolve_vectorised,
+)
 from rebaser_server.compute.process_guard import ProcessGuard, Spoilt
 from rebaser_server.compute.results import (
     SCHEMA,
@@ -81,7 +86,7 @@ class Evaluation:
         self._unit = unit
         self._watchdog = watchdog
         self._guard = guard = None
-        if any(runtime == "python" for runtime, _ in unit.functions):
+        if any(runtime in INSTALLED for runtime, _ in unit.functions):
             self._guard = guard = ProcessGuard(watchdog.keep_ticking, is_strict=is_strict)
         functions = [_resolve_or_fail(runtime, code) for runtime, code in unit.functions]
         vector_functions = [
@@ -89,7 +94,7 @@ class Evaluation:
             for runtime, code in unit.functions
         ]
         if guard is not None and not guard.is_clean():
-            names = ", ".join(code for runtime, code in unit.functions if runtime == "python")
+            names = ", ".join(code for runtime, code in unit.functions if runtime in INSTALLED)
             changed = guard.put_back()
             if not is_strict:  # else it was said where this process was forked
                 guard.report(names, "when its module was imported", changed)

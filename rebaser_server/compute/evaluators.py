@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from rebaser_server.compute.call_watchdog import IDLE, CallWatchdog
 from rebaser_server.compute.errors import FunctionMissing, ResultTooLarge, describe_call, truncate
+from rebaser_server.compute.functions.runtimes import INSTALLED
 from rebaser_server.compute.functions.vectorised import (
     ArgumentBuffers,
     UniformResult,
@@ -465,7 +466,7 @@ class ScalarEvaluator:
         """Number of calls, by function, after which the process is looked at."""
         self._watchdog = state.watchdog
         self._position = state.watchdog.position
-        self._is_installed = [runtime == "python" for runtime, _ in state.unit.functions]
+        self._is_installed = [runtime in INSTALLED for runtime, _ in state.unit.functions]
         self._calls = [
             (
                 number,

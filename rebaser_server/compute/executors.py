@@ -30,6 +30,7 @@ import structlog
 
 from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
 from rebaser_server.compute.errors import RunFailed, evaluator_error
+from rebaser_server.compute.functions.runtimes import ARROW
 from rebaser_server.compute.local_worker import BROKEN, DONE, LENGTH
 from rebaser_server.compute.results import (
     PartFile,
@@ -46,7 +47,13 @@ from rebaser_server.compute.task_protocol import (
     encode_task,
     read_stored_result,
 )
-from rebaser_server.compute.work_unit import WorkUnit, count_values, digest_of, read_limits
+from rebaser_server.compute.work_unit import (
+    WorkUnit,
+    count_values,
+    digest_of,
+    has_runtime,
+    read_limits,
+)
 from rebaser_server.runtime.process import child_environment
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import PROCESS_LIMITS, TaskGroup, Turns, WorkThreads, background
@@ -146,7 +153,8 @@ class RoutingExecutor:
         store: RunStore | None = None,
         progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        is_large = await self._is_large(units)
+        of_tables = any(has_runtime(unit, ARROW) for unit in units)  # their files are here
+        is_large = not of_tables and await self._is_large(units)
         chosen = self._large if is_large else self._small
         return await chosen.run(units, owner=owner, store=store, progress=progress)
 
@@ -281,6 +289,8 @@ class _WorkerProcess:
     def __init__(self, transport: SubprocessTransport, protocol: _Protocol) -> None:
         self._transport = transport
         self._protocol = protocol
+        self.has_called = False
+        """Whether it may have called functions itself, and not in processes that it forked."""
 
     @classmethod
     async def start(cls) -> Self:
@@ -420,12 +430,14 @@ class DvuRun:
     def _encode_task(self, number: int, parts: list[PartFile]) -> bytes:
         unit = None if self._is_in_store(number) else self._units[number]
         names = [part.name for part in parts]
-        limits = read_limits(self._units[number])
-        if number in self._unfit:
-            limits = replace(limits, is_forked=True)
+        limits = replace(read_limits(self._units[number]), is_forked=self.is_forked(number))
         return encode_task(
             self._digests[number], unit, names, time_slice=self._time_slice, limits=limits
         )
+
+    def is_forked(self, number: int) -> bool:
+        """Whether the task of a unit is evaluated in processes that its worker forks."""
+        return number in self._unfit or read_limits(self._units[number]).is_forked
 
     def _is_in_store(self, number: int) -> bool:
         return self.store is not None and len(self._units[number]) > _INLINE_UNIT_BYTES
@@ -536,22 +548,24 @@ class ChildProcessExecutor:
             while tasks := await asyncio.to_thread(run.next_tasks):
                 [(number, task)] = tasks.items()
                 question = pickle.dumps((task, store, run.id))
-                answer = None
+                answer, is_forked = None, run.is_forked(number)
                 if not is_slow:
-                    answer, is_slow = await self._ask_quickly(question, owner)
+                    answer, is_slow = await self._ask_quickly(question, owner, is_forked=is_forked)
                 if answer is None:
-                    answer = await self._ask_slowly(question, owner)
+                    answer = await self._ask_slowly(question, owner, is_forked=is_forked)
                 run.record(number, answer)
                 progress.record(await asyncio.to_thread(run.values_done))
         [result] = run.results()
         return result
 
-    async def _ask_quickly(self, question: bytes, owner: str) -> tuple[bytes | None, bool]:
+    async def _ask_quickly(
+        self, question: bytes, owner: str, *, is_forked: bool
+    ) -> tuple[bytes | None, bool]:
         """The answer, and whether it took long; None if it has to be asked for slowly."""
         await self._take_quick_seat(owner)
         seat = self._quick
         try:
-            child, is_fresh = await self._take_child()
+            child, is_fresh = await self._take_child(is_forked=is_forked)
             asking = asyncio.ensure_future(self._execute(question, child, is_fresh=is_fresh))
             try:
                 await asyncio.wait([asking], timeout=QUICK)
@@ -570,10 +584,10 @@ class ChildProcessExecutor:
         finally:
             seat.give()
 
-    async def _ask_slowly(self, question: bytes, owner: str) -> bytes:
+    async def _ask_slowly(self, question: bytes, owner: str, *, is_forked: bool) -> bytes:
         await self._slow.take(owner)
         try:
-            child, is_fresh = await self._take_child()
+            child, is_fresh = await self._take_child(is_forked=is_forked)
             return await self._execute(question, child, is_fresh=is_fresh)
         finally:
             self._slow.give()
@@ -595,13 +609,23 @@ class ChildProcessExecutor:
             self._quick.give()
             self._open_later()
 
-    async def _take_child(self) -> tuple[_WorkerProcess, bool]:
-        """A child that is idle, or a new one, and whether it is new."""
-        if self._idle:
+    async def _take_child(self, *, is_forked: bool) -> tuple[_WorkerProcess, bool]:
+        """A child that is idle, or a new one, and whether it is new.
+
+        One that is to fork has called no function: libraries such as Polars leave threads that a
+        fork is without, and that it would wait for.
+        """
+        while self._idle:
             child = self._idle.pop()
+            if is_forked and child.has_called:
+                await child.end()
+                continue
+            child.has_called |= not is_forked
             self._busy.add(child)
             return child, False
-        return await self._start_child(), True
+        child = await self._start_child()
+        child.has_called = not is_forked
+        return child, True
 
     async def _start_child(self) -> _WorkerProcess:
         try:
@@ -619,7 +643,9 @@ class ChildProcessExecutor:
         """
         answer = await self._ask(question, child)
         if answer[:1] == BROKEN and not is_fresh:
-            answer = await self._ask(question, await self._start_child())
+            child = await self._start_child()
+            child.has_called = True
+            answer = await self._ask(question, child)
         if answer[:1] == BROKEN:
             reason = answer[1:].decode()
             raise evaluator_error(reason.partition(":")[0], reason)

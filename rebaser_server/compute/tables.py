@@ -1,8 +1,9 @@
 """Values that are tables: which of a unit's values come when, and what each takes and gives.
 
-A unit is computed in stages. Values that are computed by SQL are one stage, side by side, since
-none takes another of it; the values between two such stages are one piece for the executors of
-ordinary functions. A unit without SQL passes through.
+A unit is computed in stages. Values that are computed from tables are one stage, side by side,
+since none takes another of it; the values between two such stages are one piece for the executors
+of ordinary functions. A unit without tables passes through. Queries go to Spark; a function of
+runtime `arrow` is called by the executors of ordinary functions, as a unit of one value.
 
 The code of an `sql` function is one query, which may begin with comments that declare what it is:
 
@@ -15,20 +16,31 @@ The code of an `sql` function is one query, which may begin with comments that d
 import asyncio
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from rebaser_core.table_schemas import NotATable, columns_of
-from rebaser_core.table_values import TableHandle, is_table, upload_of
-from rebaser_server.compute.errors import describe
+from rebaser_core.table_schemas import NotATable, columns_of, spark_fields
+from rebaser_core.table_values import TABLE, TableHandle, is_table, upload_of
+from rebaser_server.compute.errors import breakdown, describe
 from rebaser_server.compute.executors import Executor, run_apart
+from rebaser_server.compute.functions.arrow import (
+    CALL,
+    MAX_TABLE_BYTES,
+    ArrowCall,
+    InputTable,
+    Outcome,
+    too_large,
+)
+from rebaser_server.compute.functions.runtimes import ARROW, code_digest
 from rebaser_server.compute.functions.sql import SqlRefused, judge
 from rebaser_server.compute.json_values import NotJson, read_only
 from rebaser_server.compute.results import (
@@ -44,21 +56,32 @@ from rebaser_server.compute.work_unit import (
     BLOCKED,
     FAILED,
     OK,
+    PENDING,
+    STATUSES,
+    CallLimits,
     IncrementalSplit,
     WorkUnit,
     count_values,
     has_runtime,
     reorder,
+    strings,
 )
+from rebaser_server.runtime.failures import StoreFailed
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import TaskGroup
-from rebaser_server.tables import TableFiles, TableMissing
+from rebaser_server.tables import Attempt, Manifest, TableFiles, TableMissing
 from rebaser_server.values.canonical_json import dumps, loads
+
+T = TypeVar("T")
 
 SQL: Final = "sql"
 """Runtime of functions whose code is a query."""
+TABLE_RUNTIMES: Final = (SQL, ARROW)
+"""Runtimes of functions that take and return tables."""
+_LOOK_EVERY: Final = 1.0
+"""Seconds between two looks at what a query has written."""
 _SIDE_BY_SIDE: Final = 4
-"""Queries of one update that run at a time."""
+"""Queries and functions of tables of one update that run at a time."""
 
 
 class DeclaredColumn(NamedTuple):
@@ -196,7 +219,7 @@ class Written:
 
 
 class QueryFailed(Exception):
-    """The query has a mistake, or its data has; the message is that of its value."""
+    """The query or function has a mistake, or its data has; the message is that of its value."""
 
 
 class Queries(Protocol):
@@ -218,10 +241,16 @@ class Queries(Protocol):
 class TableExecutor:
     """An `Executor` that owns another, and has queries run."""
 
-    def __init__(self, inner: Executor, queries: Queries, tables: TableFiles) -> None:
+    def __init__(
+        self, inner: Executor, queries: Queries, tables: TableFiles, max_bytes: int = 64 << 30
+    ) -> None:
+        """`max_bytes`: of the files that one query may write."""
         self._inner = inner
         self._queries = queries
         self._tables = tables
+        self._max_bytes = max_bytes
+        self._under_way: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """Locks of the keys that are being computed: equal work is done once."""
 
     async def start(self) -> None:
         await self._inner.start()
@@ -237,7 +266,7 @@ class TableExecutor:
         store: RunStore | None = None,
         progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        if not any(has_runtime(unit, SQL) for unit in units):
+        if not any(has_runtime(unit, *TABLE_RUNTIMES) for unit in units):
             return await self._inner.run(units, owner=owner, store=store, progress=progress)
         progress = progress or JobProgress(sum(map(count_values, units)))
         staged = await asyncio.to_thread(lambda: list(map(_stages_of, units)))
@@ -270,8 +299,8 @@ class TableExecutor:
             piece, part = split.next(end - start), progress.part(end - start)
             if not piece.must_compute.any():
                 result: UnitResult | StoredResult = UnitResult(0, SCHEMA.empty_table())
-            elif stages.is_sql[start]:
-                result = await self._run_queries(piece, owner, part)
+            elif stages.is_of_tables[start]:
+                result = await self._run_calls(piece, owner, part)
             else:
                 unit = piece.encode()
                 [result] = await self._inner.run([unit], owner=owner, store=store, progress=part)
@@ -282,7 +311,7 @@ class TableExecutor:
             part.record(end - start)
         return restore_order(done, stages.order)
 
-    async def _run_queries(self, piece: WorkUnit, owner: str, progress: JobProgress) -> UnitResult:
+    async def _run_calls(self, piece: WorkUnit, owner: str, progress: JobProgress) -> UnitResult:
         """Compute the values of one stage that are due."""
         calls = _calls_of(piece)
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
@@ -303,8 +332,8 @@ class TableExecutor:
         for call, task in zip(calls, tasks, strict=True):
             status, text, computed, seconds = task.result()
             total += computed
-            before, spent = costs.get((SQL, call.code), (0, 0.0))
-            costs[SQL, call.code] = before + computed, spent + seconds * computed
+            before, spent = costs.get(call.function, (0, 0.0))
+            costs[call.function] = before + computed, spent + seconds * computed
             if (status, text) != call.former:
                 rows.append((call.value_id, status, text, call.position))
         columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * 4
@@ -325,46 +354,81 @@ class TableExecutor:
             return FAILED, describe(error), 1
 
     async def _result(self, call: "_Call", owner: str, progress: JobProgress) -> tuple[Any, int]:
-        """Return a handle, or the value that the query returns; and the number of queries run.
+        """Return a handle, or the value that comes out; and the number of calls made.
 
-        A table that is there under the digest of the query and its inputs is taken as it is. One
+        A table that is there under the digest of the code and its inputs is taken as it is. One
         that comes out with the rows and the schema that it had keeps its handle. Neither is so if
         the value's former table is condemned: it is computed anew, and no commit keeps that table.
         """
-        definition = read_definition(call.code)
-        judging = partial(judge, call.code, frozenset(call.arguments), small=definition.small)
-        query = await asyncio.to_thread(judging)  # a long text takes a second
-        used = {name: call.arguments[name] for name in query.tables | query.parameters}
-        views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
-        is_value = definition.returns_value
-        key = _key(query.text, definition.contract, used)
+        if call.function[0] == SQL:
+            work = await self._prepare_query(call, owner, progress)
+        else:
+            work = await self._prepare_call(call, owner)
         tables, (status, text) = self._tables, call.former
         former = TableHandle.of(loads(text)) if status == OK else None
         if former is not None and await asyncio.to_thread(tables.is_condemned, owner, former.key):
-            await asyncio.to_thread(tables.condemn, owner, key)
+            await asyncio.to_thread(tables.condemn, owner, work.key)
             former = None
-        manifest = await asyncio.to_thread(tables.find, owner, key)
-        queries = int(manifest is None)
-        if manifest is None:
-            attempt = tables.begin(owner, key)
-            try:
-                target = None if is_value else tables.uri(attempt)
-                job = Query(query.text, views, parameters, target, definition)
-                found = await self._queries.run_query(job, call.value_id, owner, progress)
-                if is_value:  # a table without a column keeps it, so that it is found, too
-                    found = Written([], 0, dumps(read_only(found)))
-                manifest = await asyncio.to_thread(
-                    tables.finish, attempt, found.fields, found.rows, found.content
-                )
-            except BaseException:
-                await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
-                raise
-        if is_value:
-            return loads(manifest.content), queries
-        handle = manifest.handle(key)
+        async with self._under_way.setdefault((owner, work.key), asyncio.Lock()):
+            manifest = await asyncio.to_thread(tables.find, owner, work.key)
+            calls = int(manifest is None)
+            if manifest is None:
+                attempt = tables.begin(owner, work.key)
+                try:
+                    found = await work.compute(attempt)
+                    if not isinstance(found, Written):
+                        await asyncio.to_thread(tables.discard, attempt)
+                        return found, calls
+                    manifest = await asyncio.to_thread(
+                        tables.finish, attempt, found.fields, found.rows, found.content
+                    )
+                except BaseException:
+                    await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
+                    raise
+        if not manifest.fields:
+            return loads(manifest.content), calls
+        handle = manifest.handle(work.key)
         if former and _is_same(former, handle):
             handle = former
-        return handle.to_value(), queries
+        return handle.to_value(), calls
+
+    async def _prepare_query(self, call: "_Call", owner: str, progress: JobProgress) -> "_Work":
+        code = call.function[1]
+        definition = read_definition(code)
+        judging = partial(judge, code, frozenset(call.arguments), small=definition.small)
+        query = await asyncio.to_thread(judging)  # a long text takes a second
+        used = {name: call.arguments[name] for name in query.tables | query.parameters}
+        views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
+
+        async def compute(attempt: Attempt) -> Any:
+            target = None if definition.returns_value else self._tables.uri(attempt)
+            job = Query(query.text, views, parameters, target, definition)
+            running = self._queries.run_query(job, call.value_id, owner, progress)
+            if definition.returns_value:  # a table without a column keeps it, so that it is found
+                return Written([], 0, dumps(read_only(await running)))
+            return await self._bounded(attempt, running)
+
+        return _Work(_key(query.text, definition.contract, used), compute)
+
+    async def _bounded(self, attempt: Attempt, running: Coroutine[Any, Any, T]) -> T:
+        """Return what a query returns; end it once it has written too much."""
+        query = asyncio.ensure_future(running)
+        try:
+            is_done = False
+            while not is_done:
+                await asyncio.wait([query], timeout=_LOOK_EVERY)
+                is_done = query.done()  # before the look, which then sees all of it
+                if await asyncio.to_thread(self._tables.size, attempt) > self._max_bytes:
+                    raise QueryFailed(
+                        f"the query writes more than {self._max_bytes:,} bytes: narrow it, or have "
+                        "an operator raise REBASER_FUNCTIONS__TABLE_BYTES"
+                    )
+            return query.result()
+        finally:
+            query.cancel()
+            await asyncio.wait([query])
+            if not query.cancelled():
+                query.exception()  # it is seen, or of no interest any more
 
     def _inputs(
         self, used: Mapping[str, Any], names: frozenset[str], owner: str
@@ -378,18 +442,71 @@ class TableExecutor:
                     )
                 parameters[name] = value
                 continue
-            handle = TableHandle.of(value)
-            key = handle.key if handle else upload_of(value)
-            if key is None:
+            if not is_table(value):
                 raise SqlRefused(f"{name!r} is no table: use it as the parameter :{name}")
-            manifest = self._tables.get(owner, key)
-            if handle is not None and not _is_same(handle, manifest.handle(key)):
-                raise SqlRefused(
-                    f"{name!r} is no table as it is in the store: it was computed anew since, with "
-                    "other rows, or a function made it up; have it computed with `rebaser dvu run`"
-                )
+            key, manifest = self._table(name, value, owner)
             views[name] = View(manifest.fields, self._tables.uris(owner, key, manifest))
         return views, parameters
+
+    def _table(self, name: str, value: Any, owner: str) -> tuple[str, Manifest]:
+        """Return the key and the manifest of a table that an input is."""
+        handle = TableHandle.of(value)
+        key = handle.key if handle else upload_of(value)
+        if key is None:
+            raise NotATable(f"{name!r} is no table, and claims to be one")
+        manifest = self._tables.get(owner, key)
+        if handle is not None and not _is_same(handle, manifest.handle(key)):
+            raise NotATable(
+                f"{name!r} is no table as it is in the store: it was computed anew since, with "
+                "other rows, or a function made it up; have it computed with `rebaser dvu run`"
+            )
+        return key, manifest
+
+    async def _prepare_call(self, call: "_Call", owner: str) -> "_Work":
+        taken = partial(self._taken, owner=owner)
+        arguments = await asyncio.to_thread(
+            lambda: {name: taken(name, value) for name, value in call.arguments.items()}
+        )
+        digest = await asyncio.to_thread(code_digest, *call.function)
+        code = uuid4().hex if digest is None else digest.hex()  # unknown code: nothing is found
+
+        async def compute(attempt: Attempt) -> Any:
+            asked = ArrowCall(self._tables.files, arguments, attempt)
+            unit = await asyncio.to_thread(call.unit_of, asked)
+            [result] = await self._inner.run([unit], owner=owner)
+            [(_, status, value)] = locate(result, np.arange(1), None).value_results
+            if status != STATUSES[OK]:
+                raise QueryFailed(value)
+            outcome = Outcome.of(value)
+            if outcome.broken is not None:
+                raise breakdown(StoreFailed, outcome.broken)
+            if outcome.content is None:
+                return outcome.value
+            schema, rows = await asyncio.to_thread(self._tables.written, attempt)
+            return Written(spark_fields(schema), rows, outcome.content)
+
+        return _Work(_key(code, ARROW, call.arguments), compute)
+
+    def _taken(self, name: str, value: Any, owner: str) -> Any:
+        """Return an argument of an `ArrowCall`."""
+        if isinstance(value, list):
+            return [self._taken(name, each, owner) for each in value]
+        if not is_table(value):
+            return value
+        key, manifest = self._table(name, value, owner)
+        if manifest.size > MAX_TABLE_BYTES:
+            raise NotATable(too_large(f"table {name!r}"))
+        return InputTable(owner, key, manifest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Computation of one value, which is not begun."""
+
+    key: str
+    """Key of the result: equal keys, equal results."""
+    compute: Callable[[Attempt], Awaitable[Any]]
+    """Compute it; return what was `Written`, or else a value that is not kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,49 +517,71 @@ class _Stages:
     order: NDArray[np.int64]
     """Position of each value in the order of before."""
     ends: list[int]
-    is_sql: NDArray[np.bool_]
-    """Whether each value is computed by a query."""
+    is_of_tables: NDArray[np.bool_]
+    """Whether each value is computed by a function of `TABLE_RUNTIMES`."""
 
 
 def _stages_of(encoded: bytes | memoryview) -> _Stages | None:
-    """Return a unit's stages; None if it has no value that is computed by a query."""
-    if not has_runtime(encoded, SQL):
+    """Return a unit's stages; None if it has no value of a function of tables."""
+    if not has_runtime(encoded, *TABLE_RUNTIMES):
         return None
     unit = WorkUnit.decode(encoded)
-    by_function = np.array([runtime == SQL for runtime, _ in unit.functions], np.bool_)
+    by_function = np.array([runtime in TABLE_RUNTIMES for runtime, _ in unit.functions], np.bool_)
     by_signature = by_function[[function for function, _ in unit.signatures]]
-    is_sql = by_signature[unit.signature_indices]
-    if not is_sql.any():
+    is_of_tables = by_signature[unit.signature_indices]
+    if not is_of_tables.any():
         return None
-    stages = _stage_numbers(unit, is_sql)
+    stages = _stage_numbers(unit, is_of_tables)
     order = np.argsort(stages, kind="stable")
     ends = np.flatnonzero(np.diff(stages[order], append=-1)) + 1
-    return _Stages(reorder(unit, order), order, ends.tolist(), is_sql[order])
+    return _Stages(reorder(unit, order), order, ends.tolist(), is_of_tables[order])
 
 
-def _stage_numbers(unit: WorkUnit, is_sql: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the stage of each value: even for ordinary ones, odd for those by queries."""
+def _stage_numbers(unit: WorkUnit, is_of_tables: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the stage of each value: even for ordinary ones, odd for those of tables."""
     stages: list[int] = []
     refs, end = unit.refs.tolist(), 0
-    for width, by_query in zip(unit.widths().tolist(), is_sql.tolist(), strict=True):
+    for width, is_apart in zip(unit.widths().tolist(), is_of_tables.tolist(), strict=True):
         start, end = end, end + width
         highest = max((stages[ref] for ref in refs[start:end] if ref >= 0), default=0)
-        stages.append(highest + 1 + highest % 2 if by_query else highest + highest % 2)
+        stages.append(highest + 1 + highest % 2 if is_apart else highest + highest % 2)
     return np.array(stages, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A value that is due, and what its query takes."""
+    """A value that is due, and what its function takes."""
 
     position: int
     value_id: str
-    code: str
+    function: tuple[str, str]
+    """Runtime and code."""
     arguments: dict[str, Any]
     blocked_by: str | None
     """The first input without a value."""
     former: tuple[int, str]
     """Status and text of before."""
+    limits: CallLimits
+    expected: str | None
+    """Code that the function has here, see `WorkUnit.code`."""
+
+    def unit_of(self, asked: ArrowCall) -> bytes:
+        """Return the encoded unit of this value alone, for an evaluator."""
+        return WorkUnit(
+            [self.function],
+            [(0, [(CALL, None)])],
+            strings([self.value_id]),
+            np.zeros(1, np.int32),
+            np.array([PENDING], np.uint8),
+            strings([""]),
+            np.ones(1, np.bool_),
+            np.array([-1], np.int32),
+            strings([CALL]),
+            np.ones(1, np.bool_),
+            strings([dumps(asked.encode())]),
+            self.limits,
+            code={} if self.expected is None else {0: self.expected},
+        ).encode()
 
 
 def _calls_of(piece: WorkUnit) -> list[_Call]:
@@ -465,19 +604,21 @@ def _calls_of(piece: WorkUnit) -> list[_Call]:
             _Call(
                 position,
                 piece.ids[position].as_py(),
-                piece.functions[function][1],
+                (piece.functions[function][0] or "", piece.functions[function][1]),
                 arguments,
                 None if unknown is None else piece.constant_ids[unknown].as_py(),
                 (int(piece.statuses[position]), piece.texts[position].as_py()),
+                piece.limits,
+                piece.code.get(function),
             )
         )
     return calls
 
 
-def _key(text: str, contract: list[Any], used: Mapping[str, Any]) -> str:
-    """Return the digest of a query, of what its result is to be, and of its inputs' contents."""
+def _key(code: str, contract: Any, used: Mapping[str, Any]) -> str:
+    """Return the digest of the code, of what its result is to be, and of its inputs' contents."""
     inputs = {name: _content(value) for name, value in used.items()}
-    return blake3(dumps([text, contract, inputs]).encode()).hexdigest()
+    return blake3(dumps([code, contract, inputs]).encode()).hexdigest()
 
 
 def _is_same(one: TableHandle, other: TableHandle) -> bool:
@@ -486,5 +627,7 @@ def _is_same(one: TableHandle, other: TableHandle) -> bool:
 
 
 def _content(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_content, value))
     handle = TableHandle.of(value)
-    return value if handle is None else ["table", handle.content, handle.schema]
+    return value if handle is None else {TABLE: [handle.content, handle.schema]}

@@ -281,12 +281,12 @@ def count_values(unit: bytes | memoryview) -> int:
     return count
 
 
-def has_runtime(unit: bytes | memoryview, runtime: str) -> bool:
-    """Whether an encoded unit has a function of this runtime."""
+def has_runtime(unit: bytes | memoryview, *runtimes: str) -> bool:
+    """Whether an encoded unit has a function of one of these runtimes."""
     count_values(unit)
     length: int = _FIXED_PART.unpack_from(unit)[1]
     header = memoryview(unit)[_HEADER_OFFSET : _HEADER_OFFSET + length]
-    return any(each == runtime for each, _ in cbor2.loads(header)[0])
+    return any(each in runtimes for each, _ in cbor2.loads(header)[0])
 
 
 def remembers_results(unit: bytes | memoryview) -> bool:

@@ -13,17 +13,22 @@ from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.streams import Streams
 from rebaser_core.table_values import upload_of
+from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Batch
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.code import outdated, renewal_id, renewed
 from rebaser_server.graph_application.commands import admit_difference, execute
 from rebaser_server.graph_application.dvu import DvuPlanner, DvuServices
+from rebaser_server.graph_application.publisher import Publisher
 from rebaser_server.graph_application.state_machine import GraphStateMachine, TableMaintenance
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import StoredRequests
+from rebaser_server.runtime.tasks import background
+from rebaser_server.store.publications import Publications
 from rebaser_server.values.rebase import tables_in
 
 _PATIENCE: Final = 60.0
@@ -39,17 +44,37 @@ class GraphApplication(GraphStateMachine):
         maintenance: TableMaintenance,
         dvu: DvuServices,
         look_every: float,
+        publications: Publications | None = None,
     ) -> None:
-        """Make the application; branches read head's log every `look_every` seconds."""
+        """Make the application; branches read head's log every `look_every` seconds.
+
+        `publications`: where the tables of heads are published (default: nowhere).
+        """
         super().__init__(maintenance.checkpoints, maintenance)
         self._compactions = maintenance
         self._streams = streams
         self._dvu = dvu
         self._look_every = look_every
+        self._publisher: Publisher | None = None
+        if publications is not None:
+            files = dvu.batches.files
+            self._publisher = Publisher(publications, streams, files, self._open_loader, look_every)
+
+    def _open_loader(self, change_set: ChangeSet) -> StateLoader:
+        log_of = CommitLog(self._streams, change_set)
+        return StateLoader(change_set, log_of, self._dvu.batches, self)
 
     async def run(self) -> Never:
-        """Compact tables, until cancelled."""
-        await self._compactions.run()
+        """Compact the tables of checkpoints and publish those of heads, until cancelled."""
+        if self._publisher is None:
+            await self._compactions.run()
+        async with background(self._publisher.run()):
+            await self._compactions.run()
+
+    def on_commit(self, loader: StateLoader) -> None:
+        """Publish the tables of a head soon."""
+        if self._publisher is not None:
+            self._publisher.schedule(loader)
 
     async def execute(
         self, ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest

@@ -28,7 +28,7 @@ from rebaser_server.commit_log.state import SMALL_BATCH, Batch, State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.functions.runtimes import CodeVersion, code_version
 from rebaser_server.compute.memo import WorkspaceMemo
-from rebaser_server.compute.tables import SQL
+from rebaser_server.compute.tables import TABLE_RUNTIMES
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
 from rebaser_server.graph_application.code import is_renewal, outdated, renewed
 from rebaser_server.graph_application.content import content_of, graph_of, require
@@ -83,7 +83,7 @@ def _condemn_tables(ownership: Ownership, graph: Graph, value_ids: list[str]) ->
     tables, workspace = TableFiles(ownership.loader.batches.files), ownership.loader.change_set[0]
     for value in map(graph.values.__getitem__, value_ids):
         func = graph.funcs.get(value.func_id or "")
-        handle = TableHandle.of(value.value) if func and func.runtime == SQL else None
+        handle = TableHandle.of(value.value) if func and func.runtime in TABLE_RUNTIMES else None
         if handle is not None:
             tables.condemn(str(workspace), handle.key)
 

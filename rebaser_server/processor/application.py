@@ -15,6 +15,7 @@ from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
 from rebaser_core.records import ChangeSetRequestV1
 from rebaser_server.commit_log.state import Batch, Content, StateMachine
+from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.dead_letters import reject
 from rebaser_server.processor.ownership import CommittedEntry, Ownership
@@ -198,6 +199,13 @@ class Application(StateMachine, Protocol):
         Idempotent. `code` and `stored`, in seconds since 1970, are those of the last commit.
         """
         del change_set, code, stored
+
+    def on_commit(self, loader: StateLoader) -> None:
+        """Note that a run has written commits, or has begun, of the change set that `loader` reads.
+
+        Called under the lock: `run` does what there is to do about it.
+        """
+        del loader
 
     def companion(self, ownership: Ownership, checkpointer: Checkpointer) -> Companion | None:
         """Return the work beside the requests of a branch, or of a change set that closes."""

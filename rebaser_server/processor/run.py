@@ -67,6 +67,7 @@ class ChangeSetRun:
         if control.branch is not None or control.closing is not None:
             self._accompany()
         context.ownership.on_commit = self._on_commit
+        context.services.application.on_commit(context.ownership.loader)
 
     async def until_idle(self) -> bool:
         """Work until the change set is idle; return False if the run yields its slot before.
@@ -119,6 +120,7 @@ class ChangeSetRun:
             self._accompany()
         self._dvu.on_commit(committed)
         self._checkpointer.on_commit(committed)
+        self._context.services.application.on_commit(self._ownership.loader)
 
     def _accompany(self) -> None:
         application, ownership = self._context.services.application, self._ownership

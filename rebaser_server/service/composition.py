@@ -47,6 +47,7 @@ from rebaser_server.commit_log.log import GroupCommit
 from rebaser_server.commit_log.state import Retention
 from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.errors import GraceExceeded, Interrupted, WorkStopped
+from rebaser_server.files import SharedFiles
 from rebaser_server.ops.endpoint import ops_endpoint, starting_endpoint
 from rebaser_server.processor.application import Application
 from rebaser_server.processor.context import (
@@ -277,7 +278,9 @@ class _Rebaser:
         )
         yield background(UnsavedChangeSets(streams, states, quiet, lambda: slots.spare).run())
         yield background(StrayRequests(streams, members).run(period))
-        deleted = DeletedDataJob(streams, files, members, keep=keep)
+        folder = settings.store.published
+        published = None if folder is None else SharedFiles(str(folder))
+        deleted = DeletedDataJob(streams, files, members, keep=keep, published=published)
         yield background(deleted.run(_FORGET_EVERY * period))
         alert_after, terms = settings.alert_after, self.lease_terms
         yield background(Monitor(self._provisioner, alert_after, period, is_paused, terms).run())

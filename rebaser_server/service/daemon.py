@@ -38,6 +38,7 @@ from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, swit
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import Settings, SparkSettings, StoreSettings
 from rebaser_server.store.checkpoints import import_reader
+from rebaser_server.store.publications import Publications
 from rebaser_server.tables import TableFiles
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
@@ -61,9 +62,15 @@ class ValueGraph:
         settings = self.settings
         notifier.stats.spark_absence = self.spark_absence
         tables = open_checkpoints(settings.store)
+        keep_replaced = settings.store.replaced_file_retention.total_seconds()
+        publications = None
+        if settings.store.published is not None:
+            publications = Publications(
+                settings.store.published, TableFiles(batches.files), keep_replaced
+            )
         return GraphApplication(
             streams,
-            TableMaintenance(tables, settings.store.replaced_file_retention.total_seconds()),
+            TableMaintenance(tables, keep_replaced),
             DvuServices(
                 self.executor,
                 self.slots,
@@ -75,6 +82,7 @@ class ValueGraph:
                 notifier,
             ),
             look_every=settings.ack_wait.total_seconds() / 2,
+            publications=publications,
         )
 
 
@@ -132,7 +140,8 @@ async def run(
         costs,
         large_from=_large_from(settings.spark),
     )
-    executor = TableExecutor(functions, spark, TableFiles(files))
+    tables = TableFiles(files)
+    executor = TableExecutor(functions, spark, tables, settings.functions.table_bytes)
     begins = asyncio.Event()
 
     def is_ready(page: str | None) -> None:
@@ -175,6 +184,8 @@ def _require_usable_folders(settings: Settings) -> None:
         "REBASER_STORE__ROOT": local_path(settings.store.root),
         "REBASER_SPARK__STATE_DIRECTORY": settings.spark.state_directory.absolute(),
     }
+    if settings.store.published is not None:
+        folders["REBASER_STORE__PUBLISHED"] = settings.store.published.absolute()
     for variable, folder in folders.items():
         if not _is_text(str(folder)):
             raise FolderRefused(

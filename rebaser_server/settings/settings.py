@@ -278,6 +278,16 @@ class StoreSettings(SettingsGroup):
     """Time between two searches of one Rebaser for batches and files that nothing refers to."""
     orphan_retention: Duration = timedelta(days=1)
     """Time for which these are kept: a batch is stored before its request is."""
+    published: Path | None = None
+    """Folder in which the tables of heads are published as Delta tables, shared by all Rebasers and
+    those who read them (default: nothing is published)."""
+
+    @field_validator("published", mode="before")
+    @classmethod
+    def _is_folder(cls, published: object) -> object:
+        if isinstance(published, str) and "://" in published:
+            raise ValueError("tables are published in a folder: give its path, not a URI")
+        return published
 
     @field_validator("root")
     @classmethod
@@ -381,6 +391,8 @@ class FunctionSettings(SettingsGroup):
     timeout: Duration = timedelta(seconds=60)
     memory: Annotated[int, Field(ge=0)] = 1 << 30
     """Bytes by which the process may grow during the call; 0: no limit."""
+    table_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 30
+    """Bytes that one query may write to the store as its table."""
     memo_bytes: Annotated[int, Field(ge=0)] = 1 << 30
     """Bytes of results that are remembered in the store, so that a call is not repeated; each
     daemon has up to a sixteenth of that in memory. 0: nothing is remembered."""

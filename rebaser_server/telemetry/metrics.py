@@ -75,6 +75,12 @@ CHECKPOINT_ROWS: Final = Counter(
 CHECKPOINT_SECONDS: Final = Histogram(
     "rebaser_checkpoint_seconds", "Time to write a checkpoint", buckets=_WAITS
 )
+PUBLICATIONS: Final = _counter(
+    "publications",
+    "Versions of published tables that were written, and looks at a head that failed",
+    "result",
+    ("written", "failed"),
+)
 RECONCILER_LOOKS: Final = _counter(
     "reconciler_looks", "Looks of the reconciler, by result", "result", ("done", "failed")
 )
@@ -102,6 +108,7 @@ Item = Literal[
     "object",
     "pause",
     "presumption",
+    "publication",
     "query",
     "record",
     "remembered result",
@@ -125,6 +132,7 @@ Round = Literal[
     "losses",
     "pauses",
     "presence",
+    "publication",
     "reconciler",
     "slots",
     "strays",

@@ -232,11 +232,22 @@ class _GraphData(ReadableGraph):
         """Return the keys of the tables that values name, sorted; at once if there are none."""
         if not self.texts.may_name_tables:
             return []
-        texts = self.texts_of(self.all_indices())
-        texts = texts.filter(pc.match_substring(texts, TABLE))
+        texts = self.texts_of(self._naming_tables())
         keys = sorted(set().union(*map(table_keys, texts.to_pylist())))
         self.texts.may_name_tables = bool(keys)
         return keys
+
+    def values_naming_tables(self) -> "list[Value]":
+        """Return the values that name tables, at any depth; at once if there are none."""
+        if not self.texts.may_name_tables:
+            return []
+        return [Value(self, index) for index in self._naming_tables().tolist()]
+
+    def _naming_tables(self) -> NDArray[np.int64]:
+        indices = self.all_indices()
+        named = pc.match_substring(self.texts_of(indices), TABLE)
+        naming: NDArray[np.int64] = indices[named.to_numpy(zero_copy_only=False)]
+        return naming
 
     def _users_of(self, func_id: str) -> NDArray[Any]:
         func_index = self._func_indices.get(func_id)

@@ -30,7 +30,13 @@ from tests.chaos.history import History, Kind
 from tests.chaos.processes import Place, nats_servers, seats, spark_elsewhere
 from tests.chaos.quiescence import Resting
 from tests.chaos.recorder import recording
-from tests.chaos.tables import QuerySheet, upload_tables, with_rows, write_down_tables
+from tests.chaos.tables import (
+    QuerySheet,
+    published_in,
+    upload_tables,
+    with_rows,
+    write_down_tables,
+)
 from tests.chaos.vandal import Vandal, vandal
 from tests.chaos.workload import Values
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
@@ -160,7 +166,10 @@ class _Round:
         for seat in self.target.seats:
             seat.older = self.size.older
             seat.is_older = self.legs % 2 == 1
-            seat.start(self.size.own_variables(self.rng) | self.target.spark.variables)
+            own = self.size.own_variables(self.rng) | self.target.spark.variables
+            if self.size.tables:
+                own["STORE__PUBLISHED"] = str(published_in(self.deployment))
+            seat.start(own)
         for seat in self.target.seats:
             if seat.daemon is not None:
                 await seat.daemon.ready(within=120)
@@ -273,7 +282,7 @@ class _Round:
         if left["requests"] or left["due"]:
             return
         if self.size.tables:
-            await write_down_tables(self.deployment, self.history)
+            await write_down_tables(self.deployment, self.leading.head, self.history)
         for change_set in change_sets:
             await write_down_values(self.deployment, change_set, self.history)
         for branch in self.leading.branches:

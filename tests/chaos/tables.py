@@ -5,25 +5,33 @@ import io
 import json
 import random
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
+from deltalake import DeltaTable
 from ulid import ULID
 
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.table_values import TableHandle, upload_of, upload_value
 from rebaser_server.files import SharedFiles
+from rebaser_server.graph_application.content import graph_of
+from rebaser_server.store.publications import folder_of
 from rebaser_server.tables import TableFiles, TableMissing
 from tests.chaos.history import History, Kind
 from tests.helpers.deployment import Deployment
+from tests.helpers.eventually import eventually
 
 Rows = list[dict[str, Any]]
 
 _DAYS: Final = ("mon", "tue", "wed")
 _OLD_AT_ONCE: Final = -60.0
 """Grace, in seconds, after which all is old that is there."""
+_PUBLISHED_WITHIN: Final = 60.0  # seconds
 _COLLECTIONS: Final = 3
 """Collections until nothing is left: a table is condemned, removed, and its directory with it."""
 
@@ -175,8 +183,11 @@ def with_rows(deployment: Deployment, workspace: str, value: Any) -> Any:
     return value if upload and table == table_of(_UPLOADS[upload]) else table
 
 
-async def write_down_tables(deployment: Deployment, history: History) -> None:
-    """Collect garbage as if all were old, and write down what is left beside whole tables."""
+async def write_down_tables(deployment: Deployment, head: ChangeSet, history: History) -> None:
+    """Collect garbage as if all were old, and write down what is left beside whole tables.
+
+    The published tables of `head` have the rows that its values have, each version another commit.
+    """
     collector = deployment.collector(_OLD_AT_ONCE)
     for _ in range(_COLLECTIONS):
         await collector.remove(await collector.find())
@@ -184,7 +195,40 @@ async def write_down_tables(deployment: Deployment, history: History) -> None:
     left = [f"{table.key} is not removed" for table in (*garbage.unnamed, *garbage.tables)]
     stored = await asyncio.to_thread(lambda: list(tables.stored()))
     left += [str(each) for each in stored if each.written is None or len(each.attempts) > 1]
-    history.add(Kind.TABLES, tables=len(stored), left=left)
+    wrong = ["no look at what is published"]
+
+    async def is_right() -> bool:
+        wrong[:] = await _wrongly_published(deployment, head)
+        return not wrong
+
+    with suppress(AssertionError):
+        await eventually(is_right, within=_PUBLISHED_WITHIN)
+    history.add(Kind.TABLES, tables=len(stored), left=left + wrong)
+
+
+def published_in(deployment: Deployment) -> Path:
+    """Folder in which the tables of heads are published."""
+    return deployment.directory / "published"
+
+
+async def _wrongly_published(deployment: Deployment, head: ChangeSet) -> list[str]:
+    wrong, workspace = [], str(head.workspace_id)
+    graph = graph_of(await deployment.archive(head).load())
+    for value in graph.values_naming_tables():
+        table = with_rows(deployment, workspace, value.value)
+        path = published_in(deployment) / workspace / folder_of(value.name or value.id)
+        if not DeltaTable.is_deltatable(str(path)):
+            wrong.append(f"{value.id} is not published")
+            continue
+        found = await asyncio.to_thread(lambda path=path: DeltaTable(str(path)).to_pyarrow_table())
+        if table_of(found.to_pylist()) != table_of(_rows(table)):
+            wrong.append(f"{value.id} is published with other rows")
+        lines = [each.read_text() for each in sorted((path / "_delta_log").glob("*.json"))]
+        actions = [json.loads(line) for text in lines for line in text.splitlines()]
+        commits = [action["txn"]["version"] for action in actions if "txn" in action]
+        if len(commits) != len(lines) or sorted(set(commits)) != commits:
+            wrong.append(f"the versions of {value.id} are of the commits {commits}")
+    return wrong
 
 
 def _tables_of(deployment: Deployment) -> TableFiles:

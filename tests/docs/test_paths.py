@@ -19,6 +19,7 @@ TESTS = {
 }
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+PAGES += [*(ROOT / "tests" / "mutants").glob("*.md"), *(ROOT / "tests" / "chaos").glob("*.md")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -53,8 +53,9 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     [
         *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
         *("deploy/helm/rebaser/README.md", "rebaser_core/jetstream/README.md"),
-        *("tests/jetstream/statements.md", "tests/mutants/faults.md", "examples/README.md"),
-        *("examples/debian/README.md", "examples/own-function/README.md"),
+        *("tests/jetstream/statements.md", "tests/mutants/faults.md", "tests/mutants/rules.md"),
+        *("examples/README.md", "examples/debian/README.md", "examples/own-function/README.md"),
+        "tests/chaos/README.md",
     ],
 )
 def test_links_outside_of_docs_lead_somewhere(page: str) -> None:

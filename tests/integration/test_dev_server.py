@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -55,6 +56,37 @@ async def test_unfinished_work_resumes_when_the_dev_server_restarts(
     async with upped(tmp_path) as client, asyncio.timeout(60):  # the lease is of 120 s
         _, reply = await client.enqueue_updates_with_reply(*change_set, [set_to(value, 2)])
         assert (await reply).status.success.commit > 0
+
+
+async def test_commands_of_its_folder_find_it(tmp_path: Path) -> None:
+    """Whatever its port; a folder without one is about the NATS of the settings."""
+    data, elsewhere = tmp_path / "rebaser-data", tmp_path / "elsewhere"
+    data.mkdir()
+    elsewhere.mkdir()
+    own = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
+    address = re.compile(r'"url": ?"(nats://[^"]+)"')
+    async with upped(data) as client:
+        await client.workspace("shop").create()
+        listed = await said("workspaces", "list", cwd=tmp_path, env=own)
+        here = await said("settings", cwd=tmp_path, env=own)
+        there = await said("settings", cwd=elsewhere, env=own)
+        given = await said("settings", cwd=tmp_path, env=own | {"REBASER_NATS__URL": "nats://a:1"})
+
+    assert "shop" in listed
+    found = [address.search(each) for each in (here, there, given)]
+    urls = [each[1] for each in found if each]
+    assert urls[1:] == ["nats://127.0.0.1:4222", "nats://a:1"]
+    assert urls[0] != urls[1]
+
+
+async def said(*command: str, cwd: Path, env: dict[str, str]) -> str:
+    """What a command prints there."""
+    process = await asyncio.create_subprocess_exec(
+        REBASER, *command, cwd=cwd, env=env, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    return output.decode()
 
 
 async def test_it_sets_up_its_process_as_the_daemon_does(tmp_path: Path) -> None:

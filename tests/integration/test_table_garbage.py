@@ -329,7 +329,7 @@ async def test_a_workspace_with_a_damaged_checkpoint_keeps_its_tables(
 
 
 async def test_the_tables_of_a_deleted_workspace_go_with_it(deployment: Deployment) -> None:
-    """They need no collector."""
+    """They need no collector; what is published of them goes, too."""
     await deployment.start()
     team = await Team(deployment).begin()
     table = await placed(deployment, 1)
@@ -339,10 +339,17 @@ async def test_the_tables_of_a_deleted_workspace_go_with_it(deployment: Deployme
     await deployment.at_rest()
     files = SharedFiles(deployment.settings.store.root)
 
-    job = DeletedDataJob(deployment.streams, files, Membership(deployment.streams, "me"), keep=0)
+    published = SharedFiles(str(deployment.directory / "published"))
+    for workspace in (team.id, "other"):
+        published.put(f"{workspace}/orders/_delta_log/{0:020d}.json", b"{}")
+
+    members = Membership(deployment.streams, "me")
+    job = DeletedDataJob(deployment.streams, files, members, keep=0, published=published)
     await job.purge()
 
     assert list(tables_of(deployment).stored()) == []
+    assert not published.has(str(team.id))
+    assert published.has("other")
 
 
 async def test_values_that_are_to_be_computed_anew_condemn_their_tables(

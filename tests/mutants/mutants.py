@@ -17,7 +17,7 @@ from typing import Any, Final
 from tests.helpers.paths import ROOT
 
 DOCUMENT: Final = ROOT / "tests" / "jetstream" / "statements.md"
-PROTOCOL: Final = ROOT / "docs" / "protocol.md"
+RULES_PAGE: Final = Path(__file__).with_name("rules.md")
 MENDED: Final = Path(__file__).with_name("faults.md")
 TABLES: Final = Path(__file__).parent
 RULES_TABLE: Final = "protocol"
@@ -79,7 +79,7 @@ class Mutant:
 def read_rows() -> list[Row]:
     """Return the rows of all tables of statements."""
     named = [
-        *read_named(PROTOCOL.read_text(), RULES_TABLE),
+        *read_named(RULES_PAGE.read_text(), RULES_TABLE),
         *read_named(MENDED.read_text(), FAULTS_TABLE),
     ]
     return [*read_statements(DOCUMENT.read_text()), *named]

@@ -1,6 +1,7 @@
 """Values that are tables, computed by queries on real Spark."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, QueryFailed
+from tests.helpers.arrow_functions import install_arrow_functions
 from tests.helpers.table_sheet import BY_DAY, ORDERS, OWNER, TableSheet
 
 pytestmark = pytest.mark.spark
@@ -47,6 +49,38 @@ async def test_tables_and_other_values_are_computed_from_each_other(sheet: Table
     ]
     assert (sheet.value("most"), sheet.value("half")) == (240, 120)
     assert [row["day"] for row in sheet.rows("large")] == ["mon", "tue", "wed"]
+
+
+async def test_queries_and_functions_of_arrow_take_each_others_tables(
+    sheet: TableSheet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has the rows, with the types, that the other has written; and what is equal is kept."""
+    install_arrow_functions(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
+    sheet.source("least", 10)
+    sheet.query("dear", "SELECT * FROM orders WHERE amount > :least", "orders", "least")
+    sheet.dependent("by_day", "arrow.by_day", {"orders": "dear"}, "arrow")
+    sheet.query("most", "-- returns: value\nSELECT max(total) FROM by_day", "by_day")
+    sheet.dependent("times", "arrow.times", {"orders": "dear", "rate": "rate"}, "arrow")
+    sheet.query("again", "SELECT day, amount FROM times ORDER BY amount", "times")
+    sheet.dependent("half", "most / 2", {"most": "most"}, "cel")
+
+    assert await sheet.compute() == 3
+    before = {name: sheet.value(name) for name in ("by_day", "times", "again")}
+
+    assert (sheet.value("most"), sheet.value("half")) == (120, 60)
+    assert sheet.rows("by_day") == [
+        {"day": "mon", "total": 20},
+        {"day": "tue", "total": 120},
+        {"day": "wed", "total": 60},
+    ]
+    assert sorted(row["amount"] for row in sheet.rows("again")) == [40, 60, 80, 100, 120]
+
+    sheet.source("least", 10.5)
+
+    assert await sheet.compute() == 1
+    assert before == {name: sheet.value(name) for name in before}
 
 
 async def test_a_table_that_was_computed_before_is_not_computed_again(sheet: TableSheet) -> None:

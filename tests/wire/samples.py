@@ -422,6 +422,17 @@ SAMPLES: Final = (
     ),
     _sample(
         "UpdatesBatch",
+        "v1-runtimes",
+        UpdatesBatchV1(
+            id=REQUEST,
+            updates=[
+                PutFunc(func_id=FUNC, name="by day", runtime="sql", code="SELECT day FROM orders"),
+                PutFunc(func_id=FUNC, name="by day", runtime="arrow", code="by_day@2"),
+            ],
+        ),
+    ),
+    _sample(
+        "UpdatesBatch",
         "v1-table",
         UpdatesBatchV1(id=REQUEST, updates=EVERY_UPDATE[:1], table=TABLE),
     ),

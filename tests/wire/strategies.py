@@ -142,7 +142,12 @@ _inputs = st.dictionaries(_names, ids | st.lists(ids, max_size=3), max_size=3)
 _maybe = st.none().__or__
 
 updates = st.one_of(
-    _made(PutFunc, func_id=ids, name=_names, runtime=st.sampled_from(["python", "cel"])),
+    _made(
+        PutFunc,
+        func_id=ids,
+        name=_names,
+        runtime=st.sampled_from(["python", "cel", "sql", "arrow"]),
+    ),
     _made(PutFunc, func_id=ids, name=_names, runtime=st.just("builtin"), code=_text),
     _made(RemoveFunc, func_id=ids),
     _made(PutValue, value_id=ids, name=_maybe(_names), value=json_values),
@@ -482,7 +487,7 @@ messages = {
                     FunctionSnapshot,
                     id=ids,
                     name=_text,
-                    runtime=st.sampled_from(["builtin", "cel", "python"]),
+                    runtime=st.sampled_from(["builtin", "cel", "python", "sql", "arrow"]),
                     code=_text,
                     users=_counts,
                 ),

@@ -23,6 +23,7 @@ from rebaser_server.errors import (
     OpsNotStarted,
     StoreNotKnown,
 )
+from rebaser_server.runtime.data_directory import DATA, address_of
 from rebaser_server.runtime.failures import EvaluatorAway
 from rebaser_server.settings.settings import (
     Settings,
@@ -178,6 +179,8 @@ def execute(arguments: argparse.Namespace) -> int:
     """Run the handler of the command; return the exit code. Errors go to stderr."""
     try:
         settings = _settings()
+        if arguments.action not in _OWN:
+            settings = _of_this_folder(settings)
         with tracing.exported(os.environ, settings.instance_id):
             command = arguments.handler(settings, arguments)
             limit = getattr(arguments, "timeout", None)
@@ -205,6 +208,18 @@ def _code_of(error: Exception) -> Exit:
 _DURATION: Final = (
     "not a duration; PT5M is five minutes, PT0.5S is half a second, 30 is thirty seconds"
 )
+
+
+_OWN: Final = ("serve", "up")
+"""Commands that do not ask a deployment."""
+
+
+def _of_this_folder(settings: Settings) -> Settings:
+    """Return settings with the NATS of this folder's `rebaser up`, unless an address is set."""
+    url = None if "url" in settings.nats.model_fields_set else address_of(DATA)
+    if url is None:
+        return settings
+    return settings.model_copy(update={"nats": settings.nats.model_copy(update={"url": url})})
 
 
 class _BadSettings(Exception):

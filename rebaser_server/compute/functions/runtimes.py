@@ -121,7 +121,10 @@ def _first_line(error: object) -> str:
 
 
 _GROUP: Final = "rebaser.functions"
-"""Group of the entry points that runtime `python` can name."""
+"""Group of the entry points that functions of the runtimes `INSTALLED` name."""
+ARROW: Final = "arrow"
+INSTALLED: Final = ("python", ARROW)
+"""Runtimes of functions that are called in Python, and may do to their process what they like."""
 
 
 def resolve(runtime: str, code: str) -> Callable[..., Any]:
@@ -138,8 +141,13 @@ def resolve(runtime: str, code: str) -> Callable[..., Any]:
         return _installed(code)
     if runtime == "cel":
         return compile_function(code)
+    if runtime == ARROW:
+        # Evaluators on Spark lack what it takes, and never get such a function.
+        from rebaser_server.compute.functions.arrow import callable_of
+
+        return callable_of(_installed(code))
     raise FunctionMissing(
-        f"there is no runtime {runtime!r}, only 'builtin', 'python', 'cel' and 'sql'"
+        f"there is no runtime {runtime!r}, only 'builtin', 'python', 'cel', 'sql' and 'arrow'"
     )
 
 
@@ -205,7 +213,7 @@ def code_version(runtime: str | None, code: str) -> CodeVersion | None:
         return installed_version(OWN_CODE)
     if runtime == "cel":
         return installed_version(_ENGINE)
-    point = _entry_point(code) if runtime == "python" else None
+    point = _entry_point(code) if runtime in INSTALLED else None
     return installed_version(point.dist.name) if point is not None and point.dist else None
 
 
@@ -262,7 +270,7 @@ def code_digest(runtime: str, code: str) -> bytes | None:
     own = code_version(runtime, code)
     if own is None:
         return None
-    point = _entry_point(code) if runtime == "python" else None
+    point = _entry_point(code) if runtime in INSTALLED else None
     return blake3(f"{own.name} {own.digest} {point.value if point else code}".encode()).digest()
 
 

@@ -1,5 +1,6 @@
 """Tables that are found instead of computed, and those that are not."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,57 @@ async def test_a_query_that_fails_leaves_nothing(shop: Shop) -> None:
         await shop.compute(1)
 
     assert [(each.written, each.attempts) for each in shop.tables.stored()] == [(None, ())]
+
+
+async def test_equal_work_side_by_side_is_done_once(shop: Shop) -> None:
+    unit = unit_from_rows(
+        [("sql", "SELECT :n AS n")],
+        [(0, [("n", None)])],
+        [(f"totals {n}", 0, "pending", None, True, [~0]) for n in range(3)],
+        [("rate", True, 1)],
+    )
+
+    [result] = await shop.executor.run([unit.encode()], owner=SHOP)
+
+    assert isinstance(result, UnitResult)
+    assert len({str(value) for _, _, value in result.value_results}) == 1
+    assert shop.queries.count == 1
+
+
+class Endless:
+    """A query that writes, and goes on."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    async def run_query(self, query: Query, *_: object) -> Any:
+        place = Path(urlsplit(query.target or "").path) / "_temporary" / "0"
+        place.mkdir(parents=True)
+        (place / "part-0.parquet").write_bytes(bytes(2000))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.is_cancelled = True
+
+
+async def test_a_query_that_writes_too_much_is_ended_and_fails_its_value(tmp_path: Path) -> None:
+    """What it has written is gone."""
+    queries = Endless()
+    tables = TableFiles(SharedFiles(str(tmp_path)))
+    executor = TableExecutor(ChildProcessExecutor(), queries, tables, max_bytes=1000)
+    unit = unit_from_rows(
+        [("sql", "SELECT :n AS n")],
+        [(0, [("n", None)])],
+        [("totals", 0, "pending", None, True, [~0])],
+        [("rate", True, 1)],
+    )
+
+    [result] = await executor.run([unit.encode()], owner=SHOP)
+
+    assert isinstance(result, UnitResult)
+    [(_, status, message)] = result.value_results
+    assert status == "failed"
+    assert "the query writes more than 1,000 bytes" in message
+    assert queries.is_cancelled
+    left = tables.files.list_infos(".", recursive=True)
+    assert not [info for info in left if info.base_name.endswith(".parquet")]

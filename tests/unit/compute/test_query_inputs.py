@@ -21,6 +21,8 @@ from rebaser_server.files import SharedFiles
 from rebaser_server.tables import TableFiles
 from tests.helpers.work_units import unit_from_rows
 
+FIELDS = [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]
+
 
 class Recorded:
     """Queries that all return one value, or an empty table."""
@@ -30,7 +32,7 @@ class Recorded:
 
     async def run_query(self, query: Query, *_: object) -> Any:
         self.queries.append(query)
-        return 1 if query.target is None else Written([], 0, "ab" * 16)
+        return 1 if query.target is None else Written(FIELDS, 0, "ab" * 16)
 
 
 def adopted(tables: TableFiles, workspace: str, numbers: list[int]) -> TableHandle:

@@ -7,13 +7,17 @@ from types import FunctionType
 
 import pytest
 
-from rebaser_client import InvalidDraft, builtin, cel, function
+from rebaser_client import InvalidDraft, arrow, builtin, cel, function
 from rebaser_client.draft import BUILTIN_PARAMETERS, Function, as_function, python
 from rebaser_server.compute.functions.builtin import BUILTINS
 
 
 def priced(*, net, rate):
     return net * (1 + rate)
+
+
+def totals(*, orders, rate):
+    return orders, rate
 
 
 def from_main() -> FunctionType:
@@ -66,6 +70,16 @@ def test_a_function_inside_another_is_refused_when_it_is_marked() -> None:
 
     with pytest.raises(InvalidDraft, match="inside a function: move it to the top level"):
         function(inner)
+
+
+def test_a_function_of_tables_is_named_or_given() -> None:
+    """The function itself tells its inputs; what is another runtime's is refused."""
+    marked = function(totals, code="shop.totals")
+
+    assert arrow("shop.totals").update("01JZ8M3Q7V000000000000000A").runtime == "arrow"
+    assert (arrow(marked).code, arrow(marked).parameters) == ("shop.totals", ("orders", "rate"))
+    with pytest.raises(InvalidDraft, match="'a' is of runtime cel, and cannot be another's"):
+        arrow(cel("a"))  # type: ignore[arg-type]
 
 
 def test_builtins_and_cel_have_names_of_their_own_or_given_ones() -> None:

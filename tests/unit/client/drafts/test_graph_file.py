@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rebaser_client import Draft, InvalidDraft, builtin, cel, python, sql
+from rebaser_client import Draft, InvalidDraft, arrow, builtin, cel, python, sql
 from rebaser_client.graph_files import read_graph_file
 
 YAML = """
@@ -16,11 +16,13 @@ functions:
   add: {builtin: sum}
   gross: {cel: "net * rate"}
   price: {python: "price@2"}
+  sums: {arrow: "totals@2"}
 sources:
   rate: 2
 values:
   total: {function: add, inputs: ["gross/1/us", "gross/1/de"]}
   pays: {function: price, inputs: {net: "net/1"}}
+  sum: {function: sums, inputs: {orders: "net/1"}}
 tables:
   - file: products.csv
     text: [sku]
@@ -37,11 +39,13 @@ remove = ["old"]
 add = {builtin = "sum"}
 gross = {cel = "net * rate"}
 price = {python = "price@2"}
+sums = {arrow = "totals@2"}
 [sources]
 rate = 2
 [values]
 total = {function = "add", inputs = ["gross/1/us", "gross/1/de"]}
 pays = {function = "price", inputs = {net = "net/1"}}
+sum = {function = "sums", inputs = {orders = "net/1"}}
 [[tables]]
 file = "products.csv"
 text = ["sku"]
@@ -59,6 +63,7 @@ def written() -> Draft:
     rate = g.source("rate", 2)
     g.value("total", builtin("sum", name="add"), "gross/1/us", "gross/1/de")
     g.value("pays", python("price@2", name="price"), net="net/1")
+    g.value("sum", arrow("totals@2", name="sums"), orders="net/1")
     products = [{"sku": "1", "net": 10}]
     net = g.sources("net/{sku}", products, "net")
     g.sources("product/{sku}", products)

@@ -29,7 +29,11 @@ def test_python_is_an_installed_entry_point(
     [
         ("builtin", "summ", "there is no builtin function 'summ'"),
         ("python", "os:system", "no Python function 'os:system' is installed here"),
-        ("cobol", "MOVE", "there is no runtime 'cobol', only 'builtin', 'python', 'cel' and 'sql'"),
+        (
+            "cobol",
+            "MOVE",
+            "there is no runtime 'cobol', only 'builtin', 'python', 'cel', 'sql' and 'arrow'",
+        ),
     ],
 )
 def test_a_missing_function_is_named(runtime: str, code: str, message: str) -> None:

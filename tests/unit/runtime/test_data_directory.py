@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.service.dev_server import DirectoryInUse, data_directory
+from rebaser_server.runtime.data_directory import DirectoryInUse, address_of, data_directory
 
 
 def test_a_directory_in_use_is_refused_and_its_holder_named(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_a_child_that_outlives_its_holder_for_a_moment_is_waited_for(tmp_path: P
     holder = f"""
 import os, subprocess, sys
 from pathlib import Path
-from rebaser_server.service.dev_server import data_directory
+from rebaser_server.runtime.data_directory import data_directory
 with data_directory(Path({str(tmp_path)!r})) as directory:
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"],
                      pass_fds=[directory.file], stdout=subprocess.DEVNULL)
@@ -44,3 +44,14 @@ with data_directory(Path({str(tmp_path)!r})) as directory:
 
     with data_directory(tmp_path):
         pass
+
+
+def test_the_address_is_known_for_as_long_as_the_directory_is_in_use(tmp_path: Path) -> None:
+    before = address_of(tmp_path)
+    with data_directory(tmp_path) as directory:
+        early = address_of(tmp_path)
+        directory.describe("nats://127.0.0.1:7")
+        meanwhile = address_of(tmp_path)
+
+    assert (before, early, meanwhile) == (None, None, "nats://127.0.0.1:7")
+    assert address_of(tmp_path) is None

@@ -1,0 +1,203 @@
+"""Functions of tables as Arrow has them: a call in the evaluator's process, with files in and out.
+
+The planner hands over an `ArrowCall` and a place to write to. A result that is a table is written
+there, and the planner makes it a table of the store; any other result is a plain value.
+"""
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from blake3 import blake3
+from pybase64 import b64decode, b64encode_as_string
+
+from rebaser_core.table_schemas import (
+    NotATable,
+    arrow_schema,
+    cast,
+    first_line,
+    kept_schema,
+)
+from rebaser_core.table_values import TABLE, is_table
+from rebaser_server.compute.errors import TableRefused, describe
+from rebaser_server.compute.json_values import NotJson, ReadOnlyDict, ReadOnlyList, read_only
+from rebaser_server.files import SharedFiles
+from rebaser_server.tables import Attempt, Manifest, TableFiles
+from rebaser_server.values.column_hashes import row_hashes
+
+MAX_TABLE_BYTES: Final = 64 << 20
+"""Maximum bytes of a table that a function takes or returns, in memory."""
+CALL: Final = "call"
+"""Name of the one argument with which an evaluator calls such a function."""
+_CONTENT: Final = "content"
+_BROKEN: Final = "broken"
+_CONTENT_DIGITS: Final = 32
+_BLOCK_ROWS: Final = 8_192
+"""Number of rows that are hashed at once."""
+
+
+class InputTable(NamedTuple):
+    """A table in place of an argument's value."""
+
+    workspace: str
+    key: str
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowCall:
+    """A call, for the process that makes it."""
+
+    files: SharedFiles
+    arguments: dict[str, Any]
+    """JSON, or an `InputTable`, or a list of both."""
+    target: Attempt
+
+    def encode(self) -> str:
+        return b64encode_as_string(pickle.dumps(self))
+
+
+class Outcome(NamedTuple):
+    """Answer of the evaluator about a call that did not fail."""
+
+    value: Any = None
+    """The result, if it is plain JSON."""
+    content: str | None = None
+    """Digest of the rows of a table that was written, see `TableHandle`."""
+    broken: str | None = None
+    """Error of the store, because of which there is no result."""
+
+    @classmethod
+    def of(cls, value: Any) -> "Outcome":
+        if not is_table(value):
+            return cls(value)
+        return cls(None, value[TABLE].get(_CONTENT), value[TABLE].get(_BROKEN))
+
+
+def callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what an evaluator calls with an encoded `ArrowCall`; its result is for `Outcome.of`.
+
+    It raises what the function raises, and `NotJson` for a result that cannot be kept.
+    """
+
+    def run(*, call: str) -> Any:
+        given: ArrowCall = pickle.loads(b64decode(call))  # noqa: S301 - from the planner
+        tables = TableFiles(given.files)
+        try:
+            arguments = {
+                name: _argument(tables, name, value) for name, value in given.arguments.items()
+            }
+        except OSError as error:
+            return _answer(_BROKEN, describe(error))
+        result = function(**arguments)
+        if not hasattr(type(result), "__arrow_c_stream__"):
+            return _plain(result)
+        try:
+            schema, batches = _rows_of(result)
+        except NotATable as error:
+            raise NotJson(str(error)) from None
+        content = _digest_of(batches)
+        try:
+            with _refusing("the result cannot be kept: "):
+                tables.write(given.target, schema, batches)
+        except OSError as error:
+            return _answer(_BROKEN, describe(error))
+        return _answer(_CONTENT, content)
+
+    return run
+
+
+def _answer(kind: str, text: str) -> Any:
+    return read_only({TABLE: {kind: text}})  # a plain object of this kind is no result
+
+
+def too_large(what: str) -> str:
+    """Return the message about a table that is larger than `MAX_TABLE_BYTES`."""
+    return (
+        f"{what} has more than {MAX_TABLE_BYTES >> 20} MiB, the most that a function of runtime "
+        "`arrow` takes or returns: use `sql`"
+    )
+
+
+def _argument(tables: TableFiles, name: str, value: Any) -> Any:
+    if isinstance(value, InputTable):
+        return _table(tables, name, value)
+    if isinstance(value, list):
+        return [_argument(tables, name, each) for each in value]
+    return read_only(value)
+
+
+def _table(tables: TableFiles, name: str, given: InputTable) -> pa.Table:
+    workspace, key, manifest = given
+    names = [field["name"] for field in manifest.fields]
+    with _refusing(f"table {name!r} cannot be read: "):
+        batches = tables.batches(workspace, key, manifest, names)
+        bounded = list(_bounded(batches, f"table {name!r}"))
+        return pa.Table.from_batches(bounded, arrow_schema(manifest.fields)).combine_chunks()
+
+
+@contextmanager
+def _refusing(before: str = "") -> Iterator[None]:
+    """Raise `TableRefused` where the rows are at fault, and not store or memory."""
+    try:
+        yield
+    except (NotATable, pa.ArrowException, OSError) as error:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+            raise
+        raise TableRefused(f"{before}{first_line(error)}") from None
+
+
+def _bounded(batches: Iterable[pa.RecordBatch], what: str) -> Iterator[pa.RecordBatch]:
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if size > MAX_TABLE_BYTES:
+            raise TableRefused(too_large(what))
+        yield batch
+
+
+def _plain(result: Any) -> Any:
+    if is_table(result):
+        raise NotJson(f"an object with the key {TABLE}: return the table itself")
+    if type(result) not in _JSON:
+        raise NotJson(
+            f"{type(result).__name__} is neither JSON nor a table: return a pyarrow.Table or what "
+            "has __arrow_c_stream__, as frames have, and of a scalar its as_py()"
+        )
+    return result
+
+
+_JSON: Final = (NoneType, bool, int, float, str, list, dict, ReadOnlyList, ReadOnlyDict)
+
+
+def _rows_of(result: Any) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    """Return the rows as a table keeps them. Raises `NotATable`, or what the result raises."""
+    try:
+        reader = pa.RecordBatchReader.from_stream(result)
+    except pa.ArrowInvalid as error:  # one column, without a name
+        raise NotATable(f"{type(result).__name__} is no table: {first_line(error)}") from None
+    schema = kept_schema(reader.schema)
+    batches = list(_bounded((cast(batch, schema) for batch in reader), "the result"))
+    for number, field in enumerate(schema):
+        if not field.nullable and any(batch.column(number).null_count for batch in batches):
+            raise NotATable(f"column {field.name!r} is not nullable, and has nulls")
+    return schema, batches
+
+
+def _digest_of(batches: Iterable[pa.RecordBatch]) -> str:
+    """Return a digest that does not depend on the order of the rows, nor on their batches."""
+    rows = exclusive = total = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, _BLOCK_ROWS):
+            block = batch.slice(start, _BLOCK_ROWS)
+            hashes = row_hashes(block.columns, block.num_rows)
+            rows += len(hashes)
+            exclusive ^= int(np.bitwise_xor.reduce(hashes))
+            total += int(hashes.sum(dtype=np.uint64))
+    text = repr([rows, exclusive, total % (1 << 64)])
+    return blake3(text.encode()).hexdigest()[:_CONTENT_DIGITS]
