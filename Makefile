@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := $(BIN)/python -m
 
-.PHONY: demo example-tables test test-long test-python test-spark check format unit slow chaos oracle powercut mutants bench docs clean audit manifests images
+.PHONY: demo example-tables test test-long test-python test-spark check format unit slow chaos oracle powercut mutants bench docs clean audit lock manifests images
 
 demo: .venv/ready ## the main job, on real input
 	$(RUN) rebaser_server demo $(DEMO)
@@ -80,11 +80,13 @@ audit: .venv/ready ## known vulnerabilities in what is installed; needs the inte
 	$(RUN) pip freeze --disable-pip-version-check --exclude-editable > .venv/audited.txt
 	.venv/audit/bin/python -m pip_audit --strict --no-deps --disable-pip --requirement .venv/audited.txt
 
-manifests: .venv/ready ## deploy/ as kubectl, systemd, Grafana and KEDA read it; takes npm, too
-	for each in base overlays/connect overlays/keda; do \
-	  kubectl kustomize deploy/kubernetes/$$each > .venv/rendered.yaml || exit 1; \
-	  $(RUN) tests.deploy .venv/rendered.yaml || exit 1; \
-	done
+lock: ## deploy/requirements.lock, which the images are made of, anew from pyproject.toml
+	$(PYTHON) -m venv .venv/lock
+	.venv/lock/bin/python -m pip install --disable-pip-version-check --quiet 'uv>=0.13'
+	.venv/lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --no-header --extra server --extra tracing pyproject.toml --output-file deploy/requirements.lock
+
+manifests: .venv/ready ## deploy/ as systemd, Grafana, KEDA and Prometheus read it; takes npm, too
 	sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' deploy/systemd/rebaser.service > .venv/rebaser.service
 	systemd-analyze verify .venv/rebaser.service
 	$(RUN) pytest -q -m slow tests/deploy/test_types.py

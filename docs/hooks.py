@@ -9,6 +9,10 @@ _OUT = re.compile(r"\[([^\]]+)\]\((\.\./[^)#\s]+)(?:#[^)]*)?\)")
 _FENCE = re.compile(r'^(```\w+)(?: title="(?P<title>[^"]+)"| [\w-]+)$', re.MULTILINE)
 """With a title, or with a word by which a test finds it."""
 
+_GROUP = re.compile(r"^\| ([^|]+) \| \|$\n\|---\|---\|$\n((?:\|.*\n?)+)", re.MULTILINE)
+
+_PAGE = re.compile(r"^\| \[([^\]]+)\]\(([\w-]+)\.md\) \| (.+) \|$", re.MULTILINE)
+
 
 def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
     """The page without links that lead out of docs/: they are checked, and only named.
@@ -26,3 +30,15 @@ def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
         return f"`{fence['title']}`:\n\n{fence[1]}" if fence["title"] else fence[1]
 
     return _OUT.sub(named, _FENCE.sub(titled, markdown))
+
+
+def on_post_build(*, config: Any, **_: Any) -> None:
+    """Write llms.txt: the list of pages in index.md, in the form that language models read."""
+    index = (Path(config.docs_dir) / "index.md").read_text()
+    title, summary, *_ = index.strip().split("\n\n")
+    parts = [title, "> " + " ".join(summary.splitlines())]
+    for group, rows in _GROUP.findall(index):
+        pages = [f"- [{name}]({page}.html): {about}" for name, page, about in _PAGE.findall(rows)]
+        if pages:
+            parts.append(f"## {group.capitalize()}\n\n" + "\n".join(pages))
+    (Path(config.site_dir) / "llms.txt").write_text("\n\n".join(parts) + "\n")

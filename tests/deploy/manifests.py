@@ -1,68 +1,95 @@
-"""The files of deploy/, read."""
+"""The files of deploy/, read, and what Helm makes of the chart among them."""
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.helpers.machine_requirements import lacking
 from tests.helpers.paths import ROOT
 
 DEPLOY = ROOT / "deploy"
-KUBERNETES = DEPLOY / "kubernetes"
-SCALED_OBJECT = KUBERNETES / "overlays/keda/scaledobject.yaml"
+CHART = DEPLOY / "helm" / "rebaser"
+EXAMPLES = {
+    file.name.removesuffix("-values.yaml"): yaml.safe_load(file.read_text())
+    for file in sorted((CHART / "ci").glob("*-values.yaml"))
+}
+"""Values of each kind of installation, by its name."""
+RELEASE, NAMESPACE = "rebaser", "team"
+"""The most likely name, and the one whose Services make variables that look like settings."""
 
 
 def documents(file: Path) -> Iterator[dict[str, Any]]:
     yield from yaml.safe_load_all(file.read_text())
 
 
-def kubernetes() -> list[tuple[Path, dict[str, Any]]]:
-    """Every resource, kustomizations apart, with the file it stands in."""
-    files = (f for f in KUBERNETES.rglob("*.yaml") if f.name != "kustomization.yaml")
-    return [(file, found) for file in sorted(files) for found in documents(file)]
+def helm(*values: dict[str, Any]) -> list[dict[str, Any]]:
+    """What `tests.deploy.helm` answers for each of these values."""
+    if find_spec("helm_python") is None:
+        lacking("Helm", "helm-python-sdk has no wheel for it")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.deploy.helm"],
+        input=json.dumps({"values": values, "release": RELEASE, "namespace": NAMESPACE}),
+        capture_output=True,
+        cwd=ROOT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    return answers
 
 
-def of_kind(kind: str) -> list[dict[str, Any]]:
-    return [found for _, found in kubernetes() if found["kind"] == kind]
+@cache
+def examples() -> dict[str, dict[str, Any]]:
+    """Helm's answer for each example."""
+    return dict(zip(EXAMPLES, helm(*EXAMPLES.values()), strict=True))
 
 
-def rebaser() -> dict[str, Any]:
+def rendered(example: str, **more: Any) -> list[dict[str, Any]]:
+    """Every resource of that installation; `more` are values in place of the example's."""
+    [answer] = helm(EXAMPLES[example] | more) if more else [examples()[example]]
+    assert "error" not in answer, answer["error"]
+    files = [text for name, text in answer["files"].items() if name.endswith("yaml")]
+    return [found for found in yaml.safe_load_all("\n---\n".join(files)) if found]
+
+
+def of_kind(resources: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [found for found in resources if found["kind"] == kind]
+
+
+def rebaser(resources: list[dict[str, Any]]) -> dict[str, Any]:
     """The pod that is a Rebaser."""
-    [found] = [d for d in of_kind("Deployment") if d["metadata"]["name"] == "rebaser"]
+    [found] = [d for d in of_kind(resources, "Deployment") if d["metadata"]["name"] == RELEASE]
     template: dict[str, Any] = found["spec"]["template"]
     return template
 
 
-def environment(kustomization: Path) -> dict[str, str]:
-    """What the pod of a Rebaser has in its environment as the folder has it, but for secrets.
+def environment(resources: list[dict[str, Any]]) -> dict[str, str]:
+    """What the pod of a Rebaser has in its environment; secrets are the names of their keys.
 
     With the variables of Kubernetes for each Service that has an address, which pods get unless
     their manifests say otherwise.
     """
-    literals, services = _gathered(kustomization)
-    env = {each["name"]: "secret" for each in rebaser()["spec"]["containers"][0]["env"]}
-    for service in services:
+    [container] = rebaser(resources)["spec"]["containers"]
+    env: dict[str, str] = {}
+    for service in of_kind(resources, "Service"):
         if service["spec"].get("clusterIP") != "None":
             env |= service_variables(service["metadata"]["name"], service["spec"]["ports"])
-    return env | literals
-
-
-def _gathered(kustomization: Path) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """The literals of the settings, and the Services."""
-    [told] = documents(kustomization / "kustomization.yaml")
-    literals: dict[str, str] = {}
-    services = []
-    for name in told["resources"]:
-        if (kustomization / name).is_dir():
-            below, more = _gathered((kustomization / name).resolve())
-            literals |= below
-            services += more
-        else:
-            services += [d for d in documents(kustomization / name) if d["kind"] == "Service"]
-    for generator in told.get("configMapGenerator", []):
-        literals |= dict(each.split("=", 1) for each in generator["literals"])
-    return literals, services
+    names = [each["configMapRef"]["name"] for each in container["envFrom"]]
+    for settings in of_kind(resources, "ConfigMap"):
+        if settings["metadata"]["name"] in names:
+            env |= settings["data"]
+    for each in container["env"]:
+        source = each["valueFrom"]
+        env[each["name"]] = source.get("secretKeyRef", {"key": "pod"})["key"]
+    return env
 
 
 def service_variables(service: str, ports: list[dict[str, Any]]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from rebaser_core.jetstream import PullConsumer
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.deploy.manifests import SCALED_OBJECT, documents
+from tests.deploy.manifests import of_kind, rendered
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
@@ -35,7 +35,7 @@ def keda_lag(endpoint: str, told: dict[str, str]) -> int:
 
 async def test_scaling_metric_is_the_number_of_change_sets_with_work(tmp_path: Path) -> None:
     """Those that wait for a Rebaser and those in one's hands; not those that are done."""
-    [scaled] = documents(SCALED_OBJECT)
+    [scaled] = of_kind(rendered("keda"), "ScaledObject")
     [trigger] = scaled["spec"]["triggers"]
     config = f'http: "127.0.0.1:-1"\n{ACCOUNTS.read_text()}'
     with with_accounts(tmp_path / "nats", config) as server:

@@ -33,6 +33,15 @@ def test_every_page_is_there(site: Path) -> None:
     assert pages <= {page.stem for page in site.glob("*.html")}
 
 
+def test_language_models_are_told_of_every_page(site: Path) -> None:
+    """By https://llmstxt.org: a title, a summary, lists of links."""
+    told = (site / "llms.txt").read_text()
+    pages = re.findall(r"^- \[[^\]]+\]\(([\w-]+)\.html\): \S", told, re.MULTILINE)
+
+    assert told.startswith("# Rebaser\n\n> Rebaser keeps")
+    assert {*pages, "index"} == {page.stem for page in (ROOT / "docs").glob("*.md")}
+
+
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     for page in site.glob("*.html"):
         elsewhere = [what for what in LOADED.findall(page.read_text()) if what.startswith("http")]
@@ -42,7 +51,8 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "rebaser_core/jetstream/README.md"),
+        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"),
+        *("deploy/helm/rebaser/README.md", "rebaser_core/jetstream/README.md"),
         *("tests/jetstream/statements.md", "tests/mutants/faults.md", "tests/mutants/rules.md"),
         *("examples/README.md", "examples/debian/README.md", "examples/own-function/README.md"),
         "tests/chaos/README.md",

@@ -3,10 +3,13 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -58,7 +61,8 @@ def venv(directory: Path, *packages: str | Path) -> Path:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a wheel and a source distribution."""
     directory = tmp_path_factory.mktemp("built")
-    programs = venv(directory / "builder", "hatchling>=1.27")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    programs = venv(directory / "builder", *project["build-system"]["requires"])
     run(programs / "hatchling", "build", "-d", directory / "dist", cwd=ROOT)
     return directory
 
@@ -84,6 +88,32 @@ def test_a_wheel_has_every_file_of_the_packages(built: Path) -> None:
 
     assert set(tracked) <= files
     assert {name.partition("/")[0] for name in files} == set(PACKAGES)
+
+
+def test_what_a_package_registry_shows_has_no_link_into_the_repository(built: Path) -> None:
+    [wheel] = (built / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = message_from_bytes(archive.read(name))
+
+    assert metadata["Author"]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert re.findall(r"\]\((?!https?:|#)[^)]*\)", metadata.get_payload()) == []
+    assert "docs/quickstart.md" in metadata.get_payload()
+
+
+async def test_the_client_alone_runs_the_example_of_the_readme(
+    built: Path, deployment: Deployment, tmp_path: Path
+) -> None:
+    await deployment.start()
+    [wheel] = (built / "dist").glob("*.whl")
+    alone = venv(tmp_path / "alone", wheel)
+    [example] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    example = example.replace("nats://127.0.0.1:4222", deployment.nats.url)
+
+    said = await asyncio.to_thread(run, alone / "python", "-c", example, cwd=tmp_path)
+
+    assert said.endswith("gross: 119\n")
 
 
 def test_a_source_distribution_makes_the_same_wheel(built: Path) -> None:
