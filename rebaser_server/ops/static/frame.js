@@ -26,7 +26,7 @@ function head(status) {
   text("state", problem ?? `${many(status.rebasers.length, "Rebaser")}, NATS answers`);
   const dead = status.queues?.dead_letters ?? 0;
   badge.hidden = !dead;
-  badge.textContent = count(dead);
+  badge.textContent = dead ? count(dead) : "";
 }
 
 // Shows what happens, once a second, and says when nothing comes.

@@ -25,6 +25,8 @@ def leaves_a_child(path):
         note(path)
         time.sleep(600)
         os._exit(0)
+    while not os.path.exists(path) or not os.path.getsize(path):
+        time.sleep(0.01)  # or the child is ended, with this process, before it has begun
     return 1
 
 def returns_twice(path):
