@@ -14,7 +14,16 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHOWING = [page for page in PAGES if "```console" in page.read_text()]
 
 
-@pytest.mark.parametrize("page", SHOWING, ids=lambda page: page.name)
+PAGES = [
+    pytest.param(
+        page, id=page.name, marks=pytest.mark.long if "tables ls" in page.read_text() else ()
+    )
+    for page in SHOWING
+]
+"""Pages that show tables start Spark."""
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_commands_print_what_the_page_shows(up: Up, page: Path, tmp_path: Path) -> None:
     _, wrong = written_anew(page.read_text(), Session(tmp_path, variables(up)))
 

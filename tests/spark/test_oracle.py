@@ -35,7 +35,7 @@ pytestmark = pytest.mark.spark
 
 ROUNDS = 10
 EXAMPLES = float(os.environ.get("EXAMPLES", "1"))
-GRAPHS = 2 if EXAMPLES < 1 else round(10 * EXAMPLES)
+GRAPHS = 1 if EXAMPLES < 1 else round(10 * EXAMPLES)
 WORKSPACE = "01J00000000000000000000000"
 EVERYTHING = 1 << 40
 
