@@ -14,16 +14,17 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SHOWING = [page for page in PAGES if "```console" in page.read_text()]
 
 
-PAGES = [
-    pytest.param(
-        page, id=page.name, marks=pytest.mark.long if "tables ls" in page.read_text() else ()
-    )
-    for page in SHOWING
-]
-"""Pages that show tables start Spark."""
+WITH_TABLES = [page for page in SHOWING if "rebaser tables" in page.read_text()]
+"""Pages that start Spark, which makes theirs long tests."""
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.name, marks=pytest.mark.long if page in WITH_TABLES else ())
+        for page in SHOWING
+    ],
+)
 def test_commands_print_what_the_page_shows(up: Up, page: Path, tmp_path: Path) -> None:
     _, wrong = written_anew(page.read_text(), Session(tmp_path, variables(up)))
 
