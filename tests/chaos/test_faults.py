@@ -1,4 +1,4 @@
-"""What the page on rounds of chaos says that rounds of chaos break, they do."""
+"""Rounds of chaos break all that the page about them says they break."""
 
 import re
 from pathlib import Path

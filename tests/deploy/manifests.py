@@ -30,7 +30,7 @@ def documents(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def helm(*values: dict[str, Any]) -> list[dict[str, Any]]:
-    """What `tests.deploy.helm` answers for each of these values."""
+    """Answer of `tests.deploy.helm` for each of these values."""
     if find_spec("helm_python") is None:
         lacking("Helm", "helm-python-sdk has no wheel for it")
     done = subprocess.run(
@@ -72,7 +72,7 @@ def rebaser(resources: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def environment(resources: list[dict[str, Any]]) -> dict[str, str]:
-    """What the pod of a Rebaser has in its environment; secrets are the names of their keys.
+    """Environment of the pod of a Rebaser; secrets are the names of their keys.
 
     With the variables of Kubernetes for each Service that has an address, which pods get unless
     their manifests say otherwise.

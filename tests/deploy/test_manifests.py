@@ -134,7 +134,7 @@ OF_THE_CLUSTER = ("NATS__URL", "NATS__MONITORING", "NATS__REPLICAS", "OPS__HOST"
 """Settings that say where the pod's neighbours are, of which none is here."""
 MASTER = "REBASER_SPARK__MASTER"
 SECRETS = {"options": '{"AWS_SECRET_ACCESS_KEY": "hush"}', "tokens": "anna operator hushhushhush"}
-"""What a key of a secret holds, where that has a form."""
+"""Contents of the keys of secrets, where these have a form."""
 
 
 def mounted(variables: dict[str, str], made: Certificates) -> dict[str, str]:

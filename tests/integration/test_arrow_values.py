@@ -74,7 +74,7 @@ async def test_tables_are_computed_without_spark(
 async def test_tables_are_computed_again_where_that_is_asked_for(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after an upgrade of what their function imports."""
+    """An upgrade of what their function imports calls for it."""
     install_arrow_functions(tmp_path / "site")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
     await deployment.start(**NO_SPARK)

@@ -59,7 +59,7 @@ async def test_unfinished_work_resumes_when_the_dev_server_restarts(
 
 
 async def test_commands_of_its_folder_find_it(tmp_path: Path) -> None:
-    """Whatever its port; a folder without one is about the NATS of the settings."""
+    """Its port does not matter; in another folder, commands ask the NATS of the settings."""
     data, elsewhere = tmp_path / "rebaser-data", tmp_path / "elsewhere"
     data.mkdir()
     elsewhere.mkdir()

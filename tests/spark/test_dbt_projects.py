@@ -67,7 +67,7 @@ def by_duckdb() -> dict[str, Any]:
 
 
 def plain(rows: list[dict[str, Any]]) -> list[str]:
-    """Rows in one order, numbers alike whatever their types."""
+    """Rows in one order, with all numbers as floats."""
     numbers = int, float, Decimal
     return sorted(
         str({name: float(v) if isinstance(v, numbers) else v for name, v in row.items()})

@@ -39,7 +39,7 @@ MADE_ANEW = "import pyarrow as pa\n\ndef made(*, rows): return pa.table({'n': [r
 
 
 class NoSpark:
-    """Spark that is not there: whatever is asked of it is a mistake."""
+    """Spark that is not there: a query to it is a mistake."""
 
     async def run_query(self, query: Query, *_: object) -> Never:
         raise AssertionError(query)

@@ -8,7 +8,7 @@ def patterns(*names: str) -> list[str]:
 
 
 def test_a_place_where_many_names_differ_has_a_star() -> None:
-    """Markets are told apart, products are not."""
+    """The two markets have a pattern each; all products of one market share it."""
     prices = [f"price/{n}/{market}" for n in range(MOST + 1) for market in ("UK", "US")]
     rates = ["fx/UK", "fx/US", "total"]
 
