@@ -117,7 +117,7 @@ async def show_branch(deployment: Deployment, shop: WorkspaceHandle, page: Page,
 async def test_values_are_a_tree_of_name_patterns_with_the_failed_ones_on_top(
     deployment: Deployment, browser: Browser
 ) -> None:
-    """Names are in the order of their numbers; a pattern opens by a key, and a search narrows all."""
+    """Names are in the order of their numbers; a pattern opens by a key, a search narrows all."""
     daemon = await started(deployment, QUIET_PERIOD="30")
     shop = await deployment.client.workspace("shop").create()
     async with shop.edit() as g:
