@@ -98,7 +98,7 @@ async def test_what_is_asked_before_an_apply_is_what_applying_does_now(
     sleeping = await branch.ids()
     page = await browser.new_page()
     url = url_of(daemon)
-    await page.goto(url + "change-set?token=a1")
+    await page.goto(url + "?token=a1")
     await page.goto(url + "change-set?" + "&".join(f"{k}={v}" for k, v in target(sleeping).items()))
     effects = table(page, "Computed effects")
     await expect(effects).to_have_text([re.compile("both.*30.*31"), re.compile("puk.*10.*11")])
@@ -127,7 +127,7 @@ async def test_conflicts_are_resolved_and_the_branch_is_applied_by_keyboard(
     page = await browser.new_page()
     watched = Watched(page)
     url = url_of(daemon)
-    await page.goto(url + "change-set?token=a1")  # leaves a cookie
+    await page.goto(url + "?token=a1")  # leaves a cookie
     await page.goto(url + "change-set?" + "&".join(f"{k}={v}" for k, v in target(sale).items()))
 
     both = table(page, "Changed by head, too")
