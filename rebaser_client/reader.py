@@ -20,6 +20,7 @@ import nats.errors
 from nats.aio.subscription import Subscription
 
 from rebaser_client.display import Columns, Tabular, html_table, table_text
+from rebaser_client.effects import Family, by_name, by_pattern, particulars, question, side_text
 from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import (
@@ -227,24 +228,31 @@ class BranchDifference:
             "it does at its next request, or at a refresh"
         )
 
+    def families(self) -> list[Family]:
+        """Return the computed values that differ by name pattern, with counts, sums and moves."""
+        return by_pattern(self.computed or ())
+
+    def question(self) -> str:
+        """Return the question that a person answers before an apply."""
+        return question(len(self.changes), len(self.computed or ()))
+
+    def particulars(self) -> list[str]:
+        """Say what applying the branch does: conflicts, failing values, effects by pattern."""
+        computed = sorted(self.computed or (), key=by_name)
+        return particulars(sorted(self.changes, key=by_name), computed, self.unknown())
+
     def _repr_html_(self) -> str:
-        edits = [(each.name or each.id, each.what, each.head, each.branch) for each in self.changes]
-        results = [
-            (
-                each.name or each.id,
-                "computed",
-                _result(each.head, each.head_status),
-                _result(each.branch, each.branch_status),
-            )
-            for each in self.computed or ()
+        edits = [
+            (each.name or each.id, each.what, side_text(each.head), side_text(each.branch), "")
+            for each in self.changes
         ]
-        headings = "value or function", "what", "head", "branch"
-        return html_table(headings, edits + results, self.unknown())
-
-
-def _result(value: object, status: str | None) -> object:
-    """Return a side of a computed difference for people: its status if it has no value."""
-    return status if status in ("failed", "blocked") else value
+        effects = [
+            (each.title, f"{each.size:,} computed", *each.sides(), each.change)
+            for each in self.families()
+        ]
+        headings = "value or function", "what", "head", "branch", "change"
+        rows = edits + effects
+        return html_table(headings, rows, self.unknown())
 
 
 _ARROW: Final = " → "
