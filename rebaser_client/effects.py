@@ -84,7 +84,7 @@ _BINS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class EffectFamily:
     """Computed values of one name pattern that differ, head beside branch."""
 
     pattern: str
@@ -99,7 +99,7 @@ class Family:
     branch: float | None
     """Sum in the branch; None unless all are numbers."""
     largest: Sequence[ComputedDifference]
-    """Its largest moves, at most `LARGEST`; its first values if none are numbers."""
+    """Largest moves, at most `LARGEST`; its first values if none are numbers."""
     moves: "Histogram | None"
     """Percentages by which its numbers differ; None if none do."""
 
@@ -111,7 +111,7 @@ class Family:
 
     @property
     def change(self) -> str:
-        """How far the sum moves: a percentage if there is one."""
+        """Percentage by which the sum moves; empty if there is none."""
         return percentage(self.head, self.branch)
 
     def sides(self) -> tuple[str, str]:
@@ -128,7 +128,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many values moved by how many percent."""
+    """Numbers of values by the percentage that they moved."""
 
     bins: Sequence[int]
     """Numbers of values, from the greatest fall to the greatest rise."""
@@ -138,7 +138,7 @@ class Histogram:
     """Place of no change between the first bin, 0, and the last, 1; None if all move one way."""
 
 
-def by_pattern(differing: Sequence[ComputedDifference]) -> list[Family]:
+def by_pattern(differing: Sequence[ComputedDifference]) -> list[EffectFamily]:
     """Return the families of the values: those with failures first, then the largest."""
     members: dict[str, list[ComputedDifference]] = defaultdict(list)
     for pattern, each in zip(patterns_of(differing), differing, strict=True):
@@ -152,12 +152,12 @@ def patterns_of(differing: Sequence[ComputedDifference]) -> list[str]:
     return families([each.name or "" for each in differing])
 
 
-def _family(pattern: str, members: list[ComputedDifference]) -> Family:
+def _family(pattern: str, members: list[ComputedDifference]) -> EffectFamily:
     moves = [(each, move) for each in members if (move := _move(each)) is not None]
     failed = sum(map(is_failing, members))
     are_numbers = 0 < len(moves) == len(members) - failed
     by_size = [each for each, _ in sorted(moves, key=lambda pair: -abs(pair[1]))]
-    return Family(
+    return EffectFamily(
         pattern,
         len(members),
         failed,
@@ -302,7 +302,7 @@ def _failure(one: ComputedDifference) -> str:
     return f"{one.name or one.id} will have no value: {one.branch_status}."
 
 
-def family_text(family: Family) -> str:
+def family_text(family: EffectFamily) -> str:
     """Say how many values of a family differ, and how far their sum moves."""
     if family.size == 1:
         return move_text(family.largest[0])

@@ -20,7 +20,14 @@ import nats.errors
 from nats.aio.subscription import Subscription
 
 from rebaser_client.display import Columns, Tabular, html_table, table_text
-from rebaser_client.effects import Family, by_name, by_pattern, particulars, question, side_text
+from rebaser_client.effects import (
+    EffectFamily,
+    by_name,
+    by_pattern,
+    particulars,
+    question,
+    side_text,
+)
 from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import (
@@ -228,7 +235,7 @@ class BranchDifference:
             "it does at its next request, or at a refresh"
         )
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[EffectFamily]:
         """Return the computed values that differ by name pattern, with counts, sums and moves."""
         return by_pattern(self.computed or ())
 
@@ -268,7 +275,11 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The edits without which a value would be different, as of one commit."""
+    """The edits without which a value would be different, as of one commit.
+
+    Example:
+        print(await shop.why("gross"))
+    """
 
     commit: int
     value: ValueSnapshot | None
@@ -481,7 +492,12 @@ _SHOWN: Final = 5
 
 
 class ValueSet(Mapping[str, ValueSnapshot], Tabular):
-    """Values by id and by name, all of them as of `commit`. Iterating gives ids."""
+    """Values by id and by name, all of them as of `commit`. Iterating gives ids.
+
+    Example:
+        values = await shop.values()
+        print(values["gross"].value, values.to_pandas())
+    """
 
     def __init__(
         self,
@@ -509,6 +525,9 @@ class ValueSet(Mapping[str, ValueSnapshot], Tabular):
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*self._by_name] or [*self._by_id]
 
     def __repr__(self) -> str:
         shown = [
@@ -551,7 +570,12 @@ class ValueDifference:
 
 
 class ValueDifferences(Sequence[ValueDifference], Tabular):
-    """All values that differ, sorted by name."""
+    """All values that differ, sorted by name.
+
+    Example:
+        differences = await winter.differences()
+        print(differences.to_polars())
+    """
 
     def __init__(self, head: ValueSet, branch: ValueSet) -> None:
         differences = _differences(head, branch)

@@ -2,18 +2,22 @@
 
 import argparse
 import re
+import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
     Exit,
     Parser,
+    UnusableInput,
     add_address,
     add_command,
     add_group,
     add_ids,
     add_wait,
     add_workspace,
+    commit_number,
     confirmed,
+    new_name,
     refused_at_terminal,
     unless_confirmed,
     with_deployment,
@@ -52,10 +56,10 @@ def add(commands: Any) -> None:
     )
     add_workspace(fork)
     add_ids(fork)
-    fork.add_argument("name", help="name of the branch, or WORKSPACE/NAME")
+    fork.add_argument("name", type=new_name, help="name of the branch, or WORKSPACE/NAME")
     fork.add_argument("--base", help="name or id of the change set to fork (default: head)")
     fork.add_argument(
-        "--commit", type=int, help="commit of the base at which to fork (default: latest)"
+        "--commit", type=commit_number, help="commit of the base at which to fork (default: latest)"
     )
 
     for name, handler, about in (
@@ -66,7 +70,7 @@ def add(commands: Any) -> None:
         command = add_command(group, name, handler, about=about)
         _add_branch(command)
         if name == "rename":
-            command.add_argument("name", help="the new name")
+            command.add_argument("name", type=new_name, help="the new name")
 
     apply = add_command(
         group,
@@ -194,7 +198,7 @@ async def _rename(deployment: "Deployment", arguments: argparse.Namespace) -> No
 @with_deployment
 async def _act(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     """Refresh, abandon or delete: the client's method of the command's name."""
-    record = await _find(deployment, arguments, closed=arguments.action == "delete")
+    record = await _find_branch(deployment, arguments, closed=arguments.action == "delete")
     change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
     asks = arguments.action in ("abandon", "delete")
     if asks and await refused_at_terminal(_question(arguments.action, record), arguments):
@@ -226,7 +230,7 @@ async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> None
     from rebaser_server.commands.render.comparisons import plain_comparison, show_comparison
     from rebaser_server.commands.render.tables import compared_tables
 
-    record = await _find(deployment, arguments, closed=True)
+    record = await _find_branch(deployment, arguments, closed=True)
     comparison = await _compare(deployment, record, computed=not arguments.batch)
     tables = None
     if arguments.rows and not arguments.batch:
@@ -273,7 +277,7 @@ async def _is_brought_up(
 async def _apply(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.comparisons import show_before_apply
 
-    record = await _find(deployment, arguments)
+    record = await _find_branch(deployment, arguments)
     reviewed = arguments.reviewed
     if not arguments.yes and reviewed is None:
         comparison = await _compare(deployment, record)
@@ -311,6 +315,25 @@ async def _find(
     from rebaser_server.commands.support.addresses import find_registered
 
     return (await find_registered(deployment, arguments, closed=closed)).record
+
+
+async def _find_branch(
+    deployment: "Deployment", arguments: argparse.Namespace, *, closed: bool = False
+) -> "ChangeSetRecordV1":
+    """The record of the branch.
+
+    Raises:
+        UnusableInput: it is the head of its workspace.
+    """
+    from rebaser_core.ids import ChangeSet
+
+    record = await _find(deployment, arguments, closed=closed)
+    if record.change_set_id != record.head:
+        return record
+    ids = ChangeSet(record.workspace_id, record.change_set_id)
+    address = await deployment.client.addresses.address_of(ids)
+    what = f"{address!r} is the head of its workspace; `{arguments.action}` takes a branch"
+    raise UnusableInput(f"{what}: `rebaser change-sets list {shlex.quote(address)}` shows them")
 
 
 async def _show(

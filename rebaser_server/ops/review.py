@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from rebaser_client.effects import (
-    Family,
+    EffectFamily,
     by_name,
     by_pattern,
     cut,
@@ -67,7 +67,7 @@ def plain_difference(found: Diff, rows: Mapping[str, str]) -> Any:
     }
 
 
-def _family(family: Family) -> dict[str, Any]:
+def _family(family: EffectFamily) -> dict[str, Any]:
     return {
         "pattern": family.pattern,
         "title": family.title,
