@@ -28,16 +28,16 @@ from rebaser_server.compute.spark.options import SparkOptions, default_directory
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import TableExecutor
 from rebaser_server.compute.work_unit import CallLimits
-from rebaser_server.files import CHANGE_SETS, TABLES, local_path
+from rebaser_server.files import TABLES, local_path
 from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
 from rebaser_server.processor.outcomes import Notifier
+from rebaser_server.runtime.late_pandas import defer_pandas
 from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory
 from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, switch_often
 from rebaser_server.service import composition
-from rebaser_server.settings.settings import Settings, SparkSettings, StoreSettings
-from rebaser_server.store.checkpoints import import_reader
+from rebaser_server.settings.settings import Settings, SparkSettings
 from rebaser_server.store.publications import Publications
 from rebaser_server.tables import TableFiles
 from rebaser_server.telemetry.work_stats import SparkAbsence
@@ -129,6 +129,7 @@ async def run(
     switch_often()
     collect_rarely()
     limit_kept_memory()
+    defer_pandas()
     costs = CostModel()
     files = open_shared_files(settings.store)
     spark = SparkExecutor(spark_options(settings), has_tables=lambda: files.has(TABLES))
@@ -150,11 +151,8 @@ async def run(
         begins.set()
 
     try:
-        async with (
-            background(_import_table_reader(settings.store, begins)),
-            background(
-                _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
-            ),
+        async with background(
+            _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
         ):
             value_graph = ValueGraph(
                 settings, executor, lambda: spark.slots, costs, lambda: spark.absence
@@ -238,22 +236,6 @@ async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> N
             break
         await asyncio.sleep(delay)
     await _wait_forever()
-
-
-async def _import_table_reader(store: StoreSettings, begins: asyncio.Event) -> Never:
-    """Import the reader of tables, if there are any, before the first change set is taken up.
-
-    Meanwhile this process waits to know whether former owners are alive (F6).
-    """
-    await begins.wait()
-    with suppress(Exception):  # the first load says what is wrong with the store
-        await asyncio.to_thread(_import_if_needed, store)
-    await _wait_forever()
-
-
-def _import_if_needed(store: StoreSettings) -> None:
-    if open_shared_files(store).has(CHANGE_SETS):
-        import_reader()
 
 
 async def _wait_forever() -> Never:
