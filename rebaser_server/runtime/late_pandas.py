@@ -1,4 +1,4 @@
-"""pyarrow that knows pandas from the moment at which somebody imports it, and no earlier.
+"""pyarrow that loads no pandas by itself, and knows it from its import on.
 
 The first `pa.array` of a process imports pandas, to see whether what it was given is of pandas:
 half a second and 50 MiB, in each daemon and each process of functions, of which hardly any uses it.
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 
 def defer_pandas() -> None:
-    """Have pyarrow import pandas no more by itself; it takes objects of pandas as before.
+    """Keep pyarrow from importing pandas by itself; it takes objects of pandas all the same.
 
-    Nothing is of pandas before pandas is imported: pyarrow is told of it then. Idempotent.
+    There are none before pandas is imported, and the import tells pyarrow. Idempotent.
     """
     if "pandas" in sys.modules or any(isinstance(each, _Watch) for each in sys.meta_path):
         return

@@ -4,8 +4,10 @@ Its application is the value graph, with its tables and the executors that compu
 """
 
 import asyncio
+import gc
 import os
 import resource
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -105,6 +107,9 @@ class FolderRefused(RebaserError):
 _WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
 _WARM_RETRY_AFTER: Final = 2.0  # seconds, doubled up to
 _WARM_RETRY_EVERY: Final = 60.0
+_GARBAGE_EVERY: Final = 60.0  # seconds
+_PUT_OFF: Final = 10
+"""Maximum number of times that a look for garbage is put off while a large batch is in hand."""
 
 
 async def run(
@@ -151,8 +156,11 @@ async def run(
         begins.set()
 
     try:
-        async with background(
-            _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
+        async with (
+            background(_collect_garbage(begins)),
+            background(
+                _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
+            ),
         ):
             value_graph = ValueGraph(
                 settings, executor, lambda: spark.slots, costs, lambda: spark.absence
@@ -236,6 +244,27 @@ async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> N
             break
         await asyncio.sleep(delay)
     await _wait_forever()
+
+
+async def _collect_garbage(begins: asyncio.Event, every: float = _GARBAGE_EVERY) -> Never:
+    """Look at all objects for garbage once a minute; what the first look leaves is exempt later.
+
+    Python's own looks are at young objects. What has a cycle and became old, as a connection that
+    ended with an error, would stay for ever. A look stops the process, for 20 ms or so; it is put
+    off while there are twice as many objects as usual, which a large batch in hand has.
+    """
+    await begins.wait()
+    await asyncio.sleep(every)
+    gc.collect()
+    exempt_modules()  # Spark's, too
+    usual = sys.getallocatedblocks()
+    while True:
+        for _ in range(_PUT_OFF):
+            await asyncio.sleep(every)
+            if sys.getallocatedblocks() < 2 * usual:
+                break
+        gc.collect()
+        usual = sys.getallocatedblocks()
 
 
 async def _wait_forever() -> Never:
