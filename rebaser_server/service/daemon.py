@@ -247,7 +247,7 @@ async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> N
 
 
 async def _collect_garbage(begins: asyncio.Event, every: float = _GARBAGE_EVERY) -> Never:
-    """Look at all objects for garbage once a minute; what the first look leaves is exempt later.
+    """Look for garbage once a minute, at all objects but those of the first minute.
 
     Python's own looks are at young objects. What has a cycle and became old, as a connection that
     ended with an error, would stay for ever. A look stops the process, for 20 ms or so; it is put
@@ -255,7 +255,6 @@ async def _collect_garbage(begins: asyncio.Event, every: float = _GARBAGE_EVERY)
     """
     await begins.wait()
     await asyncio.sleep(every)
-    gc.collect()
     exempt_modules()  # Spark's, too
     usual = sys.getallocatedblocks()
     while True:
