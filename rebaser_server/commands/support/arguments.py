@@ -105,7 +105,8 @@ class Parser(argparse.ArgumentParser):
                     f"there is no command {words[0]!r}{offer(words[0], groups[0].choices)}; "
                     f"`{self.prog} --help` lists all"
                 )
-            if words and words[0].startswith("-") and not set(words) & set(known):
+            options = self._option_string_actions
+            if words and words[0].startswith("-") and not set(words) & {*known, *options}:
                 near = offer(words[0], self._option_string_actions)
                 self.error(
                     f"there is no option {words[0]!r}{near}; options stand behind the command, and "
