@@ -39,6 +39,7 @@ from rebaser_server.service import composition
 from rebaser_server.settings.settings import Settings, SparkSettings, StoreSettings
 from rebaser_server.store.checkpoints import import_reader
 from rebaser_server.store.publications import Publications
+from rebaser_server.store.sources import Sources
 from rebaser_server.tables import TableFiles
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
@@ -83,6 +84,7 @@ class ValueGraph:
             ),
             look_every=settings.ack_wait.total_seconds() / 2,
             publications=publications,
+            sources=Sources(settings.store.sources, settings.functions.table_bytes),
         )
 
 
