@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Final, Never
 
@@ -76,10 +77,11 @@ class GraphApplication(GraphStateMachine):
         return StateLoader(change_set, log_of, self._dvu.batches, self)
 
     async def run(self) -> Never:
-        """Compact the tables of checkpoints and publish those of heads, until cancelled."""
-        if self._publisher is None:
-            await self._compactions.run()
-        async with background(self._publisher.run()):
+        """Compact checkpoints, publish the tables of heads, send events; until cancelled."""
+        async with AsyncExitStack() as stack:
+            for part in (self._publisher, self._dvu.lineage):
+                if part is not None:
+                    await stack.enter_async_context(background(part.run()))
             await self._compactions.run()
 
     def on_commit(self, loader: StateLoader) -> None:

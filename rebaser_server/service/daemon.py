@@ -31,6 +31,7 @@ from rebaser_server.compute.work_unit import CallLimits
 from rebaser_server.files import CHANGE_SETS, TABLES, local_path
 from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
+from rebaser_server.graph_application.openlineage import LineageEvents
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory
@@ -69,6 +70,10 @@ class ValueGraph:
             publications = Publications(
                 settings.store.published, TableFiles(batches.files), keep_replaced
             )
+        lineage = None
+        if settings.lineage.target is not None:
+            lineage = LineageEvents(settings.lineage, TableFiles(batches.files))
+            notifier.observe = lineage.on_activity
         return GraphApplication(
             streams,
             TableMaintenance(tables, keep_replaced),
@@ -81,6 +86,7 @@ class ValueGraph:
                 batches,
                 Memo(batches.files, settings.functions.memo_bytes),
                 notifier,
+                lineage,
             ),
             look_every=settings.ack_wait.total_seconds() / 2,
             publications=publications,

@@ -420,6 +420,16 @@ class FunctionSettings(SettingsGroup):
     daemon has up to a sixteenth of that in memory. 0: nothing is remembered."""
 
 
+class LineageSettings(SettingsGroup):
+    """Events in the format of OpenLineage about updates of tables."""
+
+    target: Url | None = None
+    """URL that gets each event by POST, or path of a file that gets it as a line (default: no
+    events)."""
+    token: SecretStr | None = None
+    """Token that goes with each POST, as `Authorization: Bearer`."""
+
+
 class Settings(BaseSettings):
     """Defaults, overridden by `REBASER_*` variables; nested names join with `__`."""
 
@@ -437,6 +447,7 @@ class Settings(BaseSettings):
     fairness: FairnessSettings = FairnessSettings()
     queries: QuerySettings = QuerySettings()
     ops: OpsSettings = OpsSettings()
+    lineage: LineageSettings = LineageSettings()
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = Field(
         default_factory=lambda: str(Ulid())
     )

@@ -96,7 +96,8 @@ async def show_lineage(handle: ChangeSetHandle, table: TableValue, *, as_json: b
         for each in taken:
             dependents.setdefault(each, []).append(value_id)
     up, down = _steps_from(table.id, inputs), _steps_from(table.id, dependents)
-    made_of = [_node(around[each], up[each], names) for each in reversed(up) if each != table.id]
+    farthest_first = sorted(up, key=lambda each: -up[each])
+    made_of = [_node(around[each], up[each], names) for each in farthest_first if each != table.id]
     goes_into = [_node(around[each], down[each], names) for each in down if each != table.id]
     if as_json:
         this = _node(around[table.id], 0, names)
