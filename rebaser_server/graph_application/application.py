@@ -37,6 +37,8 @@ from rebaser_server.values.rebase import tables_in
 
 _PATIENCE: Final = 60.0
 """Seconds that a request waits; less than NATS remembers an id."""
+_COPIES: Final = 2
+"""Number of sources that are copied at a time: each takes a thread for minutes."""
 
 
 class GraphApplication(GraphStateMachine):
@@ -66,6 +68,7 @@ class GraphApplication(GraphStateMachine):
         self._streams = streams
         self._dvu = dvu
         self._sources = sources or Sources("")
+        self._copying = asyncio.Semaphore(_COPIES)
         self._look_every = look_every
         self._publisher: Publisher | None = None
         if publications is not None:
@@ -114,7 +117,8 @@ class GraphApplication(GraphStateMachine):
             if await asyncio.to_thread(tables.renew, workspace, key):
                 continue
             try:
-                await asyncio.to_thread(self._sources.copy, table, workspace, tables)
+                async with self._copying:
+                    await asyncio.to_thread(self._sources.copy, table, workspace, tables)
             except NotATable as error:
                 return f"no table: {error}"
         return None

@@ -100,6 +100,8 @@ class LineageEvents:
         self._tables = tables
         self._updates: dict[ChangeSet, _Update] = {}
         """Updates that are planned or run, one for each change set at most."""
+        self._open: dict[ChangeSet, RequestId] = {}
+        """Runs that have started, and not ended."""
         self._waiting: deque[Callable[[], list[dict[str, Any]]]] = deque(maxlen=_MAX_WAITING)
         self._wakeup = asyncio.Event()
         self._dropped = 0
@@ -142,17 +144,23 @@ class LineageEvents:
         details: Mapping[str, Any],
     ) -> None:
         """Have the events sent that belong to the start or the end of an update."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        if kind in (ActivityKind.DVU_STARTED, ActivityKind.QUIET):
+            left = self._open.pop(change_set, None)
+            if left is not None:  # it was postponed, or has another owner
+                self._add(partial(_update_events, "ABORT", change_set, left, now))
         if kind is ActivityKind.QUIET:
             self._updates.pop(change_set, None)
         update = self._updates.get(change_set)
         if update is None or run is None:
             return
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
         if kind is ActivityKind.DVU_STARTED:
             update.run, update.started = run, now
+            self._open[change_set] = run
             self._add(partial(_update_events, "START", change_set, run, now))
         elif kind in _ENDS and update.run == run:
             del self._updates[change_set]
+            self._open.pop(change_set, None)
             message = str(details.get("reason", ""))
             if kind is ActivityKind.DVU_FINISHED:
                 self._add(partial(self._of_tables, change_set, update, now))

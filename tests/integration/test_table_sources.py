@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,9 @@ from rebaser_client.errors import RequestRefused
 from rebaser_core.table_values import PinnedTable
 from tests.helpers.arrow_functions import install_arrow_functions
 from tests.helpers.command_line import Commands
-from tests.helpers.deployment import Deployment
+from tests.helpers.deployment import Daemon, Deployment
+from tests.integration.test_action_service import target
+from tests.integration.test_ops_endpoint import get, started, url_of
 
 ORDERS = pa.table({"day": ["mon", "tue", "mon"], "amount": pa.array([10, 90, 50], pa.int64())})
 NO_SPARK = {"SPARK__REMOTE": "sc://127.0.0.1:1"}
@@ -29,6 +32,7 @@ class Shop:
         self.path = str(lake / "orders")
         self.settings = {"STORE__SOURCES": str(lake)}
         self.commands = Commands(deployment, **self.settings)
+        self.daemon: Daemon
         self.shop: WorkspaceHandle = deployment.client.workspace("shop")
 
     def write(self, table: pa.Table = ORDERS, mode: Any = "overwrite") -> None:
@@ -52,7 +56,7 @@ async def shop(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"), prepend=os.pathsep)
     made = Shop(deployment, tmp_path / "lake")
     made.write()
-    await deployment.start(**NO_SPARK, **made.settings)
+    made.daemon = await started(deployment, **NO_SPARK, **made.settings)
     await made.shop.create()
     return made
 
@@ -100,6 +104,30 @@ async def test_commands_say_where_a_table_comes_from(shop: Shop) -> None:
     assert await commands.read("tables", "pin", shop.path) == made_of["source"]
     await commands.tell("values", "set", "shop", "orders", "--table", f"{shop.path}@0")
     assert await shop.total() == 5
+
+
+async def test_the_page_shows_columns_and_first_rows(shop: Shop) -> None:
+    """With where they come from; of a value that is no table there are none."""
+    await shop.shop.load(shop.draft(0))
+    await shop.shop.settled()
+    values, where = await shop.shop.values(), target(await shop.shop.ids())
+
+    async def shown(name: str) -> Any:
+        asked = urlencode({**where, "id": values[name].id})
+        _, body = await get(f"{url_of(shop.daemon)}change-set/value?{asked}")
+        return json.loads(body)["table"]
+
+    assert await shown("orders") == {
+        "rows": 3,
+        "size": (await shop.shop.table("orders")).size,
+        "columns": [
+            {"name": "day", "type": "string", "nullable": True, "first": ["mon", "tue", "mon"]},
+            {"name": "amount", "type": "bigint", "nullable": True, "first": ["10", "90", "50"]},
+        ],
+        "source": {"uri": shop.path, "version": 0},
+    }
+    assert (await shown("by_day"))["source"] is None
+    assert await shown("rows") is None
 
 
 async def test_a_graph_file_names_a_table_of_others(shop: Shop, tmp_path: Path) -> None:
