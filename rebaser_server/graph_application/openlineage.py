@@ -5,8 +5,8 @@ is a run below it, with the tables that it was computed from as inputs; a table 
 FAIL, with the message. A table is the dataset `<workspace>/<change set>/<value>`, by ids of the
 first two; a source that lies in a folder is that folder.
 
-Events wait in memory, are sent one after the other, and never hold up an update. Those that wait
-while nobody takes them are dropped from a number on, the oldest first.
+Events wait in memory, are sent one after the other, and never hold up an update. If the server is
+away, those beyond a number are dropped, the oldest first.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.tables import SQL, TABLE_RUNTIMES
 from rebaser_server.compute.work_unit import FAILED, OK
 from rebaser_server.runtime.containment import contained
-from rebaser_server.settings.redaction import redact_url
+from rebaser_server.settings.redaction import redact_text, redact_url
 from rebaser_server.settings.settings import LineageSettings
 from rebaser_server.tables import TableFiles, TableMissing
 from rebaser_server.values.canonical_json import loads
@@ -58,7 +58,7 @@ _MAX_WAITING: Final = 10_000
 """Number of starts and ends of updates whose events may wait."""
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
 _FIRST_DELAY, _MAX_DELAY = 1.0, 30.0
-"""Seconds until an event is sent again that nobody took."""
+"""Seconds until an event is sent again that the server did not take."""
 _COMPLAIN_EVERY: Final = 60.0
 """Seconds between two lines of the log about that."""
 _LAST: Final = 2.0
@@ -143,7 +143,7 @@ class LineageEvents:
         run: RequestId | None,
         details: Mapping[str, Any],
     ) -> None:
-        """Have the events sent that belong to the start or the end of an update."""
+        """Queue the events of the start or the end of an update."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         if kind in (ActivityKind.DVU_STARTED, ActivityKind.QUIET):
             left = self._open.pop(change_set, None)
@@ -311,7 +311,7 @@ class LineageEvents:
             log.warning(
                 "lineage not sent",
                 target=target,
-                reason=reason,
+                reason=redact_text(reason),
                 waiting=waiting,
                 dropped=self._dropped,
             )
