@@ -29,7 +29,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from rebaser_core.table_schemas import NotATable, columns_of, spark_fields
-from rebaser_core.table_values import TABLE, TableHandle, is_table, upload_of
+from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, is_table, table_key
 from rebaser_server.compute.errors import breakdown, describe
 from rebaser_server.compute.executors import Executor, run_apart
 from rebaser_server.compute.functions.arrow import (
@@ -398,6 +398,7 @@ class TableExecutor:
         judging = partial(judge, code, frozenset(call.arguments), small=definition.small)
         query = await asyncio.to_thread(judging)  # a long text takes a second
         used = {name: call.arguments[name] for name in query.tables | query.parameters}
+        used = await asyncio.to_thread(self._with_contents, used, owner)
         views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
 
         async def compute(attempt: Attempt) -> Any:
@@ -448,10 +449,25 @@ class TableExecutor:
             views[name] = View(manifest.fields, self._tables.uris(owner, key, manifest))
         return views, parameters
 
+    def _with_contents(self, arguments: Mapping[str, Any], owner: str) -> dict[str, Any]:
+        """Return the arguments with the handle of its copy for each table of others.
+
+        So a new version with the rows of before is no other input.
+        """
+
+        def of(value: Any) -> Any:
+            if isinstance(value, list):
+                return list(map(of, value))
+            table = PinnedTable.of(value)
+            if table is None:
+                return value
+            return self._tables.get(owner, table.key).handle(table.key).to_value()
+
+        return {name: of(value) for name, value in arguments.items()}
+
     def _table(self, name: str, value: Any, owner: str) -> tuple[str, Manifest]:
         """Return the key and the manifest of a table that an input is."""
-        handle = TableHandle.of(value)
-        key = handle.key if handle else upload_of(value)
+        handle, key = TableHandle.of(value), table_key(value)
         if key is None:
             raise NotATable(f"{name!r} is no table, and claims to be one")
         manifest = self._tables.get(owner, key)
@@ -464,8 +480,9 @@ class TableExecutor:
 
     async def _prepare_call(self, call: "_Call", owner: str) -> "_Work":
         taken = partial(self._taken, owner=owner)
+        given = await asyncio.to_thread(self._with_contents, call.arguments, owner)
         arguments = await asyncio.to_thread(
-            lambda: {name: taken(name, value) for name, value in call.arguments.items()}
+            lambda: {name: taken(name, value) for name, value in given.items()}
         )
         digest = await asyncio.to_thread(code_digest, *call.function)
         code = uuid4().hex if digest is None else digest.hex()  # unknown code: nothing is found
@@ -485,7 +502,7 @@ class TableExecutor:
             schema, rows = await asyncio.to_thread(self._tables.written, attempt)
             return Written(spark_fields(schema), rows, outcome.content)
 
-        return _Work(_key(code, ARROW, call.arguments), compute)
+        return _Work(_key(code, ARROW, given), compute)
 
     def _taken(self, name: str, value: Any, owner: str) -> Any:
         """Return an argument of an `ArrowCall`."""

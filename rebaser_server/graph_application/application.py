@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Final, Never
 
@@ -12,7 +13,8 @@ from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.streams import Streams
-from rebaser_core.table_values import upload_of
+from rebaser_core.table_schemas import NotATable
+from rebaser_core.table_values import PinnedTable, upload_of
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Batch
 from rebaser_server.commit_log.state_loader import StateLoader
@@ -29,10 +31,14 @@ from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import StoredRequests
 from rebaser_server.runtime.tasks import background
 from rebaser_server.store.publications import Publications
+from rebaser_server.store.sources import Sources
+from rebaser_server.tables import TableFiles
 from rebaser_server.values.rebase import tables_in
 
 _PATIENCE: Final = 60.0
 """Seconds that a request waits; less than NATS remembers an id."""
+_COPIES: Final = 2
+"""Number of sources that are copied at a time: each takes a thread for minutes."""
 
 
 class GraphApplication(GraphStateMachine):
@@ -45,15 +51,24 @@ class GraphApplication(GraphStateMachine):
         dvu: DvuServices,
         look_every: float,
         publications: Publications | None = None,
+        sources: Sources | None = None,
     ) -> None:
         """Make the application; branches read head's log every `look_every` seconds.
 
-        `publications`: where the tables of heads are published (default: nowhere).
+        Args:
+            streams: of the deployment.
+            maintenance: of the tables of checkpoints.
+            dvu: what updates of dependent values need.
+            look_every: seconds.
+            publications: where the tables of heads are published (default: nowhere).
+            sources: the tables of others that clients may name (default: none).
         """
         super().__init__(maintenance.checkpoints, maintenance)
         self._compactions = maintenance
         self._streams = streams
         self._dvu = dvu
+        self._sources = sources or Sources("")
+        self._copying = asyncio.Semaphore(_COPIES)
         self._look_every = look_every
         self._publisher: Publisher | None = None
         if publications is not None:
@@ -65,10 +80,11 @@ class GraphApplication(GraphStateMachine):
         return StateLoader(change_set, log_of, self._dvu.batches, self)
 
     async def run(self) -> Never:
-        """Compact the tables of checkpoints and publish those of heads, until cancelled."""
-        if self._publisher is None:
-            await self._compactions.run()
-        async with background(self._publisher.run()):
+        """Compact checkpoints, publish the tables of heads, send events; until cancelled."""
+        async with AsyncExitStack() as stack:
+            for part in (self._publisher, self._dvu.lineage):
+                if part is not None:
+                    await stack.enter_async_context(background(part.run()))
             await self._compactions.run()
 
     def on_commit(self, loader: StateLoader) -> None:
@@ -88,12 +104,23 @@ class GraphApplication(GraphStateMachine):
         return await admit_difference(ownership, request, message)
 
     async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
-        """Make each uploaded file that the batch refers to a table of the workspace."""
-        uploads = {digest for value in tables_in(batch.updates) if (digest := upload_of(value))}
+        """Make each uploaded file and each source that the batch names a table of the workspace."""
+        values, workspace = [*tables_in(batch.updates)], str(change_set.workspace_id)
+        uploads = {digest for value in values if (digest := upload_of(value))}
         for digest in sorted(uploads):
-            rejection = await self._dvu.batches.adopt_upload(str(change_set.workspace_id), digest)
+            rejection = await self._dvu.batches.adopt_upload(workspace, digest)
             if rejection is not None:
                 return rejection
+        found = {table.key: table for value in values if (table := PinnedTable.of(value))}
+        tables = TableFiles(self._dvu.batches.files)
+        for key, table in found.items():
+            if await asyncio.to_thread(tables.renew, workspace, key):
+                continue
+            try:
+                async with self._copying:
+                    await asyncio.to_thread(self._sources.copy, table, workspace, tables)
+            except NotATable as error:
+                return f"no table: {error}"
         return None
 
     async def outdated_codes(self, codes: Collection[str]) -> Collection[str]:
