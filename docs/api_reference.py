@@ -19,6 +19,8 @@ _DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 
 _SECTION = re.compile(r"^(Args|Raises|Returns):\n((?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
 
+_EXAMPLE = re.compile(r"^Example:\n((?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
+
 _ENTRY = re.compile(r"^([\w*.,` ]+): ", re.MULTILINE)
 
 _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -164,8 +166,15 @@ def _annotation(node: ast.expr) -> str:
 
 
 def _prose(docstring: str | None) -> str:
-    """Return a Google-style docstring as Markdown: its sections become lists."""
-    return _SECTION.sub(_section, docstring + "\n").strip() if docstring else ""
+    """Return a Google-style docstring as Markdown: sections become lists, an example code."""
+    if not docstring:
+        return ""
+    with_code = _EXAMPLE.sub(_example, docstring + "\n")
+    return _SECTION.sub(_section, with_code).strip()
+
+
+def _example(section: re.Match[str]) -> str:
+    return f"```python\n{textwrap.dedent(section[1]).strip()}\n```\n"
 
 
 def _section(section: re.Match[str]) -> str:

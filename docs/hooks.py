@@ -1,8 +1,11 @@
 """For ProperDocs: what stands in pages for readers of the repository, or for tests."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
+
+from lunr import lunr
 
 _OUT = re.compile(r"\[([^\]]+)\]\((\.\./[^)#\s]+)(?:#[^)]*)?\)")
 
@@ -33,7 +36,19 @@ def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
 
 
 def on_post_build(*, config: Any, **_: Any) -> None:
-    """Write llms.txt: the list of pages in index.md, in the form that language models read."""
+    """Write llms.txt, and the index for the search, which a browser takes seconds to build."""
+    _write_llms(config)
+    _write_index(Path(config.site_dir) / "search" / "search_index.json")
+
+
+def _write_index(path: Path) -> None:
+    found = json.loads(path.read_text())
+    built = lunr(ref="location", fields=("title", "text"), documents=found["docs"])
+    path.write_text(json.dumps({**found, "index": built.serialize()}, separators=(",", ":")))
+
+
+def _write_llms(config: Any) -> None:
+    """Write the list of pages in index.md in the form that language models read."""
     index = (Path(config.docs_dir) / "index.md").read_text()
     title, summary, *_ = index.strip().split("\n\n")
     parts = [title, "> " + " ".join(summary.splitlines())]

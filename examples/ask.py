@@ -1,13 +1,10 @@
 """Enqueue a batch, wait until what depends on it is computed, and read that."""
 
 import asyncio
-import os
 
 from ulid import ULID
 
 from rebaser_client import ChangeSetId, WorkspaceId, connect
-
-URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
 
 
 async def main() -> None:
@@ -20,7 +17,7 @@ async def main() -> None:
         {"putValue": {"valueId": tax, "name": "tax", "value": 19}},
         {"putValue": {"valueId": gross, "name": "gross", "funcId": add, "inputs": inputs}},
     ]
-    async with connect(URL) as client, asyncio.timeout(60):
+    async with connect() as client, asyncio.timeout(60):
         prices = client.change_set(workspace, change_set)
         outcome = await prices.enqueue(batch, wait="computed")
         print("committed:", outcome.commit)

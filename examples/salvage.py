@@ -7,7 +7,6 @@ What is computed is computed anew. What was committed after the checkpoint is go
 
 import asyncio
 import json
-import os
 import sys
 from typing import Any
 
@@ -15,8 +14,6 @@ import polars as pl
 
 from rebaser_client import connect
 from rebaser_core.ids import ChangeSetId, WorkspaceId
-
-URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
 
 
 def batch_of(uri: str) -> list[dict[str, Any]]:
@@ -44,7 +41,7 @@ def _value(row: dict[str, Any]) -> dict[str, Any]:
 async def main(store: str, workspace: str, change_set: str) -> None:
     batch = batch_of(f"{store}/change_sets/{workspace}/{change_set}")
     fresh = WorkspaceId.from_str(workspace), ChangeSetId()
-    async with connect(URL) as client, asyncio.timeout(600):
+    async with connect() as client, asyncio.timeout(600):
         _, reply = await client.enqueue_updates_with_reply(*fresh, batch)
         success = (await reply).status.success
         print(len(batch), "updates,", len(success.corrections), "corrected")

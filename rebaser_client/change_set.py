@@ -92,6 +92,11 @@ class ChangeSetHandle:
     An address is looked up once, at the first call that needs it, which then raises
     `NoSuchChangeSet` or `AmbiguousAddress`, if it names none or several. Each coroutine may be
     cancelled, which does not take back a request that was sent.
+
+    Example:
+        winter = client.change_set("shop/winter")
+        values = await winter.values("net", "gross")
+        print(values["gross"].value)
     """
 
     def __init__(
@@ -621,7 +626,12 @@ class ChangeSetHandle:
 
 
 class WorkspaceHandle(ChangeSetHandle):
-    """The head of a workspace, and the way to its other change sets."""
+    """The head of a workspace, and the way to its other change sets.
+
+    Example:
+        shop = await client.workspace("shop").create(exist_ok=True)
+        winter = await shop.fork("winter", exist_ok=True)
+    """
 
     async def create(self, *, exist_ok: bool = False) -> Self:
         """Register a workspace of that name, with an empty head; return this handle.

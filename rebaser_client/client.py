@@ -44,7 +44,14 @@ from rebaser_core.updates import BatchLimits
 if TYPE_CHECKING:
     from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
 
-_LOCAL: Final = ("nats://127.0.0.1:4222",)
+_LOCAL: Final = "nats://127.0.0.1:4222"
+
+
+def _from_environment() -> tuple[str, ...]:
+    """Servers of the variable that names them to `rebaser`, too; the local one if it is not set."""
+    urls = os.environ.get("REBASER_NATS__URL") or _LOCAL
+    return tuple(url.strip() for url in urls.split(","))
+
 
 _LIMITS: Final = BatchLimits()
 
@@ -68,7 +75,12 @@ class _Lifetime:
 
 
 class RebaserClient:
-    """Enqueues requests over one connection, whose owner closes it; tasks may share it."""
+    """Enqueues requests over one connection, whose owner closes it; tasks may share it.
+
+    Example:
+        shop = client.workspace("shop")
+        print(await shop.values("net", "gross"))
+    """
 
     def __init__(
         self,
@@ -216,7 +228,7 @@ async def connect(
     """Connect while the body runs, and yield a client.
 
     Args:
-        servers: NATS URLs; the local one if none is given.
+        servers: NATS URLs; if none is given, those in `REBASER_NATS__URL`, else the local one.
         prefix: of the deployment's streams and subjects, `REBASER_NATS__PREFIX` there.
         api_prefix: JetStream API prefix of another account (ADR-19); excludes `domain`.
         domain: JetStream domain (ADR-19).
@@ -227,10 +239,16 @@ async def connect(
     Raises:
         Unreachable: a URL is none of a NATS server; or every server refused the connection; or
             there was none within `connect_timeout` seconds, 10 by default.
+
+    Example:
+        async with connect(author="ada") as client:
+            print(await client.change_set("shop").values("gross"))
     """
     async with AsyncExitStack() as stack:
         try:
-            wanted = ConnectOptions(servers=servers or _LOCAL, name="rebaser client", **options)
+            wanted = ConnectOptions(
+                servers=servers or _from_environment(), name="rebaser client", **options
+            )
             nc = await stack.enter_async_context(connected(wanted))
         except JetStreamError as error:
             raise Unreachable(str(error)) from error

@@ -106,6 +106,9 @@ def builtin(code: str, *, name: str | None = None) -> Function:
 
     Raises:
         InvalidDraft: there is no such function.
+
+    Example:
+        draft.value("total", builtin("sum"), "net", "gross")
     """
     if code not in BUILTIN_PARAMETERS:
         known = ", ".join(sorted(BUILTIN_PARAMETERS))
@@ -115,7 +118,11 @@ def builtin(code: str, *, name: str | None = None) -> Function:
 
 
 def cel(expression: str, *, name: str | None = None) -> Function:
-    """An expression in CEL, whose variables are the inputs, each given by its name."""
+    """An expression in CEL, whose variables are the inputs, each given by its name.
+
+    Example:
+        draft.value("twice", cel("net * 2"), net="net")
+    """
     return Function(name or expression[:_NAME_LENGTH], "cel", expression)
 
 
@@ -123,6 +130,10 @@ def sql(query: str, *, name: str | None = None) -> Function:
     """A query in SQL whose result is a table, or one value if its first line declares that.
 
     Inputs that are tables are its tables, others its parameters (`:rate`), each by its name.
+
+    Example:
+        query = sql("SELECT day, sum(net) AS net FROM orders GROUP BY day")
+        draft.value("by_day", query, orders="orders")
     """
     return Function(name or " ".join(query.split())[:_NAME_LENGTH], "sql", query)
 
@@ -167,6 +178,11 @@ def function(
 
     Raises:
         InvalidDraft: a Rebaser could not import the function.
+
+    Example:
+        @function
+        def price(*, net: float, tax: float) -> float:
+            return net * (1 + tax)
     """
 
     def mark(marked: F) -> F:
@@ -198,7 +214,11 @@ def as_function(given: Function | Callable[..., Any]) -> Function:
 
 
 def python(code: str, *, name: str | None = None) -> Function:
-    """The Python function that is installed where Rebaser runs, by its entry point's name."""
+    """The Python function that is installed where Rebaser runs, by its entry point's name.
+
+    Example:
+        draft.value("price", python("price"), net="net")
+    """
     return Function(name or code, "python", code)
 
 
@@ -209,6 +229,9 @@ def arrow(given: str | Callable[..., Any], *, name: str | None = None) -> Functi
 
     Raises:
         InvalidDraft: `given` is no function, or a Rebaser could not find it.
+
+    Example:
+        draft.value("totals", arrow("totals"), orders="orders")
     """
     if isinstance(given, str):
         return Function(name or given, "arrow", given)
@@ -454,6 +477,12 @@ class Draft:
     """Values by name, each defined once. No method does I/O, but for files that it is given.
 
     Each method may raise `InvalidDraft`, which says what to write instead.
+
+    Example:
+        draft = Draft()
+        net = draft.source("net", 100)
+        draft.value("gross", cel("double(net) * 1.19"), net=net)
+        await shop.load(draft)
     """
 
     def __init__(self) -> None:

@@ -297,9 +297,11 @@ def _meanings(columns: Iterable[str], renamed: Mapping[str, str]) -> dict[str, s
         if means and found.setdefault(means, column) != column:
             raise InvalidDraft(f"two columns for {means!r}: {found[means]!r} and {column!r}")
     if "name" not in found:
+        is_other = any(mark in known for mark in (";", "\\t", "|"))
+        commas = "; the cells of a CSV file have commas between them" if is_other else ""
         raise InvalidDraft(
-            f"it has no column 'name'; it has {known}: --map COLUMN=name says which one names the "
-            "values. A graph file makes several values of each row: docs/graph-files.md"
+            f"it has no column 'name'; it has {known}{commas}: --map COLUMN=name says which one "
+            "names the values. A graph file makes several values of each row: docs/graph-files.md"
         )
     unknown = [column for means, column in found.items() if means not in _COLUMNS]
     if unknown:

@@ -129,7 +129,12 @@ Wait = Literal["stored", "committed", "computed"]
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """Outcome of a batch, as far as the caller waited."""
+    """Outcome of a batch, as far as the caller waited.
+
+    Example:
+        outcome = await shop.enqueue(updates, wait="computed")
+        print(outcome.commit, [value.name for value in outcome.failed])
+    """
 
     request_id: RequestId
     commit: int | None = None
@@ -222,7 +227,12 @@ _ENDS: Final = (ActivityKind.DVU_FINISHED, ActivityKind.DVU_FAILED, ActivityKind
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of the update of dependent values."""
+    """Progress of the update of dependent values.
+
+    Example:
+        async for progress in shop.progress():
+            print(progress.done, "of", progress.total)
+    """
 
     done: int = 0
     """Number of values that the running update has computed."""
@@ -232,7 +242,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Settlement(MissingResults):
-    """A commit whose dependent values are computed, and the values that have no result."""
+    """A commit whose dependent values are computed, and the values that have no result.
+
+    Example:
+        settlement = await shop.settled()
+        print(settlement.commit, [value.name for value in settlement.failed])
+    """
 
     commit: int
     """The last commit of the change set at that moment."""

@@ -72,7 +72,14 @@ class PlannedChange:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """The changes, and the updates that make them. It is false if there is none."""
+    """The changes, and the updates that make them. It is false if there is none.
+
+    Example:
+        plan = await shop.plan(draft)
+        if plan:
+            print(plan.summary())
+            await shop.load(plan)
+    """
 
     changes: tuple[PlannedChange, ...]
     updates: tuple[AnyUpdate, ...]
@@ -167,7 +174,13 @@ NAMES_AT_ONCE: Final = 500
 
 
 class EditedDraft(Draft):
-    """A draft that is compared with the change set, and loaded, at the end of `edit`."""
+    """A draft that is compared with the change set, and loaded, at the end of `edit`.
+
+    Example:
+        async with shop.edit() as g:
+            g.source("net", 120)
+        print(g.plan.summary(), g.failed)
+    """
 
     outcome: BatchOutcome | None = None
     """Outcome of the batch; None before the end, and if nothing was sent."""

@@ -20,6 +20,14 @@ import nats.errors
 from nats.aio.subscription import Subscription
 
 from rebaser_client.display import Columns, Tabular, html_table, table_text
+from rebaser_client.effects import (
+    EffectFamily,
+    by_name,
+    by_pattern,
+    particulars,
+    question,
+    side_text,
+)
 from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import (
@@ -227,24 +235,31 @@ class BranchDifference:
             "it does at its next request, or at a refresh"
         )
 
+    def families(self) -> list[EffectFamily]:
+        """Return the computed values that differ by name pattern, with counts, sums and moves."""
+        return by_pattern(self.computed or ())
+
+    def question(self) -> str:
+        """Return the question that a person answers before an apply."""
+        return question(len(self.changes), len(self.computed or ()))
+
+    def particulars(self) -> list[str]:
+        """Say what applying the branch does: conflicts, failing values, effects by pattern."""
+        computed = sorted(self.computed or (), key=by_name)
+        return particulars(sorted(self.changes, key=by_name), computed, self.unknown())
+
     def _repr_html_(self) -> str:
-        edits = [(each.name or each.id, each.what, each.head, each.branch) for each in self.changes]
-        results = [
-            (
-                each.name or each.id,
-                "computed",
-                _result(each.head, each.head_status),
-                _result(each.branch, each.branch_status),
-            )
-            for each in self.computed or ()
+        edits = [
+            (each.name or each.id, each.what, side_text(each.head), side_text(each.branch), "")
+            for each in self.changes
         ]
-        headings = "value or function", "what", "head", "branch"
-        return html_table(headings, edits + results, self.unknown())
-
-
-def _result(value: object, status: str | None) -> object:
-    """Return a side of a computed difference for people: its status if it has no value."""
-    return status if status in ("failed", "blocked") else value
+        effects = [
+            (each.title, f"{each.size:,} computed", *each.sides(), each.change)
+            for each in self.families()
+        ]
+        headings = "value or function", "what", "head", "branch", "change"
+        rows = edits + effects
+        return html_table(headings, rows, self.unknown())
 
 
 _ARROW: Final = " → "
@@ -260,7 +275,11 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The edits without which a value would be different, as of one commit."""
+    """The edits without which a value would be different, as of one commit.
+
+    Example:
+        print(await shop.why("gross"))
+    """
 
     commit: int
     value: ValueSnapshot | None
@@ -473,7 +492,12 @@ _SHOWN: Final = 5
 
 
 class ValueSet(Mapping[str, ValueSnapshot], Tabular):
-    """Values by id and by name, all of them as of `commit`. Iterating gives ids."""
+    """Values by id and by name, all of them as of `commit`. Iterating gives ids.
+
+    Example:
+        values = await shop.values()
+        print(values["gross"].value, values.to_pandas())
+    """
 
     def __init__(
         self,
@@ -501,6 +525,9 @@ class ValueSet(Mapping[str, ValueSnapshot], Tabular):
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*self._by_name] or [*self._by_id]
 
     def __repr__(self) -> str:
         shown = [
@@ -543,7 +570,12 @@ class ValueDifference:
 
 
 class ValueDifferences(Sequence[ValueDifference], Tabular):
-    """All values that differ, sorted by name."""
+    """All values that differ, sorted by name.
+
+    Example:
+        differences = await winter.differences()
+        print(differences.to_polars())
+    """
 
     def __init__(self, head: ValueSet, branch: ValueSet) -> None:
         differences = _differences(head, branch)

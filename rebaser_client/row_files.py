@@ -52,6 +52,10 @@ def read_csv(path: str | Path, *, text: Iterable[str] = ()) -> Rows:
         InvalidDraft: it is not UTF-8, not CSV, names a column twice, or has a line with more or
             fewer cells than columns.
         OSError: the file cannot be read.
+
+    Example:
+        products = read_csv("products.csv", text=["sku"])
+        draft.sources("net/{sku}", products, "net")
     """
     try:
         return _csv_rows(read_text(Path(path)), set(text))

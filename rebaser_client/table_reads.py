@@ -29,6 +29,10 @@ class TableValue:
 
     Each reading raises `MissingPackage` without pyarrow, `Unreachable` if no Rebaser answers, and
     `ReadRefused` if a column does not exist or the rows are not kept any more.
+
+    Example:
+        orders = await shop.table("orders")
+        print(orders.rows, await orders.to_arrow())
     """
 
     def __init__(
@@ -142,6 +146,10 @@ class TableDifference:
     Rows with equal keys and other cells are changed; without a key whole rows are compared, which
     are added or removed as often as they stand on one side more than on the other. Columns that
     both have in one type are compared. Samples are of at most twenty rows each, with all columns.
+
+    Example:
+        orders = await winter.table("orders")
+        print((await orders.diff("id")).summary())
     """
 
     def __init__(self, name: str, replies: Sequence[TableDifferenceReplyV1]) -> None:

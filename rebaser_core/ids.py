@@ -178,15 +178,28 @@ class Ulid(ULID):
 
 
 class WorkspaceId(Ulid):
-    """Names a workspace."""
+    """Names a workspace.
+
+    Example:
+        workspace = WorkspaceId.from_str("01JZ8M3Q7V0000000000000003")
+    """
 
 
 class ChangeSetId(Ulid):
-    """Names a change set; unique across workspaces."""
+    """Names a change set; unique across workspaces.
+
+    Example:
+        await client.enqueue_updates(workspace, ChangeSetId(), updates)
+    """
 
 
 class RequestId(Ulid):
-    """Names a request for good: every retry carries it again."""
+    """Names a request for good: every retry carries it again.
+
+    Example:
+        request_id = RequestId()  # stored first: each retry carries it
+        await shop.enqueue(updates, request_id=request_id)
+    """
 
 
 class ChangeSet(NamedTuple):

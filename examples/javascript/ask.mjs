@@ -30,7 +30,7 @@ async function confirmed(publish) {
   }
 }
 
-const nc = await connect({ servers: process.env.NATS_URL ?? "nats://127.0.0.1:4222" });
+const nc = await connect({ servers: process.env.REBASER_NATS__URL ?? "nats://127.0.0.1:4222" });
 const js = nc.jetstream();
 const [workspaceId, changeSetId, id] = [ulid(), ulid(), ulid()];
 const [add, net, tax, gross] = [ulid(), ulid(), ulid(), ulid()];

@@ -1,13 +1,10 @@
 """Values computed by `price`; and what becomes of one that it refuses."""
 
 import asyncio
-import os
 
 from ulid import ULID
 
 from rebaser_client import ChangeSetId, WorkspaceId, connect
-
-URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
 
 
 def source(value_id: str, value: float) -> dict:
@@ -25,7 +22,7 @@ async def main() -> None:
     ]
     too_much = [{"setValue": {"valueId": voucher, "value": 120.0}}]
 
-    async with connect(URL) as client, asyncio.timeout(60):
+    async with connect() as client, asyncio.timeout(60):
         prices = client.change_set(workspace, change_set)
         for updates in (batch, too_much):
             await prices.enqueue(updates, wait="computed")

@@ -1,6 +1,5 @@
 """Prices of all products in all markets, from two CSV files; run it again after any change."""
 
-import os
 from pathlib import Path
 
 from rebaser_client import cel, python, read_csv
@@ -10,7 +9,7 @@ HERE = Path(__file__).parent
 products, markets = read_csv(HERE / "products.csv"), read_csv(HERE / "markets.csv")
 rows = [{**product, **market} for product in products for market in markets]
 
-with connect(os.environ.get("NATS_URL", "nats://127.0.0.1:4222")) as client:
+with connect() as client:
     shop = client.workspace("price-list").create(exist_ok=True)
     with shop.edit(confirm=lambda plan: print(plan) or True) as g:
         net = g.sources("net/{sku}", products, "net")

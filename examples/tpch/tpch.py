@@ -1,6 +1,6 @@
 """Twelve queries of TPC-H as tables that follow their inputs; a branch with another tax and rule.
 
-Against the NATS that NATS_URL names, or beside a Rebaser of its own in a temporary directory.
+Against the NATS that REBASER_NATS__URL names, or beside a Rebaser in a temporary directory.
 """
 
 import argparse
@@ -158,8 +158,8 @@ async def watched(url):
 
 @contextmanager
 def rebaser(directory):
-    """Yield the address of NATS: that of NATS_URL, or of a Rebaser that runs meanwhile."""
-    if url := os.environ.get("NATS_URL"):
+    """Yield the address of NATS: that of REBASER_NATS__URL, or of a Rebaser that runs meanwhile."""
+    if url := os.environ.get("REBASER_NATS__URL"):
         yield url
         return
     up = [

@@ -1,23 +1,28 @@
 """`rebaser change-sets` and `diff`: fork the head of a workspace, compare, apply or abandon."""
 
 import argparse
+import re
+import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
     Exit,
     Parser,
+    UnusableInput,
     add_address,
     add_command,
     add_group,
     add_ids,
     add_wait,
     add_workspace,
+    commit_number,
     confirmed,
+    new_name,
     refused_at_terminal,
     unless_confirmed,
     with_deployment,
 )
-from rebaser_server.terminal.lines import complain
+from rebaser_server.terminal.lines import complain, say_json, say_script
 
 if TYPE_CHECKING:
     from rebaser_client.reader import BranchDifference
@@ -26,6 +31,11 @@ if TYPE_CHECKING:
 
 _BRING_UP_WITHIN: Final = 30.0
 """Seconds that a comparison waits for a branch to follow head, and for both to be computed."""
+
+_DIGEST: Final = re.compile("[0-9a-f]{12,64}")
+"""A digest, or as many of its first digits as `rebaser diff` prints, or more."""
+_DIGITS: Final = 64
+"""Digits of a whole digest."""
 
 
 def add(commands: Any) -> None:
@@ -46,10 +56,10 @@ def add(commands: Any) -> None:
     )
     add_workspace(fork)
     add_ids(fork)
-    fork.add_argument("name", help="name of the branch, or WORKSPACE/NAME")
+    fork.add_argument("name", type=new_name, help="name of the branch, or WORKSPACE/NAME")
     fork.add_argument("--base", help="name or id of the change set to fork (default: head)")
     fork.add_argument(
-        "--commit", type=int, help="commit of the base at which to fork (default: latest)"
+        "--commit", type=commit_number, help="commit of the base at which to fork (default: latest)"
     )
 
     for name, handler, about in (
@@ -60,14 +70,14 @@ def add(commands: Any) -> None:
         command = add_command(group, name, handler, about=about)
         _add_branch(command)
         if name == "rename":
-            command.add_argument("name", help="the new name")
+            command.add_argument("name", type=new_name, help="the new name")
 
     apply = add_command(
         group,
         "apply",
         _apply,
         about="show what a branch changes, ask, and apply it to head",
-        validate=unless_confirmed(yes="--yes", reviewed="--reviewed DIGEST"),
+        validate=_applicable,
     )
     _add_branch(apply)
     apply.add_argument("--yes", action="store_true", help="apply without showing it and asking")
@@ -76,6 +86,7 @@ def add(commands: Any) -> None:
         metavar="DIGEST",
         help="apply only the difference with that digest, without asking (default: ask)",
     )
+    _add_all(apply)
     add_wait(apply, "wait until the values of head that depend on it are computed")
 
     for name, about in (
@@ -90,17 +101,42 @@ def add(commands: Any) -> None:
     add_address(comments)
     comments.add_argument("--add", metavar="TEXT", help="add this comment first (default: none)")
 
-    diff = add_command(commands, "diff", _diff, about="show what a branch would change in head")
+    diff = add_command(
+        commands,
+        "diff",
+        _diff,
+        about="show what a branch would change in head, and what that changes",
+        validate=_one_form,
+    )
     add_address(diff)
-    diff.add_argument(
-        "--computed", action="store_true", help="also show computed values that differ"
-    )
-    diff.add_argument(
-        "--rows",
-        action="store_true",
-        help="also show computed values that differ, and of tables which rows do",
-    )
+    _add_all(diff)
+    diff.add_argument("--csv", action="store_true", help="show only the effects, as CSV")
+    diff.add_argument("--rows", action="store_true", help="also show which rows of tables differ")
     diff.add_argument("--batch", action="store_true", help="show only the updates, as a JSON array")
+
+
+def _add_all(parser: Parser) -> None:
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="list all edits and effects (default: the first edits, and effects by name pattern)",
+    )
+
+
+def _one_form(arguments: argparse.Namespace) -> str | None:
+    """Fault of a comparison that is asked for in two forms."""
+    other = "--batch" if arguments.batch else "--json"
+    is_twice = arguments.csv and (arguments.batch or arguments.json)
+    return f"give --csv or {other}: a comparison has one form" if is_twice else None
+
+
+def _applicable(arguments: argparse.Namespace) -> str | None:
+    """Fault of an apply that could not ask, or whose review is none."""
+    asks = unless_confirmed(yes="--yes", reviewed="--reviewed DIGEST")
+    reviewed = arguments.reviewed
+    if reviewed is not None and not _DIGEST.fullmatch(reviewed):
+        return f"--reviewed takes the digest that `rebaser diff` prints, got {reviewed!r}"
+    return asks(arguments)
 
 
 def _add_branch(parser: Parser) -> None:
@@ -162,7 +198,7 @@ async def _rename(deployment: "Deployment", arguments: argparse.Namespace) -> No
 @with_deployment
 async def _act(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     """Refresh, abandon or delete: the client's method of the command's name."""
-    record = await _find(deployment, arguments, closed=arguments.action == "delete")
+    record = await _find_branch(deployment, arguments, closed=arguments.action == "delete")
     change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
     asks = arguments.action in ("abandon", "delete")
     if asks and await refused_at_terminal(_question(arguments.action, record), arguments):
@@ -190,19 +226,24 @@ async def _comments(deployment: "Deployment", arguments: argparse.Namespace) -> 
 
 @with_deployment
 async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.history import show_comparison
+    from rebaser_client.effects import effects_csv
+    from rebaser_server.commands.render.comparisons import plain_comparison, show_comparison
     from rebaser_server.commands.render.tables import compared_tables
 
-    record = await _find(deployment, arguments, closed=True)
-    computed = arguments.computed or arguments.rows
-    comparison = await _compare(deployment, record, computed=computed)
-    if comparison.uncomputed and await _is_brought_up(deployment, record, comparison):
-        comparison = await _compare(deployment, record, computed=True)
+    record = await _find_branch(deployment, arguments, closed=True)
+    comparison = await _compare(deployment, record, computed=not arguments.batch)
     tables = None
     if arguments.rows and not arguments.batch:
         handle = deployment.client.change_set(record.workspace_id, record.change_set_id)
         tables = await compared_tables(handle, comparison)
-    show_comparison(comparison, tables, as_json=arguments.json, as_batch=arguments.batch)
+    if arguments.batch:
+        say_json([update.to_wire() for update in comparison.updates])
+    elif arguments.json:
+        say_json(plain_comparison(comparison, tables))
+    elif arguments.csv:
+        say_script(effects_csv(comparison.computed or ()).rstrip("\n"))
+    else:
+        show_comparison(comparison, tables or (), whole=arguments.all)
 
 
 async def _is_brought_up(
@@ -234,17 +275,19 @@ async def _is_brought_up(
 
 @with_deployment
 async def _apply(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.history import show_comparison
+    from rebaser_server.commands.render.comparisons import show_before_apply
 
-    record = await _find(deployment, arguments)
+    record = await _find_branch(deployment, arguments)
     reviewed = arguments.reviewed
     if not arguments.yes and reviewed is None:
         comparison = await _compare(deployment, record)
-        show_comparison(comparison, as_json=False, as_batch=False)
-        if not await confirmed("Apply this to head?"):
+        show_before_apply(comparison, whole=arguments.all)
+        if not await confirmed(comparison.question()):
             complain("not applied")
             return Exit.FAILED
         reviewed = comparison.digest
+    elif reviewed is not None and len(reviewed) < _DIGITS:
+        reviewed = await _whole_digest(deployment, record, reviewed)
     record = await deployment.client.change_set(record.workspace_id, record.change_set_id).apply(
         reviewed=reviewed
     )
@@ -274,6 +317,25 @@ async def _find(
     return (await find_registered(deployment, arguments, closed=closed)).record
 
 
+async def _find_branch(
+    deployment: "Deployment", arguments: argparse.Namespace, *, closed: bool = False
+) -> "ChangeSetRecordV1":
+    """The record of the branch.
+
+    Raises:
+        UnusableInput: it is the head of its workspace.
+    """
+    from rebaser_core.ids import ChangeSet
+
+    record = await _find(deployment, arguments, closed=closed)
+    if record.change_set_id != record.head:
+        return record
+    ids = ChangeSet(record.workspace_id, record.change_set_id)
+    address = await deployment.client.addresses.address_of(ids)
+    what = f"{address!r} is the head of its workspace; `{arguments.action}` takes a branch"
+    raise UnusableInput(f"{what}: `rebaser change-sets list {shlex.quote(address)}` shows them")
+
+
 async def _show(
     deployment: "Deployment", arguments: argparse.Namespace, record: "ChangeSetRecordV1"
 ) -> None:
@@ -288,10 +350,22 @@ async def _show(
 
 
 async def _compare(
-    deployment: "Deployment", record: "ChangeSetRecordV1", *, computed: bool = False
+    deployment: "Deployment", record: "ChangeSetRecordV1", *, computed: bool = True
 ) -> "BranchDifference":
+    """Compare the branch with head; with what it computes, once both are computed if need be."""
     from rebaser_core.ids import ChangeSet
     from rebaser_server.commands.support.value_source import read_difference
 
     change_set = ChangeSet(record.workspace_id, record.change_set_id)
-    return await read_difference(deployment, change_set, computed=computed)
+    comparison = await read_difference(deployment, change_set, computed=computed)
+    if comparison.uncomputed and await _is_brought_up(deployment, record, comparison):
+        comparison = await read_difference(deployment, change_set, computed=True)
+    return comparison
+
+
+async def _whole_digest(
+    deployment: "Deployment", record: "ChangeSetRecordV1", beginning: str
+) -> str:
+    """The digest of the difference as it is now if it begins so; else one that nothing has."""
+    digest = (await _compare(deployment, record, computed=False)).digest
+    return digest if digest.startswith(beginning) else beginning

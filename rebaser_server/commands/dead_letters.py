@@ -8,6 +8,7 @@ from rebaser_server.commands.support.arguments import (
     add_command,
     add_group,
     add_ids,
+    whole_number,
     with_deployment,
 )
 from rebaser_server.terminal.lines import say, say_json
@@ -24,7 +25,10 @@ def add(commands: Any) -> None:
 
     listing = add_command(group, "list", _list, about="list dead letters, the latest first")
     listing.add_argument(
-        "--limit", type=int, default=50, help="number of letters to list (default: %(default)s)"
+        "--limit",
+        type=whole_number,
+        default=50,
+        help="number of letters to list (default: %(default)s)",
     )
     add_ids(listing)
 
@@ -55,7 +59,7 @@ def _add_number(parser: Parser, **options: Any) -> None:
     default = " (default: none)" if options.get("nargs") == "*" else ""
     parser.add_argument(
         "sequence",
-        type=int,
+        type=whole_number,
         metavar="NUMBER",
         help=f"number of the letter, as in `rebaser dead-letters list`{default}",
         **options,

@@ -12,6 +12,7 @@ from rebaser_server.commands.support.arguments import (
     add_group,
     add_ids,
     add_wait,
+    whole_number,
     with_deployment,
 )
 from rebaser_server.terminal.lines import complain, say, say_json
@@ -56,7 +57,7 @@ def add(commands: Any) -> None:
     add_ids(status)
     status.add_argument(
         "--limit",
-        type=int,
+        type=whole_number,
         default=50,
         help="number of failed values to list (default: %(default)s)",
     )

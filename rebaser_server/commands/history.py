@@ -10,6 +10,8 @@ from rebaser_server.commands.support.arguments import (
     add_command,
     add_ids,
     add_wait,
+    commit_number,
+    whole_number,
     with_deployment,
 )
 from rebaser_server.terminal.lines import complain
@@ -25,11 +27,14 @@ def add(commands: Any) -> None:
     )
     add_address(log)
     log.add_argument(
-        "--last", type=int, metavar="N", help="show only the last N requests (default: all)"
+        "--last",
+        type=whole_number,
+        metavar="N",
+        help="show only the last N requests (default: all)",
     )
     log.add_argument(
         "--after",
-        type=int,
+        type=commit_number,
         default=0,
         metavar="COMMIT",
         help="show only commits after this one (default: %(default)s)",
@@ -39,7 +44,12 @@ def add(commands: Any) -> None:
         commands, "revert", _revert, about="undo one commit of a change set, by a new commit"
     )
     add_address(revert)
-    revert.add_argument("commit", type=int, help="number of the commit, as in `rebaser log`")
+    revert.add_argument(
+        "commit",
+        type=commit_number,
+        metavar="COMMIT",
+        help="number of the commit, as in `rebaser log`",
+    )
     revert.add_argument(
         "--force", action="store_true", help="also undo what a later commit changed again"
     )
@@ -80,7 +90,7 @@ def add_why(commands: Any) -> None:
     add_address_and_names(why, about="name or id of the value (default: none; one is needed)")
     why.add_argument(
         "--at",
-        type=int,
+        type=commit_number,
         metavar="COMMIT",
         help="explain the value as of that commit (default: latest)",
     )

@@ -7,6 +7,7 @@ from rebaser_server.commands.support.arguments import (
     add_address,
     add_command,
     add_ids,
+    whole_number,
     with_deployment,
 )
 from rebaser_server.terminal.lines import say, say_json
@@ -24,7 +25,7 @@ def add(commands: Any) -> None:
     )
     queue.add_argument(
         "--limit",
-        type=int,
+        type=whole_number,
         default=50,
         help="number of change sets to list, longest queue first (default: %(default)s)",
     )
@@ -35,7 +36,7 @@ def add(commands: Any) -> None:
     )
     tasks.add_argument(
         "--limit",
-        type=int,
+        type=whole_number,
         default=50,
         help="number of tasks to list, oldest first (default: %(default)s)",
     )

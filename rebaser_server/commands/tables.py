@@ -14,6 +14,8 @@ from rebaser_server.commands.support.arguments import (
     add_address_and_names,
     add_command,
     add_group,
+    commit_number,
+    whole_number,
     with_deployment,
 )
 from rebaser_server.terminal.lines import complain, say, say_json
@@ -50,7 +52,7 @@ def add(commands: Any) -> None:
     head = add_command(tables, "head", _head, about="print the first rows of a table")
     head.add_argument(
         "-n",
-        type=int,
+        type=whole_number,
         default=_HEAD,
         metavar="ROWS",
         dest="rows",
@@ -68,7 +70,7 @@ def add(commands: Any) -> None:
     )
     diff.add_argument(
         "--since",
-        type=int,
+        type=commit_number,
         metavar="COMMIT",
         help="compare with that commit of the change set (default: the last one of head)",
     )
@@ -85,7 +87,7 @@ def add(commands: Any) -> None:
     for command in (listing, show, head, diff, lineage):
         command.add_argument(
             "--at",
-            type=int,
+            type=commit_number,
             metavar="COMMIT",
             help="show what is as of that commit (default: latest)",
         )

@@ -16,7 +16,9 @@ from rebaser_server.commands.support.arguments import (
     add_ids,
     add_value,
     add_wait,
+    commit_number,
     read_text,
+    whole_number,
     with_deployment,
     with_input,
 )
@@ -39,6 +41,7 @@ def add(commands: Any) -> None:
     add_address_and_names(get, about="names or ids of values to show (default: all)")
     add_ids(get)
     _add_commit(get)
+    _add_all(get)
 
     tree = add_command(
         values, "tree", _tree, about="show values by the parts of their names, with their inputs"
@@ -46,11 +49,12 @@ def add(commands: Any) -> None:
     add_address_and_names(tree, about="show only this name and those below (default: all)")
     tree.add_argument(
         "--depth",
-        type=int,
+        type=whole_number,
         metavar="PARTS",
         help="show names of at most that many parts below the top (default: all)",
     )
     _add_commit(tree)
+    _add_all(tree)
 
     put = add_command(values, "set", _set, about="set a value that is not computed")
     add_address(put)
@@ -66,10 +70,16 @@ def add(commands: Any) -> None:
     add_wait(put)
 
 
+def _add_all(parser: Parser) -> None:
+    parser.add_argument(
+        "--all", action="store_true", help="show all, also at a terminal (default: the first)"
+    )
+
+
 def _add_commit(parser: Parser) -> None:
     parser.add_argument(
         "--at",
-        type=int,
+        type=commit_number,
         metavar="COMMIT",
         help="show the values as of that commit (default: latest)",
     )
@@ -83,7 +93,7 @@ async def _get(deployment: "Deployment", arguments: argparse.Namespace) -> None:
 
     change_set, names = await change_set_and_names(deployment, arguments, closed=True)
     read = await read_values(deployment, change_set, arguments.at)
-    show_values(read, names, ids=arguments.ids, as_json=arguments.json)
+    show_values(read, names, ids=arguments.ids, whole=arguments.all, as_json=arguments.json)
 
 
 @with_deployment
@@ -97,7 +107,13 @@ async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         complain(f"rebaser: a tree has one top: {' or '.join(names)}?")
         return Exit.BAD_SETTINGS
     read = await read_values(deployment, change_set, arguments.at)
-    show_tree(read, "".join(names), depth=arguments.depth, as_json=arguments.json)
+    show_tree(
+        read,
+        "".join(names),
+        depth=arguments.depth,
+        whole=arguments.all,
+        as_json=arguments.json,
+    )
     return Exit.OK
 
 
@@ -118,8 +134,9 @@ def _read_value(arguments: argparse.Namespace) -> Any:
     try:
         return text if arguments.text else parse_json(text)
     except InvalidDraft as error:
+        usage = "" if arguments.address else "; give NAME and VALUE, with an address before them"
         raise UnusableInput(
-            f"{text[:80]!r} is not JSON as it is sent: {error}; --text takes it as text"
+            f"{text[:80]!r} is not JSON as it is sent: {error}; --text takes it as text{usage}"
         ) from error
 
 

@@ -13,6 +13,7 @@ from rebaser_server.commands.support.arguments import (
     add_workspace,
     change_set_id,
     confirmed,
+    new_name,
     unless_confirmed,
     with_deployment,
     workspace_id,
@@ -32,7 +33,7 @@ def add(commands: Any) -> None:
     create = add_command(
         group, "create", _create, about="create a workspace and its head change set"
     )
-    create.add_argument("name", help="name of the workspace")
+    create.add_argument("name", type=new_name, help="name of the workspace")
     create.add_argument(
         "--head",
         type=change_set_id,

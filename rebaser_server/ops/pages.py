@@ -24,6 +24,7 @@ import pyarrow as pa
 from aiohttp import web
 
 from rebaser_client.display import value_text
+from rebaser_client.effects import cut, effects_csv, families, natural, side_text
 from rebaser_client.errors import AmbiguousAddress, ClientError, NoSuchChangeSet
 from rebaser_client.reader import read_log
 from rebaser_client.registry import Registry
@@ -50,15 +51,7 @@ from rebaser_server.commit_log.state import State
 from rebaser_server.compute.memo import ImpureFunctions
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.dead_letters import NoSuchLetter, latest, load
-from rebaser_server.ops.families import families, natural
-from rebaser_server.ops.review import (
-    MAX_TEXT,
-    cut,
-    effects_csv,
-    effects_graph,
-    plain_difference,
-    side_text,
-)
+from rebaser_server.ops.review import MAX_TEXT, effects_graph, plain_difference
 from rebaser_server.queries.comparisons import NotABranch, NotRevertible, changes_of
 from rebaser_server.queries.query_service import QueryService
 from rebaser_server.values.columns import Func, ValueStatus
@@ -214,8 +207,8 @@ class ChangeSetPage:
                 "id": each.id,
                 "name": each.name,
                 "what": each.what,
-                "before": side_text(each.before),
-                "after": side_text(each.after),
+                "before": cut(side_text(each.before), MAX_TEXT),
+                "after": cut(side_text(each.after), MAX_TEXT),
             }
             for each in changes[:_MAX_ROWS]
         ]
@@ -274,7 +267,7 @@ class ChangeSetPage:
         """The differing computed values, whole, for a spreadsheet."""
         found = await self._queries.comparisons.diff(change_set, computed=True)
         headers = {"Content-Disposition": 'attachment; filename="effects.csv"'}
-        text = await asyncio.to_thread(effects_csv, found)
+        text = await asyncio.to_thread(effects_csv, found.computed or ())
         return web.Response(text=text, content_type="text/csv", headers=headers)
 
 

@@ -1,23 +1,30 @@
-"""The review of a branch: its edits and effects as lists, as a drawing, and for a spreadsheet."""
+"""The review of a branch: its edits and effects as lists, and as a drawing."""
 
-import csv
-import io
-import json
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
-from rebaser_client.display import table_text
-from rebaser_core.queries import ChangedDefinition, ComputedDifference
-from rebaser_server.ops.families import families, natural
+from rebaser_client.effects import (
+    EffectFamily,
+    by_name,
+    by_pattern,
+    cut,
+    families,
+    move_text,
+    patterns_of,
+    percentage,
+    result_text,
+    side_text,
+    total,
+)
 from rebaser_server.queries.comparisons import Diff
 
 MAX_TEXT: Final = 200
 """Maximum number of characters of a value in a list."""
 
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""Beginnings of cells that spreadsheets compute."""
+_FAMILIES: Final = 100
+"""Maximum number of families that are listed."""
 
 
 def plain_difference(found: Diff, rows: Mapping[str, str]) -> Any:
@@ -25,23 +32,26 @@ def plain_difference(found: Diff, rows: Mapping[str, str]) -> Any:
 
     `rows` says by id which rows of a table differ. Each effect has the pattern of its family.
     """
-    computed = sorted(found.computed or (), key=_by_name)
-    patterns = families([each.name or "" for each in computed])
+    computed = sorted(found.computed or (), key=by_name)
+    groups = by_pattern(computed)
     return {
         "digest": found.digest,
         "unknown": found.unknown(),
+        "question": found.question(),
+        "particulars": found.particulars(),
+        "families": {"rows": [*map(_family, groups[:_FAMILIES])], "of": len(groups)},
         "changes": [
             {
                 "id": change.id,
                 "name": change.name,
                 "what": change.what,
-                "head": side_text(change.head),
-                "branch": side_text(change.branch),
-                "base": side_text(change.base),
+                "head": cut(side_text(change.head), MAX_TEXT),
+                "branch": cut(side_text(change.branch), MAX_TEXT),
+                "base": cut(side_text(change.base), MAX_TEXT),
                 "both": change.both,
                 "rows": rows.get(change.id),
             }
-            for change in sorted(found.changes, key=_by_name)
+            for change in sorted(found.changes, key=by_name)
         ],
         "computed": [
             {
@@ -52,49 +62,25 @@ def plain_difference(found: Diff, rows: Mapping[str, str]) -> Any:
                 "rows": rows.get(each.id),
                 "family": family,
             }
-            for each, family in zip(computed, patterns, strict=True)
+            for each, family in zip(computed, patterns_of(computed), strict=True)
         ],
     }
 
 
-def _by_name(one: ChangedDefinition | ComputedDifference) -> list[str | int]:
-    return natural(one.name or one.id)
-
-
-def effects_csv(found: Diff) -> str:
-    """Values as JSON; a name that a spreadsheet would take for a formula has an apostrophe."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(("value", "id", "head", "branch"))
-    for each in sorted(found.computed or (), key=_by_name):
-        name = each.name or ""
-        safe = f"'{name}" if name.startswith(_FORMULA) else name
-        head = result_text(each.head, each.head_status) or "null"
-        branch = result_text(each.branch, each.branch_status) or "null"
-        writer.writerow((safe, each.id, head, branch))
-    return text.getvalue()
-
-
-def _side_text(data: Any) -> str:
-    """A side of a difference as JSON; empty if there is none."""
-    return "" if data is None else table_text(data) or json.dumps(data, ensure_ascii=False)
-
-
-def result_text(data: Any, status: str | None) -> str:
-    """A side of a computed difference: its status if it has no value, else as `_side_text`."""
-    if status in ("failed", "blocked"):
-        return status
-    return "null" if data is None and status else _side_text(data)
-
-
-def side_text(data: Any) -> str:
-    """A side of a difference for a list: JSON, cut to `MAX_TEXT`; empty if there is none."""
-    return cut(_side_text(data), MAX_TEXT)
-
-
-def cut(text: str, most: int) -> str:
-    """The text, or its beginning and an ellipsis."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _family(family: EffectFamily) -> dict[str, Any]:
+    return {
+        "pattern": family.pattern,
+        "title": family.title,
+        "sides": family.sides(),
+        "size": family.size,
+        "failed": family.failed,
+        "tables": family.tables,
+        "change": family.change,
+        "largest": [
+            {"id": each.id, "name": each.name, "text": move_text(each)} for each in family.largest
+        ],
+        "moves": None if family.moves is None else asdict(family.moves),
+    }
 
 
 MAX_NODES: Final = 200
@@ -133,7 +119,7 @@ def effects_graph(found: Diff) -> Any:
 def _edits(found: Diff) -> _Nodes:
     """The edits, each by name; first those that head changed, too."""
     results = {each.id: each for each in found.computed or ()}
-    ordered = sorted(found.changes, key=lambda change: (not change.both, _by_name(change)))
+    ordered = sorted(found.changes, key=lambda change: (not change.both, by_name(change)))
     return {
         change.id: _node(results.get(change.id, change), change.what, edited=True, both=change.both)
         for change in ordered
@@ -142,7 +128,7 @@ def _edits(found: Diff) -> _Nodes:
 
 def _effects(found: Diff) -> _Nodes:
     edited = {change.id for change in found.changes}
-    ordered = sorted(found.computed or (), key=_by_name)
+    ordered = sorted(found.computed or (), key=by_name)
     return {
         each.id: _node(each, "value", edited=False, both=False)
         for each in ordered
@@ -177,7 +163,9 @@ def _with_families(single: _Nodes, found: Diff) -> tuple[_Nodes, dict[str, str]]
             node_of |= dict(zip(those, those, strict=True))
             continue
         node_of |= dict.fromkeys(those, key)
-        sums = (_sum([getattr(results[each], side) for each in those]) for side in _SIDES)
+        head, branch = (
+            total(getattr(results[each], side) for each in those) for side in ("head", "branch")
+        )
         nodes[key] = {
             "id": key,
             "name": key.partition(" ")[2],
@@ -185,24 +173,11 @@ def _with_families(single: _Nodes, found: Diff) -> tuple[_Nodes, dict[str, str]]
             "edited": single[those[0]]["edited"],
             "both": False,
             "count": len(those),
-            **dict(zip(_SIDES, sums, strict=True)),
+            "head": head,
+            "branch": branch,
+            "change": percentage(head, branch),
         }
     return nodes, node_of
-
-
-_SIDES: Final = ("head", "branch")
-
-
-def _sum(sides: Iterable[Any]) -> float | None:
-    """The sum; None unless all are finite numbers."""
-    numbers = list(sides)
-    if any(not isinstance(each, int | float) or isinstance(each, bool) for each in numbers):
-        return None
-    try:
-        total = math.fsum(numbers)
-    except (OverflowError, ValueError):
-        return None
-    return total if math.isfinite(total) else None
 
 
 def _users(found: Diff, node_of: Mapping[str, str]) -> Mapping[str, dict[str, None]]:

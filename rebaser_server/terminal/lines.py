@@ -39,6 +39,11 @@ def prepare() -> None:
             reconfigure(errors="backslashreplace")
 
 
+def is_terminal() -> bool:
+    """Whether a person reads stdout."""
+    return sys.stdout.isatty()
+
+
 def close() -> None:
     """Discard stdout: its reader is gone, as when `head` has read enough."""
     sys.stdout = io.StringIO()

@@ -38,7 +38,7 @@ class Up:
     ) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             command,
-            env=os.environ | {"NATS_URL": self.nats.url},
+            env=os.environ | {"REBASER_NATS__URL": self.nats.url},
             cwd=cwd,
             capture_output=True,
             text=True,

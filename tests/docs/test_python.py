@@ -6,9 +6,11 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from rebaser_client import connect
+import rebaser_client
+from rebaser_client import Draft, connect
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from tests.docs.conftest import ROOT, Up
 from tests.helpers.batches import new_id, put
@@ -52,7 +54,50 @@ async def _run(up: Up, block: str) -> None:
         _, reply = await client.enqueue_updates_with_reply(*list(known.values())[:2], updates)
         commit = (await reply).status.success.commit
         known |= {"asyncio": asyncio, "connect": connect, "client": client}
-        known |= {"RequestId": RequestId, "ChangeSetId": ChangeSetId}
+        known |= {"RequestId": RequestId, "ChangeSetId": ChangeSetId, "cel": rebaser_client.cel}
         code = block.replace(LOCAL, up.nats.url).replace("at=1234", f"at={commit}")
         exec(f"async def shown():\n{textwrap.indent(code, '    ')}", known)  # noqa: S102 - ours
         await known["shown"]()
+
+
+EXAMPLE = re.compile(r"^ *Example:\n((?: +.*\n|\n)+)", re.MULTILINE)
+
+
+def examples() -> dict[str, str]:
+    """The example in the docstring of each public name that is no error."""
+    found = {}
+    for name in rebaser_client.__all__:
+        its = getattr(rebaser_client, name)
+        if isinstance(its, type) and issubclass(its, Exception):
+            continue
+        example = EXAMPLE.search(f"{its.__doc__ or ''}\n")
+        assert example, f"{name} has no example"
+        found[name] = textwrap.dedent(example[1])
+    return found
+
+
+async def test_the_example_of_each_public_name_runs_as_it_stands(
+    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, beside a shop with a branch, where both have a table."""
+    (tmp_path / "products.csv").write_text("sku,net\nA1,1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REBASER_NATS__URL", up.nats.url)
+    known: dict[str, Any] = {each: getattr(rebaser_client, each) for each in rebaser_client.__all__}
+    async with connect() as client:
+        shop = await client.workspace("shop").create(exist_ok=True)
+        async with shop.edit() as g:
+            net = g.source("net", 100)
+            g.value("gross", rebaser_client.builtin("sum"), net)
+            g.table("orders", pa.table({"id": [1, 2], "net": [1.5, 2.5]}))
+        winter = await shop.fork("winter")
+        async with winter.edit() as g:
+            g.source("net", 90)
+        known |= {"client": client, "shop": shop, "winter": winter, "draft": Draft()}
+        known["draft"].source("net", 110)
+        known |= {"workspace": WorkspaceId(), "updates": [put(new_id(), 1)]}
+        for name, example in examples().items():
+            if name == "function":  # what it marks would have to be installed
+                continue
+            exec(f"async def shown():\n{textwrap.indent(example, '    ')}", known)  # noqa: S102 - ours
+            await known["shown"]()

@@ -1,5 +1,6 @@
 """The docs build into a site without a broken link or anchor; it needs nothing from elsewhere."""
 
+import json
 import re
 import subprocess
 import sys
@@ -40,6 +41,13 @@ def test_language_models_are_told_of_every_page(site: Path) -> None:
 
     assert told.startswith("# Rebaser\n\n> Rebaser keeps")
     assert {*pages, "index"} == {page.stem for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_the_search_comes_with_its_index(site: Path) -> None:
+    """A browser would take seconds to build it."""
+    built = json.loads((site / "search" / "search_index.json").read_text())["index"]
+
+    assert len(built["fieldVectors"]) > len(list(site.glob("*.html")))
 
 
 def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:

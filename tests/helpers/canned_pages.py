@@ -65,6 +65,21 @@ def edit(number: int, *, turn: int = 0, both: bool = False) -> dict[str, Any]:
     return {"id": f"{number:026}", "name": name, "what": "value", "family": "net/*", **sides}
 
 
+def family(edits: list[dict[str, Any]]) -> dict[str, Any]:
+    """The line of the edits' name pattern."""
+    sides = ["", str(len({each["branch"] for each in edits}))]
+    largest = [{"id": each["id"], "name": each["name"], "text": ""} for each in edits[:1]]
+    found = {
+        "size": len(edits),
+        "largest": largest,
+        "failed": 0,
+        "tables": False,
+        "change": "",
+        "moves": None,
+    }
+    return {"pattern": "net/*", "title": "net/*", "sides": sides, **found}
+
+
 def picture(columns: int, rows: int, in_all: int, *, turn: int = 0) -> dict[str, Any]:
     """A graph of so many edits, of which one is a conflict, and what follows from them."""
     nodes = [

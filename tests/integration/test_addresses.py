@@ -38,7 +38,7 @@ async def test_a_persons_hour_takes_no_id(
     listed = await commands.tell("change-sets", "list", "shop")
     with_ids = await commands.tell("change-sets", "list", "shop", "--ids")
     tree = await commands.tell("values", "tree", "shop/winter sale", "gross")
-    diff = await commands.tell("diff", "shop/winter sale", "--computed")
+    diff = await commands.tell("diff", "shop/winter sale")
     paused = await commands.tell("pause", "shop/winter sale")
     pauses = await commands.tell("pauses")
     resumed = await commands.tell("resume", "shop/winter sale")

@@ -53,7 +53,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     await asyncio.to_thread(batch.write_text, json.dumps(edit_of_head))
     await done("enqueue", workspace, head, str(batch), "--wait")
     listed = await done("change-sets", "list", workspace)
-    diff = await done("diff", workspace, "what if", "--computed")
+    diff = await done("diff", workspace, "what if")
     as_batch = json.loads(await done("diff", workspace, "what if", "--batch"))
     refused = await run(deployment, "change-sets", "apply", workspace, "what if", says="n\n")
     unasked = await run(deployment, "change-sets", "apply", workspace, "what if", "--json")
@@ -74,7 +74,12 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     assert f"{values.net}" in diff
     assert as_batch == edit
     assert refused.returncode == 1
-    assert refused.stderr == "Apply this to head? [y/N] not applied\n"
+    assert refused.stdout.splitlines()[-2:] == [
+        f"{values.gross}: 4 → 43",
+        "If anything changes this meanwhile, nothing is applied.",
+    ]
+    asked = "Apply 1 edit to head? 1 computed value differs."
+    assert refused.stderr == f"{asked} [y/N] not applied\n"
     assert (unasked.returncode, unasked.stdout) == (2, "")
     assert "give --yes or --reviewed DIGEST" in unasked.stderr
     assert "head's commit" in applied

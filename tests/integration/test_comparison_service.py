@@ -1,5 +1,7 @@
 """What applying a branch, or undoing a commit, would change, as any Rebaser answers it."""
 
+import csv
+import io
 import json
 from typing import Any
 
@@ -117,11 +119,16 @@ async def test_the_commands_and_the_page_have_a_sleeping_branch_follow_head(
     async with shop.edit() as g:
         g.source("us", 30)
     await deployment.at_rest()
-    said = await commands.tell("diff", "s/b", "--computed")
+    said = await commands.tell("diff", "s/b", "--all")
     assert [line.split() for line in said.splitlines()[2:-1]] == [
-        ["computed", "head", "branch"],
-        ["puk", "10", "11"],
-        ["both", "40", "41"],
+        ["computed", "head", "branch", "change"],
+        ["both", "40", "41", "+2.5", "%"],
+        ["puk", "10", "11", "+10", "%"],
+    ]
+    table = list(csv.reader(io.StringIO(await commands.tell("diff", "s/b", "--csv"))))
+    assert [(name, *sides) for name, _, *sides in table[1:]] == [
+        ("both", "40", "41"),
+        ("puk", "10", "11"),
     ]
     assert await page_shows({"puk": ("10", "11"), "both": ("40", "41")})
 
@@ -134,7 +141,7 @@ async def test_without_a_rebaser_what_is_not_known_is_counted_and_not_guessed(
     daemon.kill()
     monkeypatch.setattr(change_sets, "_BRING_UP_WITHIN", 0.1)
 
-    said = await Commands(deployment).tell("diff", "s/b", "--computed")
+    said = await Commands(deployment).tell("diff", "s/b")
 
     [unknown] = [line for line in said.splitlines() if "not known yet" in line]
     assert unknown.startswith("1 computed value is not known yet: head has 1 batch")

@@ -84,7 +84,7 @@ async def test_no_command_takes_a_name_or_a_text_for_more_than_text(
     edit = [{"setValue": {"valueId": each, "value": REASON}} for each in ids.values()]
     file.write_text(json.dumps(edit))
     await commands.give("enqueue", *its, file, "--wait")
-    diff = is_text(await commands.give("diff", workspace.workspace_id, LABEL, "--computed"))
+    diff = is_text(await commands.give("diff", workspace.workspace_id, LABEL, "--all"))
     said.append(is_text(await commands.give("change-sets", "describe", its[0], LABEL)))
     is_text(await commands.give("log", *change_set))
     is_text(await commands.give("queue"))

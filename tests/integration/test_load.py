@@ -154,6 +154,10 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
         "k.yaml": ("# soon\n", "k.yaml: it is empty. A file that says that there are no values"),
         "l.yaml": ("sources: {a: 1}\nsources: {b: 2}\n", "l.yaml: line 2, column 1: the key 'so"),
         "j.csv": ("sku,value\na,1\n", "j.csv: it has no column 'name'; it has 'sku', 'value'"),
+        "semicolons.csv": (
+            "name;value\na;1\n",
+            "it has 'name;value'; the cells of a CSV file have commas between them",
+        ),
     }
     for name, (text, message) in files.items():
         file = tmp_path / name

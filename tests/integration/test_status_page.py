@@ -133,6 +133,30 @@ async def test_the_front_page_shows_change_sets_and_what_becomes_of_them_without
     assert not watched.complaints
 
 
+@pytest.mark.long
+async def test_failed_values_are_listed_again_after_a_restart(
+    deployment: Deployment, browser: Browser
+) -> None:
+    """Nobody has to remember them: the change set itself has them."""
+    daemon = await started(deployment)
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        g.value("wrong", cel("net + 'x'"), net=g.source("net", 100))
+    await deployment.at_rest()
+    daemon.kill()
+
+    daemon = await started(deployment, "two")
+
+    page = await browser.new_page(viewport={"width": 390, "height": 800})
+    await page.goto(url_of(daemon))
+    attention = page.get_by_role("region", name="Needs attention").get_by_role("listitem")
+    await expect(attention).to_contain_text("1 value failed in shop / head", timeout=PATIENCE)
+    await expect(attention).to_contain_text("wrong, computed by net + 'x': CelError")
+    await expect(rows(page, "Change sets")).to_contain_text("shop / head1 failed")
+    links = page.get_by_role("navigation")
+    assert await links.evaluate("(nav) => nav.scrollWidth <= nav.clientWidth"), "all are in sight"
+
+
 async def test_every_page_leads_to_every_other(deployment: Deployment, browser: Browser) -> None:
     """Numbers of the deployment have a page to themselves; held is apart from working."""
     [change_set], values = new_change_sets(1), ExampleGraph()

@@ -129,7 +129,7 @@ async def test_a_branch_is_compared_by_a_rebaser_where_its_store_is_not_seen(
     await team.send(branch, [set_to(team.sum.net, 40)])
     [define] = [entry.commit for entry in await deployment.client.change_set(*team.head).log()][:1]
 
-    diff = await give(deployment, "diff", "prices/branch", "--computed", "--json")
+    diff = await give(deployment, "diff", "prices/branch", "--json")
     revert = await give(deployment, "revert", "prices", define, "--dry-run")
 
     shown = json.loads(diff.out)

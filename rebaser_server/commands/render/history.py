@@ -31,9 +31,7 @@ from rebaser_server.terminal.lines import complain, say, say_json
 from rebaser_server.terminal.tables import Table, show
 
 if TYPE_CHECKING:
-    from rebaser_client.reader import BranchDifference, RevertPlan
-    from rebaser_core.queries import ChangedDefinition
-    from rebaser_server.commands.render.tables import ComparedTable
+    from rebaser_client.reader import RevertPlan
 
 _LISTED: Final = 20
 """Maximum number of a revert's updates that are put into words."""
@@ -193,13 +191,6 @@ def _outcome(
     return f"rejected: {response.status.error.message}"
 
 
-_MOST: Final = 40
-"""Maximum number of differing computed values that are printed for people."""
-
-_WIDEST: Final = 60
-"""Maximum number of characters of a value that are printed for people."""
-
-
 def show_workspaces(records: Sequence[WorkspaceRecordV1], *, ids: bool, as_json: bool) -> None:
     """Print workspaces, the oldest first."""
     records = sorted(records, key=lambda record: record.created_at)
@@ -278,73 +269,6 @@ def show_change_set(
         if value is not None:
             table.add(fact, str(value))
     table.show()
-
-
-def show_comparison(
-    comparison: "BranchDifference",
-    tables: "Sequence[ComparedTable] | None" = None,
-    *,
-    as_json: bool,
-    as_batch: bool,
-) -> None:
-    """Print the difference as tables, as JSON, or as a batch of updates."""
-    if as_batch:
-        say_json([update.to_wire() for update in comparison.updates])
-    elif as_json:
-        plain: dict[str, Any] = {
-            "digest": comparison.digest,
-            "changes": [change.to_wire() for change in comparison.changes],
-            "updates": [update.to_wire() for update in comparison.updates],
-            "computed": comparison.computed and [one.to_wire() for one in comparison.computed],
-            "behind": comparison.behind,
-            "uncomputed": comparison.uncomputed,
-        }
-        rows = {} if tables is None else {"tables": [each.plain() for each in tables]}
-        say_json(plain | rows)
-    else:
-        _show(comparison, tables or ())
-
-
-def _show(comparison: "BranchDifference", tables: "Sequence[ComparedTable]") -> None:
-    if not comparison.updates:
-        say("no difference")
-    else:
-        table = Table("value or function", "what", "head", "branch", "")
-        for change in comparison.changes:
-            table.add(
-                change.name or change.id,
-                change.what,
-                _short(change.head),
-                _short(change.branch),
-                _note(change),
-            )
-        table.show()
-    if comparison.computed:
-        table = Table("computed", "head", "branch")
-        for one in comparison.computed[:_MOST]:
-            head = _result(one.head, one.head_status)
-            table.add(one.name or one.id, head, _result(one.branch, one.branch_status))
-        table.show()
-        if len(comparison.computed) > _MOST:
-            say(f"and {len(comparison.computed) - _MOST:,} more")
-    say(*(each.line() for each in tables))
-    if comparison.unknown():
-        say(comparison.unknown())
-    if comparison.updates:
-        say(f"digest {comparison.digest}")
-
-
-def _note(change: "ChangedDefinition") -> str:
-    return f"head changed it, too; it was {_short(change.base)}" if change.both else ""
-
-
-def _result(value: Any, status: str | None) -> str:
-    return status if status in ("failed", "blocked") else _short(value)
-
-
-def _short(value: Any) -> str:
-    text = "-" if value is None else _json(value)
-    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
 
 
 _LISTED_CHANGES: Final = 40

@@ -36,7 +36,7 @@ from rebaser_core.records import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
 from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.commands.support.deployment import Deployment, pause_text, warn_if_paused
-from rebaser_server.commands.support.value_source import read_values
+from rebaser_server.commands.support.value_source import read_values, reason
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.ops.answers import all_answers
 from rebaser_server.terminal.lines import say, say_json
@@ -102,7 +102,7 @@ class Failures:
     def lines(self) -> list[str]:
         """Lines for people; an empty list if no value failed."""
         missing, count = self.missing, self.affected
-        lines = _listed(missing.failed)
+        lines = self._listed(missing.failed)
         if count:
             blocked = len(missing.blocked)
             lines.insert(0, f"{many(count, 'value')} failed by this, {blocked:,} blocked:")
@@ -112,11 +112,21 @@ class Failures:
         if standing:
             found = many(len(standing), "value")
             lines.append(f"{found} of those named had no result before, and have none:")
-            lines += _listed(standing)
+            lines += self._listed(standing)
         if missing.failed_before:
             others = "others" if count else "of this change set"
             lines.append(f"{many(len(missing.failed_before), 'value')} {others} had failed before")
         return lines + self._next_step()
+
+    def _listed(self, values: Values) -> list[str]:
+        """Lines for the first few values."""
+        missing = self.missing
+        every = (*missing.failed, *missing.failed_before, *missing.blocked)
+        names = {value.id: value.name for value in every}
+        return [
+            f"  {value.name or value.id}: {reason(value.status, value.message, names)}"
+            for value in values[:_LISTED]
+        ]
 
     def _next_step(self) -> list[str]:
         """Advice about values that are failed or blocked."""
@@ -126,13 +136,6 @@ class Failures:
         is_missing = any(_NOT_INSTALLED in (value.message or "") for value in every)
         cause = "`pip install` the function's package" if is_missing else "remove the cause"
         return [f"{cause}, then: `rebaser dvu run {self.address} --failed`"]
-
-
-def _listed(values: Values) -> list[str]:
-    """Lines for the first few values."""
-    return [
-        f"  {value.name or value.id}: {value.message or value.status}" for value in values[:_LISTED]
-    ]
 
 
 async def failures(

@@ -8,14 +8,15 @@ import json
 from typing import Any, Final
 
 from rebaser_client.display import table_text, value_text
+from rebaser_client.effects import natural
 from rebaser_client.errors import NoSuchValue
 from rebaser_client.reader import Provenance
 from rebaser_core.errors import offer
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.addresses import one_id
 from rebaser_server.commands.support.deployment import Deployment
-from rebaser_server.commands.support.value_source import ReadValue, ReadValues
-from rebaser_server.terminal.lines import say, say_json
+from rebaser_server.commands.support.value_source import ReadValue, ReadValues, reason
+from rebaser_server.terminal.lines import is_terminal, say, say_json
 from rebaser_server.terminal.tables import Part, Table, Tree
 
 
@@ -33,15 +34,27 @@ def find_value(read: ReadValues, name: str) -> ReadValue:
     return value
 
 
-def show_values(read: ReadValues, names: list[str], *, ids: bool, as_json: bool) -> None:
-    """Print the values of these names or ids, or all of them, in their order."""
+_ROWS: Final = 40
+"""Maximum number of values of a list that a terminal gets unasked."""
+
+
+def show_values(
+    read: ReadValues, names: list[str], *, ids: bool, whole: bool, as_json: bool
+) -> None:
+    """Print the values of these names or ids, or all of them, in their order.
+
+    A terminal gets the first `_ROWS` unless the `whole` is wanted.
+    """
     wanted = {find_value(read, name).id for name in names}
     chosen = [value for value in read.values.values() if not names or value.id in wanted]
     if as_json:
         rows = [plain(value, due=read.is_due) for value in chosen]
         say_json(rows)
         return
-    _table(chosen, read, ids=ids).show()
+    most = len(chosen) if whole or not is_terminal() else _ROWS
+    _table(chosen[:most], read, ids=ids).show()
+    if len(chosen) > most:
+        say(f"and {len(chosen) - most:,} more: --all lists all, `rebaser values tree` by name")
     _say_if_due(read)
 
 
@@ -64,10 +77,19 @@ def plain(value: ReadValue, *, due: bool) -> dict[str, Any]:
     }
 
 
+def _problem(value: ReadValue, read: ReadValues) -> str:
+    """Status and reason of a value without a result; empty for one with a result."""
+    if not value.message:
+        return ""
+    blocker = read.values.get(value.message)
+    why = reason(str(value.status), value.message, {blocker.id: blocker.name} if blocker else {})
+    return why if why.startswith("blocked by") else f"{value.status}: {why}"
+
+
 def _table(values: list[ReadValue], read: ReadValues, *, ids: bool) -> Table:
     table = Table("name or id", "value", "status", "computed by", *(["id"] if ids else []))
     for value in values:
-        status = f"{value.status}: {value.message}" if value.message else str(value.status)
+        status = _problem(value, read) or str(value.status)
         by = "" if value.func_id is None else read.function_name(value.func_id)
         text = table_text(value.value) or json.dumps(value.value)
         row = value.name or value.id, text, status, by
@@ -79,6 +101,8 @@ _WIDEST: Final = 60
 """Maximum number of characters of a value that are printed for people."""
 _MOST: Final = 8
 """Maximum number of inputs of a value that are printed for people."""
+_BRANCHES: Final = 20
+"""Maximum number of names below one that a terminal gets unasked."""
 
 
 class _Node:
@@ -87,8 +111,12 @@ class _Node:
         self.below: dict[str, _Node] = {}
 
 
-def show_tree(read: ReadValues, name: str, *, depth: int | None, as_json: bool) -> None:
+def show_tree(
+    read: ReadValues, name: str, *, depth: int | None, whole: bool, as_json: bool
+) -> None:
     """Print the value of that name and those below it; all values if the name is empty.
+
+    A terminal gets the first `_BRANCHES` names below each unless the `whole` is wanted.
 
     Raises:
         NoSuchValue: no value has that name, or is below it.
@@ -113,7 +141,7 @@ def show_tree(read: ReadValues, name: str, *, depth: int | None, as_json: bool) 
         say_json(_plain_node(root, due=read.is_due))
         return
     tree = Tree(*_label(name or "/", root, read))
-    _grow(tree, root, read)
+    _grow(tree, root, read, None if whole or not is_terminal() else _BRANCHES)
     tree.show()
     if not name and unnamed:
         say(f"and {unnamed:,} without a name: `rebaser values get` lists them")
@@ -124,17 +152,19 @@ def _is_below(name: str, top: str) -> bool:
     return not top or name == top or name.startswith(top.removesuffix("/") + "/")
 
 
-def _grow(tree: Tree, node: _Node, read: ReadValues) -> None:
-    for part, below in sorted(node.below.items()):
-        _grow(tree.add(*_label(part, below, read)), below, read)
+def _grow(tree: Tree, node: _Node, read: ReadValues, most: int | None) -> None:
+    ordered = sorted(node.below.items(), key=lambda pair: natural(pair[0]))
+    for part, below in ordered[:most]:
+        _grow(tree.add(*_label(part, below, read)), below, read, most)
+    if most is not None and len(ordered) > most:
+        tree.add((f"and {len(ordered) - most:,} more: --all lists all", "dim"))
 
 
 def _label(part: str, node: _Node, read: ReadValues) -> list[Part]:
     value = node.value
     if value is None:
         return [(part, "bold")]
-    problem = value.message
-    text = value_text(value.text) if problem is None else f"{value.status}: {problem}"
+    text = _problem(value, read) or value_text(value.text)
     text = text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
     label: list[Part] = [(part, "bold"), f" = {text}"]
     inputs = [_name_of(read, each) for each in dict.fromkeys(value.input_ids())]

@@ -105,6 +105,13 @@ class Parser(argparse.ArgumentParser):
                     f"there is no command {words[0]!r}{offer(words[0], groups[0].choices)}; "
                     f"`{self.prog} --help` lists all"
                 )
+            options = self._option_string_actions
+            if words and words[0].startswith("-") and not set(words) & {*known, *options}:
+                near = offer(words[0], self._option_string_actions)
+                self.error(
+                    f"there is no option {words[0]!r}{near}; options stand behind the command, and "
+                    "REBASER_NATS__URL is the address of NATS"
+                )
             return super().parse_known_args(words, namespace)
         if getattr(self, "_intermixed", False):  # parse_known_intermixed_args calls this method
             return super().parse_known_args(args, namespace)
@@ -214,10 +221,14 @@ def with_deployment(handler: DeploymentHandler) -> Handler:
 
     @functools.wraps(handler)
     async def connected(settings: "Settings", arguments: argparse.Namespace) -> int | None:
-        from rebaser_server.commands.support.deployment import open_deployment
+        from rebaser_server.commands.support.deployment import name_change_sets, open_deployment
 
         async with open_deployment(settings) as deployment:
-            return await handler(deployment, arguments)
+            try:
+                return await handler(deployment, arguments)
+            except RebaserError as error:
+                await name_change_sets(deployment, error)
+                raise
 
     return connected
 
@@ -248,6 +259,35 @@ def _ulid(kind: type[Id], text: str) -> Id:
         return kind.from_str(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a ULID") from None
+
+
+def whole_number(text: str) -> int:
+    """The type of an argument: a whole number above 0."""
+    return _number(text, 1, "a whole number above 0")
+
+
+def commit_number(text: str) -> int:
+    """The type of an argument: the number of a commit."""
+    return _number(text, 0, "the number of a commit, as in `rebaser log`")
+
+
+def _number(text: str, least: int, what: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")
+    return int(text)
+
+
+_LONGEST: Final = 200
+"""Maximum number of characters of a name, as a record takes it."""
+
+
+def new_name(text: str) -> str:
+    """The type of an argument: a name for a workspace or a branch."""
+    if not 0 < len(text) <= _LONGEST or min(text) < " ":
+        raise argparse.ArgumentTypeError(
+            f"expected a name of 1 to {_LONGEST} characters on one line, got {text!r}"
+        )
+    return text
 
 
 def add_address(

@@ -19,7 +19,7 @@ from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.registry import Registry
 from rebaser_client.workspaces import HEAD
 from rebaser_core.errors import RebaserError
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import CANONICAL, ChangeSet
 from rebaser_core.jetstream import JetStreamError, connected
 from rebaser_core.records import PauseScope, enclosing_scopes
 from rebaser_core.streams import Streams
@@ -154,6 +154,22 @@ class Deployment:
             if await self.streams.js.get_message(stream, last_by_subject=subject) is not None:
                 return True
         return False
+
+
+_IDS: Final = re.compile(rf"\b({CANONICAL[1:-1]})\.({CANONICAL[1:-1]})")
+
+
+async def name_change_sets(deployment: Deployment, error: RebaserError) -> None:
+    """Put addresses in place of the ids of change sets in the error's message."""
+    text = str(error)
+    if error.args != (text,):
+        return
+    with suppress(RebaserError, JetStreamError):
+        for ids in set(_IDS.findall(text)):
+            text = text.replace(
+                ".".join(ids), repr(await deployment.client.addresses.address_of(ids))
+            )
+    error.args = (text,)
 
 
 @asynccontextmanager

@@ -64,6 +64,13 @@ class ReadValues:
     """Whether computed values may still be those of earlier inputs."""
 
 
+def reason(status: str, message: str | None, names: Mapping[str, str | None]) -> str:
+    """The reason why a value has no result; `names` are those of its inputs, by id."""
+    if status == "blocked" and message is not None:
+        return f"blocked by {names.get(message) or message}"
+    return message or status
+
+
 def reads_store() -> bool:
     """Whether the packages are installed that read the store."""
     return all(find_spec(name) is not None for name in _STORE_NEEDS)

@@ -6,11 +6,10 @@ import { button, copies, drawn, element, table } from "./cells.js";
 import { svg } from "./drawing.js";
 import { drawEffects } from "./effects.js";
 import { searched } from "./reading.js";
-import { $, ROOT, brief, count, many, percent, text } from "./texts.js";
+import { $, ROOT, brief, count, text } from "./texts.js";
 import { valueOf } from "./values.js";
 
 const DIGEST = 12; // characters of the digest that are shown
-const TOLD = 5; // conflicts, failed values and patterns that the question names
 
 const sorted = { edits: { key: "name", down: false }, effects: { key: "name", down: false } };
 let difference = null; // the parts of it that are shown
@@ -79,18 +78,15 @@ function histogram({ bins, zero }) {
   return svg("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, ...line, ...bars);
 }
 
-const rounded = (side) => (side === "" || Number.isNaN(Number(side)) ? side : brief(Number(side)));
-const moved = (from, to) => percent(from, to) || (from === 0 && to !== 0 ? "from 0" : "");
 const sized = (number) => `${number > 0 ? "+" : number < 0 ? "-" : ""}${brief(Math.abs(number))} %`;
 
-function familyRow({ pattern, size, failed, head, branch, largest, histogram: moves, tables }) {
-  const name = pattern || "without a name";
-  const label = moves && `from ${sized(moves.from)} to ${sized(moves.to)}`;
+function familyRow({ pattern, title, size, failed, sides, change, largest, moves, tables }) {
+  const label = moves && `from ${sized(moves.least)} to ${sized(moves.most)}`;
   return { key: `family ${pattern}`, tone: failed ? "bad" : "", cells: [
-    size === 1 ? valueOf(page, largest[0]) : button(name, () => choose(pattern), { class: "more", "aria-expanded": String(family === pattern) }),
+    size === 1 ? valueOf(page, largest[0]) : button(title, () => choose(pattern), { class: "more", "aria-expanded": String(family === pattern) }),
     failed ? [element("span", count(size)), element("span", ` ${count(failed)} failed`, { class: "bad" })] : count(size),
-    head === null ? "" : brief(head), branch === null ? (tables ? "a table" : "") : brief(branch), head === null || branch === null ? "" : moved(head, branch),
-    size === 1 ? "" : largest.map((each) => element("div", `${each.name ?? each.id}: ${rounded(each.head)} → ${rounded(each.branch)}`)),
+    sides[0], tables && size > 1 ? "tables" : sides[1], change,
+    size === 1 ? "" : largest.map((each) => element("div", each.text)),
     moves && size > 2 ? drawn(JSON.stringify(moves), () => histogram(moves), { class: "histogram", "aria-label": `Moves ${label}`, title: label }) : ""] };
 }
 
@@ -138,29 +134,11 @@ export async function showBranch(its, open) {
   return isOpen && Boolean(difference?.unknown);
 }
 
-const cut = (rows, of, say) => [...rows.slice(0, TOLD).map(say), ...(of > TOLD ? [`and ${count(of - TOLD)} more`] : [])];
-
-// What applying would do, in words.
-function particulars({ conflicts: both, failing: without, families: groups, unknown }) {
-  const said = cut(both.rows, both.of, (row) => `Head changed ${row.name ?? row.id}, too: yours ${row.branch || "removed"}, theirs ${row.head || "removed"}. Yours counts.`);
-  said.push(...cut(without.rows, without.of, (row) => `${row.name ?? row.id} will have no value: ${row.branch}.`));
-  if (unknown) said.push(`Not known yet: ${unknown}.`);
-  said.push(...cut(groups.rows, groups.of, ({ pattern, size, head, branch, largest }) => {
-    if (size === 1) return `${largest[0].name ?? largest[0].id}: ${rounded(largest[0].head) || "not there"} → ${rounded(largest[0].branch) || "removed"}`;
-    const sums = head === null || branch === null ? "" : `, sum ${brief(head)} → ${brief(branch)} ${moved(head, branch)}`;
-    return `${pattern || "without a name"}: ${many(size, "value")}${sums}`;
-  }));
-  return said;
-}
-
 // Asks about the difference as it is now, and has that one applied.
 async function apply() {
   await show(ROOT + page.reading("difference"));
-  const { digest, edits, effects } = difference;
-  const differ = `${many(effects.inAll, "computed value")} ${effects.inAll === 1 ? "differs" : "differ"}`;
-  await act("apply", { ...page.ids, digest }, {
-    question: `Apply ${many(edits.inAll, "edit")} to head? ${differ}.`, yes: "Apply to head",
-    particulars: [...particulars(difference), "If anything changes this meanwhile, nothing is applied."] });
+  const { digest, question, particulars } = difference;
+  await act("apply", { ...page.ids, digest }, { question, yes: "Apply to head", particulars: [...particulars, "If anything changes this meanwhile, nothing is applied."] });
 }
 
 $("apply").onclick = () => apply().catch((error) => text("digest", error.message));

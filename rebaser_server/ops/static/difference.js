@@ -49,47 +49,6 @@ function part(rows, search, order, more, most = SHOWN) {
 }
 
 const isFailing = ({ branch }) => branch === "failed" || branch === "blocked";
-const LARGEST = 3; // moves of a family that are named
-const BINS = 12; // of a histogram
-const percent = ({ head }, by) => (100 * by) / Math.abs(Number(head));
-
-// The effects by the pattern of their names, with sums where all are numbers: those with failed values
-// and the largest families first.
-function families(rows) {
-  const groups = new Map();
-  for (const row of rows) {
-    if (!groups.has(row.family)) groups.set(row.family, []);
-    groups.get(row.family).push(row);
-  }
-  const all = [...groups].map(([pattern, its]) => familyOf(pattern, its));
-  all.sort((a, b) => b.failed - a.failed || b.size - a.size || compare(a.pattern, b.pattern));
-  return { rows: all.slice(0, SHOWN), of: all.length };
-}
-
-function familyOf(pattern, rows) {
-  const moves = rows.map((row) => ({ row, by: by(row) }));
-  const known = moves.filter((move) => move.by !== null);
-  const areNumbers = known.length > 0 && moves.every(({ row, by }) => by !== null || isFailing(row));
-  const sum = (side) => (areNumbers ? known.reduce((total, { row }) => total + Number(row[side]), 0) : null);
-  const largest = known.length ? known.toSorted((a, b) => Math.abs(b.by) - Math.abs(a.by)) : moves;
-  return {
-    pattern, size: rows.length, failed: rows.filter(isFailing).length, tables: rows.some((row) => row.rows),
-    head: sum("head"), branch: sum("branch"),
-    largest: largest.slice(0, LARGEST).map(({ row: { id, name, head, branch } }) => ({ id, name, head, branch })),
-    histogram: histogram(known.filter(({ row }) => Number(row.head)).map(({ row, by }) => percent(row, by))),
-  };
-}
-
-// How many of these percents lie in each part of their range.
-function histogram(percents) {
-  if (!percents.length) return null;
-  const ordered = percents.toSorted((a, b) => a - b);
-  const at = (share) => ordered[Math.round(share * (ordered.length - 1))];
-  const [from, to] = [at(0.02), at(0.98)]; // what lies beyond, counts in the first and the last part
-  const bins = Array(BINS).fill(0);
-  for (const each of percents) bins[Math.max(0, Math.min(BINS - 1, Math.floor((BINS * (each - from)) / (to - from || 1))))] += 1;
-  return { bins, from: ordered[0], to: ordered.at(-1), zero: from < 0 && to > 0 ? -from / (to - from) : null };
-}
 
 function parts(search, sorted, family) {
   if (found.problem) return found;
@@ -101,7 +60,9 @@ function parts(search, sorted, family) {
     unknown: found.unknown,
     failing: { rows: failing.slice(0, SHOWN), of: failing.length },
     conflicts: { rows: both.slice(0, SHOWN), of: both.length },
-    families: families(found.computed),
+    families: found.families,
+    question: found.question,
+    particulars: found.particulars,
     edits: part(found.changes, search, sorted.edits, (row) => ({ note: note(row) })),
     effects: { ...part(effects, search, sorted.effects, (row) => ({ by: row.rows ?? signed(by(row)) }), family || search ? SHOWN : FEW), inAll: found.computed.length },
   };

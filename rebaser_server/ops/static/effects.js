@@ -2,7 +2,7 @@
 // its nodes is in the order of the tab key; the arrow keys go on from there, along the edges first.
 
 import { edge, svg } from "./drawing.js";
-import { $, brief as number, count, many, percent, put, text, visible } from "./texts.js";
+import { $, brief as number, count, many, put, text, visible } from "./texts.js";
 
 const BOX = { width: 190, height: 40, across: 240, down: 50, edge: 4 };
 const LONGEST = 25; // characters of a line
@@ -15,8 +15,8 @@ const cut = (line, most) => (line.length > most ? `${line.slice(0, most - 1)}…
 const brief = (side, most) => (side.length <= most || Number.isNaN(Number(side)) ? cut(side, most) : `≈${Number(Number(side).toPrecision(6))}`);
 const nameOf = ({ id, name, what }) => (what === "function" ? `${name}()` : name ?? id);
 
-function sides({ head, branch, what, count: size }, most = Infinity) {
-  if (what === "family") return `${many(size, "value")}${head === null || branch === null ? "" : most < Infinity ? `, ${percent(head, branch)}` : `, ${number(head)} → ${number(branch)}, ${percent(head, branch)}`}`;
+function sides({ head, branch, change, what, count: size }, most = Infinity) {
+  if (what === "family") return `${many(size, "value")}${head === null || branch === null ? "" : most < Infinity ? `, ${change}` : `, ${number(head)} → ${number(branch)}, ${change}`}`;
   if (what === "function") return "another function";
   return `${brief(head || "not there", most)} → ${brief(branch || "removed", most)}`;
 }

@@ -8,6 +8,7 @@ import { $, ROOT, ago, call, count, many, nameOf, pageOf, prose, text, visible }
 
 const EVERY = 10000; // milliseconds between two reads of the list
 const MOST = 6; // failures that are shown here
+const EARLIER = 10; // change sets that are asked for failed values which no Rebaser remembers
 
 const keyOf = ({ workspace, changeSet }) => `${workspace}.${changeSet}`;
 const addressOf = (row) => { // as commands take it
@@ -21,10 +22,31 @@ let sets = null; // the list as it was read
 let reads = 0; // how often
 const details = new Map(); // of change sets with failed values: when that was, and the first of them
 
+const earlier = new Map(); // of change sets that were asked: how many of their values were failed
+
+// A Rebaser forgets what failed when it ends: the change sets themselves, the latest first, say it again.
+async function lookBack() {
+  for (const { workspace, changeSet, last: at } of sets.changeSets.slice(0, EARLIER)) {
+    const key = keyOf({ workspace, changeSet });
+    if (!at || earlier.has(key)) continue;
+    earlier.set(key, { values: 0 });
+    const { statuses } = await readData(`change-set/values?${new URLSearchParams({ workspace, changeSet, status: "failed" })}`);
+    if (!statuses.failed) continue;
+    earlier.set(key, { workspace, changeSet, at, values: statuses.failed });
+    if (latest) show(latest);
+  }
+}
+
+function failures(status) {
+  const known = failuresOf(status);
+  const said = new Set(known.filter(({ values }) => values).map(keyOf));
+  return [...known, ...[...earlier.values()].filter((each) => each.values && !said.has(keyOf(each)))];
+}
+
 // What failed, as items of a list: of each change set and kind the latest.
 function problems(status) {
   const items = new Map();
-  for (const failure of failuresOf(status)) {
+  for (const failure of failures(status)) {
     const key = failure.workspace + failure.changeSet + (failure.values ? "values" : failure.what);
     if (!items.has(key)) items.set(key, failure.over ? null : failure.values ? failedValues(failure) : otherFailure(failure));
   }
@@ -135,7 +157,7 @@ function stateOf(row, { failed, held, waiting }) {
 
 function list(status) {
   const held = new Map(holdingsOf(status).map((each) => [keyOf(each), each]));
-  const failed = new Map(failuresOf(status).filter((each) => !each.over && !(each.values && details.get(keyOf(each))?.none)).toReversed().map((each) => [keyOf(each), each]));
+  const failed = new Map(failures(status).filter((each) => !each.over && !(each.values && details.get(keyOf(each))?.none)).toReversed().map((each) => [keyOf(each), each]));
   const waiting = new Map((status.queues?.deepest ?? []).map((each) => [keyOf(each), each.requests]));
   const known = new Set(sets.changeSets.map(keyOf));
   const others = $("search").value || sets.count > sets.changeSets.length ? []
@@ -163,6 +185,7 @@ async function read() {
   sets = await readData(`change-sets?${new URLSearchParams({ search: $("search").value, order: "recent" })}`);
   call(Object.fromEntries(sets.changeSets.flatMap((row) => [[row.workspace, row.workspaceName], [keyOf(row), row.name]])));
   if (latest) show(latest);
+  lookBack().catch(() => {}); // what is not said here, is on the page of the change set
 }
 const reread = () => read().catch((error) => text("found", error.message));
 

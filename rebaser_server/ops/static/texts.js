@@ -97,11 +97,3 @@ export function pageOf({ workspace, changeSet }, more = {}) {
 
 // A number of a sum: no more digits than one reads.
 export const brief = (number) => number.toLocaleString("en", { maximumSignificantDigits: 6 });
-
-// From one number to another, in percent.
-export function percent(from, to) {
-  if (!from || from === to) return from === to ? "±0 %" : "";
-  const by = (100 * (to - from)) / Math.abs(from);
-  const digits = Math.abs(by) < 10 ? 1 : 0;
-  return `${by > 0 ? "+" : "-"}${Math.abs(by).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })} %`;
-}

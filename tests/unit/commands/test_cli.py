@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.commands.cli import build_parser, main
-from rebaser_server.commands.support.arguments import IN_USE
+from rebaser_server.commands.support.arguments import IN_USE, Exit
 from tests.helpers.graph_builder import install
 
 RIDDLES = re.compile(r"\b(whoever|nobody|somebody|need not|is told|be said|that is asked)\b|; all$")
@@ -245,3 +246,31 @@ def test_a_fault_of_our_own_is_one_line_and_a_file(
     [file] = re.findall(r"The details are in (\S+);", line)
     assert "Traceback" in Path(file).read_text()
     assert Path(file).parent == (tmp_path / "state" / "rebaser" if home == "sound" else tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--url x", "there is no option '--url'; options stand behind the command, and REBASER_NA"),
+        ("value get", "there is no command 'value'; there is 'values'"),
+        ("log shop --last -3", "--last: expected a whole number above 0, got '-3'"),
+        ("log shop --last 0", "--last: expected a whole number above 0, got '0'"),
+        ("values shop --at x", "--at: expected the number of a commit, as in `rebaser log`, got"),
+        ("revert shop", "COMMIT: expected the number of a commit, as in `rebaser log`, got 'shop'"),
+        ("values tree shop --depth 0", "--depth: expected a whole number above 0, got '0'"),
+        ("workspaces create ''", "expected a name of 1 to 200 characters on one line, got ''"),
+        ("change-sets rename shop/b 'a\tb'", r"characters on one line, got 'a\tb'"),
+        ("diff shop/b --csv --json", "give --csv or --json: a comparison has one form"),
+        ("change-sets apply shop/b --reviewed abc", "takes the digest that `rebaser diff` prints"),
+        ("change-sets apply shop/b --json", "give --yes or --reviewed DIGEST"),
+    ],
+)
+def test_a_mistake_is_answered_with_what_is_expected(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything connects to NATS; the exit code is that of bad arguments."""
+    with pytest.raises(SystemExit) as ended:
+        main(shlex.split(words))
+
+    assert ended.value.code == Exit.BAD_SETTINGS
+    assert said in capsys.readouterr().err

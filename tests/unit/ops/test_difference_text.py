@@ -3,8 +3,9 @@
 import csv
 import io
 
+from rebaser_client.effects import effects_csv, result_text
 from rebaser_core.queries import ChangedDefinition, ComputedDifference
-from rebaser_server.ops.review import MAX_TEXT, effects_csv, plain_difference, result_text
+from rebaser_server.ops.review import MAX_TEXT, plain_difference
 from rebaser_server.queries.comparisons import Diff
 from rebaser_server.values.graph import Graph
 
@@ -32,7 +33,7 @@ FOUND = Diff(
 
 def test_a_spreadsheet_gets_whole_values_and_no_formula() -> None:
     """Values are JSON; a name that looks like a formula has an apostrophe before it."""
-    rows = list(csv.reader(io.StringIO(effects_csv(FOUND))))
+    rows = list(csv.reader(io.StringIO(effects_csv(FOUND.computed or ()))))
 
     assert rows == [
         ["value", "id", "head", "branch"],
