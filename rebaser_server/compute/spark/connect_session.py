@@ -95,9 +95,9 @@ class ConnectSession:
             self.spark.removeTag(run)
 
     @contextmanager
-    def query(self, run: str, about: str) -> Iterator[SparkSession]:
+    def query(self, run: str, about: str, *, has_functions: bool) -> Iterator[SparkSession]:
         """Yield a session that the run has alone."""
-        del about
+        del about, has_functions
         try:
             own = self._queries[run] = _connect(self._remote)
             steps = self._steps[run] = _Steps()
