@@ -17,7 +17,7 @@ The code of an `sql` function is one query, which may begin with comments that d
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -160,6 +160,14 @@ def read_definition(code: str) -> Definition:
     return Definition(returns == "value", frozenset(_listed(found.get("small", ""))), columns, key)
 
 
+def require_sound(code: str, arguments: Collection[str] | None = None) -> None:
+    """Raise `SqlRefused` if an `sql` function cannot be run, as far as shows before a call.
+
+    `arguments`: names of a call's arguments, if they are known.
+    """
+    judge(code, arguments, small=read_definition(code).small)
+
+
 def _listed(text: str) -> list[str]:
     """Return what commas part that are in no brackets."""
     parts, depth = [""], 0
@@ -210,14 +218,6 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Contents of the files that a job has written."""
-
-    fields: list[dict[str, Any]]
-    rows: int
-    content: str
-    """Digest of the rows, see `TableHandle`."""
-@dataclass(frozen=True, slots=True)
 class SparkCall:
     """A call of a function of runtime `pyspark`, with all that it takes."""
 
@@ -229,6 +229,14 @@ class SparkCall:
     """URI of the directory to write a table to, which does not exist."""
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Contents of the files that a job has written."""
+
+    fields: list[dict[str, Any]]
+    rows: int
+    content: str
+    """Digest of the rows, see `TableHandle`."""
 
 
 class QueryFailed(Exception):
@@ -375,6 +383,8 @@ class TableExecutor:
         """
         if call.function[0] == SQL:
             work = await self._prepare_query(call, owner, progress)
+        elif call.function[0] == PYSPARK:
+            work = await self._prepare_spark_call(call, owner, progress)
         else:
             work = await self._prepare_call(call, owner)
         tables, (status, text) = self._tables, call.former
@@ -383,8 +393,6 @@ class TableExecutor:
             await asyncio.to_thread(tables.condemn, owner, work.key)
             former = None
         async with self._under_way.setdefault((owner, work.key), asyncio.Lock()):
-        elif call.function[0] == PYSPARK:
-            work = await self._prepare_spark_call(call, owner, progress)
             manifest = await asyncio.to_thread(tables.find, owner, work.key)
             calls = int(manifest is None)
             if manifest is None:
@@ -477,14 +485,6 @@ class TableExecutor:
             )
         return key, manifest
 
-    async def _prepare_call(self, call: "_Call", owner: str) -> "_Work":
-        def bounded(name: str, key: str, manifest: Manifest) -> InputTable:
-            if manifest.size > MAX_TABLE_BYTES:
-                raise NotATable(too_large(f"table {name!r}"))
-            return InputTable(owner, key, manifest)
-
-        arguments = await asyncio.to_thread(self._arguments, call, owner, bounded)
-
     async def _prepare_spark_call(
         self, call: "_Call", owner: str, progress: JobProgress
     ) -> "_Work":
@@ -501,6 +501,14 @@ class TableExecutor:
             return found if isinstance(found, Written) else _kept(found)
 
         return _Work(_key(await _code_of(call), PYSPARK, call.arguments), compute)
+
+    async def _prepare_call(self, call: "_Call", owner: str) -> "_Work":
+        def bounded(name: str, key: str, manifest: Manifest) -> InputTable:
+            if manifest.size > MAX_TABLE_BYTES:
+                raise NotATable(too_large(f"table {name!r}"))
+            return InputTable(owner, key, manifest)
+
+        arguments = await asyncio.to_thread(self._arguments, call, owner, bounded)
 
         async def compute(attempt: Attempt) -> Any:
             asked = ArrowCall(self._tables.files, arguments, attempt)

@@ -1,21 +1,24 @@
 """The value graph as the application that Rebaser's core drives."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final, Never
 
 from rebaser_client.requests import ensure_task, publish_request
 from rebaser_core.commits import RequestOutcome, SettledRequest, code_reason
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.streams import Streams
 from rebaser_core.table_values import upload_of
+from rebaser_core.updates import PutFunc
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Batch
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.compute.functions.sql import SqlRefused
+from rebaser_server.compute.tables import SQL, require_sound
 from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.code import outdated, renewal_id, renewed
 from rebaser_server.graph_application.commands import admit_difference, execute
@@ -27,12 +30,29 @@ from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import StoredRequests
-from rebaser_server.runtime.tasks import background
+from rebaser_server.runtime.tasks import background, compute_in_turn
 from rebaser_server.store.publications import Publications
-from rebaser_server.values.rebase import tables_in
+from rebaser_server.values.rebase import functions_in, tables_in
 
 _PATIENCE: Final = 60.0
 """Seconds that a request waits; less than NATS remembers an id."""
+
+
+_MAX_JUDGED: Final = 1_000
+"""Number of queries of a batch that are judged before it is applied, some milliseconds each."""
+_NOT_HERE: Final = (
+    "no request to this workspace may put: have an operator name the workspace in "
+    "REBASER_FUNCTIONS__SQL_WORKSPACES, or use an installed function"
+)
+
+
+def _refusal(queries: Sequence[PutFunc]) -> str | None:
+    for each in queries:
+        try:
+            require_sound(each.code)
+        except SqlRefused as error:
+            return f"function {each.name!r} cannot be run: {error}"
+    return None
 
 
 class GraphApplication(GraphStateMachine):
@@ -45,16 +65,19 @@ class GraphApplication(GraphStateMachine):
         dvu: DvuServices,
         look_every: float,
         publications: Publications | None = None,
+        sql_workspaces: Collection[WorkspaceId] | None = None,
     ) -> None:
         """Make the application; branches read head's log every `look_every` seconds.
 
-        `publications`: where the tables of heads are published (default: nowhere).
+        `publications`: where the tables of heads are published (default: nowhere);
+        `sql_workspaces`: those whose requests may put SQL (default: all).
         """
         super().__init__(maintenance.checkpoints, maintenance)
         self._compactions = maintenance
         self._streams = streams
         self._dvu = dvu
         self._look_every = look_every
+        self._sql_workspaces = sql_workspaces
         self._publisher: Publisher | None = None
         if publications is not None:
             files = dvu.batches.files
@@ -88,7 +111,15 @@ class GraphApplication(GraphStateMachine):
         return await admit_difference(ownership, request, message)
 
     async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
-        """Make each uploaded file that the batch refers to a table of the workspace."""
+        """Judge the batch's SQL, and make the files that it refers to tables of the workspace."""
+        queries = [each for each in functions_in(batch.updates) if each.runtime == SQL]
+        if queries:
+            workspace = change_set.workspace_id
+            if self._sql_workspaces is not None and workspace not in self._sql_workspaces:
+                return f"function {queries[0].name!r} is SQL, which {_NOT_HERE}"
+            rejection = await compute_in_turn(str(workspace), _refusal, queries[:_MAX_JUDGED])
+            if rejection is not None:
+                return rejection
         uploads = {digest for value in tables_in(batch.updates) if (digest := upload_of(value))}
         for digest in sorted(uploads):
             rejection = await self._dvu.batches.adopt_upload(str(change_set.workspace_id), digest)

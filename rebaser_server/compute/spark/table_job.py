@@ -103,7 +103,7 @@ def _call(spark: "SparkSession", call: SparkCall) -> Any:
         del vars(spark)["stop"]
     if not isinstance(found, DataFrame):
         return require_plain(found, "a DataFrame of Spark")
-    _configure(spark)  # files and digest are as ever, whatever the function has set
+    _configure(spark)  # the function may have set others
     return _write(found, call.target, Definition(), *_columns_of(spark))
 
 
