@@ -148,12 +148,16 @@ async def test_a_cancelled_call_ends_with_its_workers(sheet: TableSheet, tmp_pat
     sheet.dependent("one", "spark.endless_here", {"place": "here"}, "pyspark")
     sheet.dependent("two", "spark.endless", {"place": "there"}, "pyspark")
 
+    def have_begun() -> bool:
+        return here.exists() and here.read_text() == "begun" and bool(pids_in(there))
+
     running = asyncio.create_task(sheet.compute())
-    await eventually(lambda: here.exists() and bool(pids_in(there)), within=120)
+    await eventually(have_begun, within=600)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
 
     await eventually(lambda: here.read_text() == "begun ended", within=120)
     await eventually(lambda: not any(map(is_running, pids_in(there))), within=120)
-    assert not list((tmp_path / "tables").rglob("*.parquet"))
+    stored = list(sheet.tables.stored())
+    assert [name for each in stored if each.written is None for name in each.attempts] == []
