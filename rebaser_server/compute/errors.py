@@ -119,6 +119,7 @@ _CALLERS: Final = tuple(
     )
 )
 _SPARKS: Final = re.compile(r"/(pyspark|py4j)(\.zip)?/")
+"""Part of the path of each file of PySpark's: a traceback passes these over."""
 _MIB: Final = 1 << 20
 _name_of: Final = vars(type)["__name__"].__get__
 """The name of a class, even if its own class says otherwise."""

@@ -424,7 +424,7 @@ def query_mistake(error: BaseException) -> str | None:
     if type(error).__name__ == "PythonException":  # a function of rows raised it
         places = [place for place in _PLACES.findall(str(error)) if "/pyspark/" not in place[0]]
         at = ", ".join(f"{file.rpartition('/')[2]}:{line} in {name}" for file, line, name in places)
-        return root_cause(error)[:_WORDS_OF_MISTAKE] + (f" (at {at})" if at else "")
+        return root_cause(error)[:_WORDS_OF_MISTAKE] + (f" (at {at[:_PLACE_LENGTH]})" if at else "")
     condition = getattr(error, "getCondition", lambda: None)()
     if condition is None or condition.startswith(_NO_MISTAKES):
         return None
@@ -432,6 +432,7 @@ def query_mistake(error: BaseException) -> str | None:
     return re.sub(r"\s*SQLSTATE: \w+", "", message).rstrip("; ")[:_WORDS_OF_MISTAKE]
 
 
+_PLACE_LENGTH: Final = 300
 _PLACES: Final = re.compile(r'^ *File "(.*)", line (\d+), in (\S+)', re.MULTILINE)
 """Lines of a traceback that name a file."""
 _NO_MISTAKES: Final = (

@@ -267,12 +267,16 @@ class _OwnThread(Future[T]):
     """
 
     def __init__(self, work: Callable[[], T]) -> None:
+        """Begin. Raises `SessionFailed`: the system has no thread."""
         super().__init__()
         self.set_running_or_notify_cancel()
         self._work = work
         self._ends = Lock()
         self._thread = Thread(target=self._run, daemon=True, name="spark-call")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise SessionFailed(f"no thread for a function: {error}") from error
 
     def _run(self) -> None:
         try:
