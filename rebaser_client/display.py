@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rebaser_client.errors import MissingPackage
 from rebaser_core.errors import many
-from rebaser_core.table_values import TABLE, TableHandle, upload_of
+from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, upload_of
 
 Columns = Mapping[str, Sequence[Any]]
 """Column → its cells, all of one length."""
@@ -77,9 +77,11 @@ _DIGITS: Final = 12
 
 def table_text(value: object) -> str | None:
     """A value that is a table, in words; None for another value."""
-    upload, handle = upload_of(value), TableHandle.of(value)
+    upload, source, handle = upload_of(value), PinnedTable.of(value), TableHandle.of(value)
     if upload is not None:
         return f"table: upload {upload[:_DIGITS]}"
+    if source is not None:
+        return f"table: {source}"
     return None if handle is None else f"table: {many(handle.rows, 'row')}"
 
 

@@ -34,7 +34,7 @@ from rebaser_client.plain_values import plain
 from rebaser_client.row_files import read_rows
 from rebaser_core.codecs import json_equal
 from rebaser_core.queries import FunctionSnapshot
-from rebaser_core.table_values import upload_value
+from rebaser_core.table_values import PinnedTable, upload_value
 from rebaser_core.updates import Inputs, PutFunc, PutValue
 from rebaser_core.versioning import first_error
 
@@ -492,12 +492,34 @@ class Draft:
         """Define a value with fixed content: any JSON (see `plain_values`)."""
         return self._define(name, Source(plain(value)))
 
-    def table(self, name: str, table: TableSource, *, text: Iterable[str] = ()) -> ValueRef:
+    def table(
+        self,
+        name: str,
+        table: TableSource | None = None,
+        *,
+        text: Iterable[str] = (),
+        uri: str | None = None,
+        version: int | str | None = None,
+    ) -> ValueRef:
         """Define a value that is a table, for functions in SQL. Blocks.
 
-        `table`: of pyarrow, pandas, Polars or DuckDB, or the path of a file of Parquet or CSV, of
-        which the columns `text` stay text.
+        Args:
+            name: of the value.
+            table: of pyarrow, pandas, Polars or DuckDB, or the path of a file of Parquet or CSV. It
+                is uploaded.
+            text: columns of a file of CSV that stay text.
+            uri: in place of `table`, the path of a table of Delta or Parquet that Rebasers see, in
+                a folder that the operator allows. They copy it.
+            version: of Delta a number; of Parquet the digest that `rebaser tables pin` prints.
         """
+        if (table is None) == (uri is None):
+            raise InvalidDraft(f"{name!r}: give either a table, or the uri of one")
+        if table is None:
+            try:
+                pinned = PinnedTable.at(uri, version)
+            except ValueError as error:
+                raise InvalidDraft(f"{name!r}: {error}") from error
+            return self._define(name, Source(pinned.to_value()))
         uploads = package("rebaser_client.table_uploads", extra="arrow")
         upload: TableUpload = uploads.written(table, text)
         self.uploads[upload.digest] = upload

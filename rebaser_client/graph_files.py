@@ -30,7 +30,7 @@ from rebaser_client.errors import InvalidDraft
 from rebaser_client.row_files import read_rows, row_size
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage, offer
-from rebaser_core.table_values import TABLE, upload_of
+from rebaser_core.table_values import TABLE, reference_key
 from rebaser_core.versioning import first_error
 
 _EMPTY: Final = (
@@ -64,12 +64,16 @@ class ComputedEntry(_Part):
 
 
 class TableSourceEntry(_Part):
-    """A source that is a table."""
+    """A source that is a table: a file, or one version of a table that Rebasers see."""
 
-    file: str
+    file: str | None = None
     """File of CSV or Parquet; a path begins at the graph's file."""
     text: list[str] = Field(default_factory=list)
     """Columns of CSV that stay text, also where they hold numbers."""
+    uri: str | None = None
+    """Path of a table of Delta or Parquet, in a folder that the operator allows."""
+    version: int | str | None = None
+    """Version of that table."""
 
 
 class TableEntry(_Part):
@@ -181,7 +185,7 @@ def _draft(graph: _GraphFile, directory: Path) -> Draft:
 def _define_source(draft: Draft, name: str, value: Any, directory: Path) -> None:
     """Define the source: a table, where the name of a file stands under `$table`."""
     given = value[TABLE] if isinstance(value, dict) and value.keys() == {TABLE} else None
-    if not isinstance(given, str | dict) or upload_of(value) is not None:
+    if not isinstance(given, str | dict) or reference_key(value) is not None:
         draft.source(name, value)
         return
     try:
@@ -190,7 +194,8 @@ def _define_source(draft: Draft, name: str, value: Any, directory: Path) -> None
         )
     except ValidationError as error:
         raise InvalidDraft(f"sources.{name}.{TABLE}: {_mistake(error)}") from error
-    draft.table(name, directory / entry.file, text=entry.text)
+    file = None if entry.file is None else directory / entry.file
+    draft.table(name, file, text=entry.text, uri=entry.uri, version=entry.version)
 
 
 def _function(name: str, entry: FunctionEntry) -> Function:

@@ -57,6 +57,12 @@ def add(commands: Any) -> None:
     add_value(put, "name", "name or id of the value")
     put.add_argument("value", help="the new value as JSON; - reads it from stdin")
     put.add_argument("--text", action="store_true", help="take the value as text, not as JSON")
+    put.add_argument(
+        "--table",
+        action="store_true",
+        help="take the value as the URI of a table of Delta or Parquet that Rebasers copy, which "
+        "may end with @VERSION (default: the newest, which is read here)",
+    )
     add_wait(put)
 
 
@@ -98,8 +104,17 @@ async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> int:
 def _read_value(arguments: argparse.Namespace) -> Any:
     from rebaser_client.documents import parse_json
     from rebaser_client.errors import InvalidDraft
+    from rebaser_core.table_values import PinnedTable
 
     text = arguments.value if arguments.value != STDIN else read_text(Path(STDIN))
+    if arguments.table:
+        uri, _, version = text.rpartition("@")
+        if not uri or "/" in version:
+            return text  # the newest, for which the settings are needed
+        try:
+            return PinnedTable.at(uri, int(version) if version.isdecimal() else version).to_value()
+        except ValueError as error:
+            raise UnusableInput(str(error)) from error
     try:
         return text if arguments.text else parse_json(text)
     except InvalidDraft as error:
@@ -116,6 +131,14 @@ async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.support.addresses import change_set_of
     from rebaser_server.commands.support.value_source import read_values
 
+    content = arguments.input
+    if arguments.table and isinstance(content, str):
+        import asyncio
+
+        from rebaser_server.commands.tables import newest_version
+
+        found = await asyncio.to_thread(newest_version, deployment.settings, content)
+        content = found.table.to_value()
     change_set = await change_set_of(deployment, arguments)
     read = await read_values(deployment, change_set)
     value = find_value(read, arguments.name)
@@ -126,7 +149,7 @@ async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
             f"{', '.join(inputs) or 'it has none'}"
         )
         return Exit.FAILED
-    updates = [{"setValue": {"valueId": value.id, "value": arguments.input}}]
+    updates = [{"setValue": {"valueId": value.id, "value": content}}]
     return await follow(
         deployment, change_set, updates, as_json=arguments.json, computed=arguments.wait
     )

@@ -30,7 +30,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from rebaser_core.table_schemas import NotATable, columns_of, spark_fields
-from rebaser_core.table_values import TABLE, TableHandle, is_table, upload_of
+from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, is_table, table_key
 from rebaser_server.compute.errors import FunctionMissing, breakdown, describe
 from rebaser_server.compute.executors import Executor, run_apart
 from rebaser_server.compute.functions.arrow import (
@@ -421,6 +421,7 @@ class TableExecutor:
         judging = partial(judge, code, frozenset(call.arguments), small=definition.small)
         query = await asyncio.to_thread(judging)  # a long text takes a second
         used = {name: call.arguments[name] for name in query.tables | query.parameters}
+        used = await asyncio.to_thread(self._with_contents, used, owner)
         views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
 
         async def compute(attempt: Attempt) -> Any:
@@ -471,10 +472,25 @@ class TableExecutor:
             views[name] = View(manifest.fields, self._tables.uris(owner, key, manifest))
         return views, parameters
 
+    def _with_contents(self, arguments: Mapping[str, Any], owner: str) -> dict[str, Any]:
+        """Return the arguments with the handle of its copy for each table of others.
+
+        So a new version with the rows of before is no other input.
+        """
+
+        def of(value: Any) -> Any:
+            if isinstance(value, list):
+                return list(map(of, value))
+            table = PinnedTable.of(value)
+            if table is None:
+                return value
+            return self._tables.get(owner, table.key).handle(table.key).to_value()
+
+        return {name: of(value) for name, value in arguments.items()}
+
     def _table(self, name: str, value: Any, owner: str) -> tuple[str, Manifest]:
         """Return the key and the manifest of a table that an input is."""
-        handle = TableHandle.of(value)
-        key = handle.key if handle else upload_of(value)
+        handle, key = TableHandle.of(value), table_key(value)
         if key is None:
             raise NotATable(f"{name!r} is no table, and claims to be one")
         manifest = self._tables.get(owner, key)
@@ -492,7 +508,8 @@ class TableExecutor:
             return View(manifest.fields, self._tables.uris(owner, key, manifest))
 
         function = await asyncio.to_thread(resolve, *call.function)
-        arguments = await asyncio.to_thread(self._arguments, call, owner, view)
+        given = await asyncio.to_thread(self._with_contents, call.arguments, owner)
+        arguments = await asyncio.to_thread(self._arguments, given, owner, view)
 
         async def compute(attempt: Attempt) -> Any:
             job = SparkCall(function, arguments, self._tables.uri(attempt))
@@ -500,7 +517,7 @@ class TableExecutor:
             found = await self._bounded(attempt, running)
             return found if isinstance(found, Written) else _kept(found)
 
-        return _Work(_key(await _code_of(call), PYSPARK, call.arguments), compute)
+        return _Work(_key(await _code_of(call), PYSPARK, given), compute)
 
     async def _prepare_call(self, call: "_Call", owner: str) -> "_Work":
         def bounded(name: str, key: str, manifest: Manifest) -> InputTable:
@@ -508,7 +525,8 @@ class TableExecutor:
                 raise NotATable(too_large(f"table {name!r}"))
             return InputTable(owner, key, manifest)
 
-        arguments = await asyncio.to_thread(self._arguments, call, owner, bounded)
+        given = await asyncio.to_thread(self._with_contents, call.arguments, owner)
+        arguments = await asyncio.to_thread(self._arguments, given, owner, bounded)
 
         async def compute(attempt: Attempt) -> Any:
             asked = ArrowCall(self._tables.files, arguments, attempt)
@@ -525,10 +543,13 @@ class TableExecutor:
             schema, rows = await asyncio.to_thread(self._tables.written, attempt)
             return Written(spark_fields(schema), rows, outcome.content)
 
-        return _Work(_key(await _code_of(call), ARROW, call.arguments), compute)
+        return _Work(_key(await _code_of(call), ARROW, given), compute)
 
     def _arguments(
-        self, call: "_Call", owner: str, taken: Callable[[str, str, Manifest], Any]
+        self,
+        given: Mapping[str, Any],
+        owner: str,
+        taken: Callable[[str, str, Manifest], Any],
     ) -> dict[str, Any]:
         """Return a function's arguments: of tables, also in lists, what `taken` makes of them."""
 
@@ -537,7 +558,7 @@ class TableExecutor:
                 return [argument(name, each) for each in value]
             return taken(name, *self._table(name, value, owner)) if is_table(value) else value
 
-        return {name: argument(name, value) for name, value in call.arguments.items()}
+        return {name: argument(name, value) for name, value in given.items()}
 
 
 async def _code_of(call: "_Call") -> str:

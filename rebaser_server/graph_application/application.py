@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Final, Never
 
@@ -12,7 +13,8 @@ from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.streams import Streams
-from rebaser_core.table_values import upload_of
+from rebaser_core.table_schemas import NotATable
+from rebaser_core.table_values import PinnedTable, upload_of
 from rebaser_core.updates import PutFunc
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Batch
@@ -32,10 +34,14 @@ from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import StoredRequests
 from rebaser_server.runtime.tasks import background, compute_in_turn
 from rebaser_server.store.publications import Publications
+from rebaser_server.store.sources import Sources
+from rebaser_server.tables import TableFiles
 from rebaser_server.values.rebase import functions_in, tables_in
 
 _PATIENCE: Final = 60.0
 """Seconds that a request waits; less than NATS remembers an id."""
+_COPIES: Final = 2
+"""Number of sources that are copied at a time: each takes a thread for minutes."""
 
 
 _MAX_JUDGED: Final = 1_000
@@ -65,17 +71,26 @@ class GraphApplication(GraphStateMachine):
         dvu: DvuServices,
         look_every: float,
         publications: Publications | None = None,
+        sources: Sources | None = None,
         sql_workspaces: Collection[WorkspaceId] | None = None,
     ) -> None:
         """Make the application; branches read head's log every `look_every` seconds.
 
-        `publications`: where the tables of heads are published (default: nowhere);
-        `sql_workspaces`: those whose requests may put SQL (default: all).
+        Args:
+            streams: of the deployment.
+            maintenance: of the tables of checkpoints.
+            dvu: what updates of dependent values need.
+            look_every: seconds.
+            publications: where the tables of heads are published (default: nowhere).
+            sources: the tables of others that clients may name (default: none).
+            sql_workspaces: those whose requests may put SQL (default: all).
         """
         super().__init__(maintenance.checkpoints, maintenance)
         self._compactions = maintenance
         self._streams = streams
         self._dvu = dvu
+        self._sources = sources or Sources("")
+        self._copying = asyncio.Semaphore(_COPIES)
         self._look_every = look_every
         self._sql_workspaces = sql_workspaces
         self._publisher: Publisher | None = None
@@ -88,10 +103,11 @@ class GraphApplication(GraphStateMachine):
         return StateLoader(change_set, log_of, self._dvu.batches, self)
 
     async def run(self) -> Never:
-        """Compact the tables of checkpoints and publish those of heads, until cancelled."""
-        if self._publisher is None:
-            await self._compactions.run()
-        async with background(self._publisher.run()):
+        """Compact checkpoints, publish the tables of heads, send events; until cancelled."""
+        async with AsyncExitStack() as stack:
+            for part in (self._publisher, self._dvu.lineage):
+                if part is not None:
+                    await stack.enter_async_context(background(part.run()))
             await self._compactions.run()
 
     def on_commit(self, loader: StateLoader) -> None:
@@ -111,20 +127,31 @@ class GraphApplication(GraphStateMachine):
         return await admit_difference(ownership, request, message)
 
     async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
-        """Judge the batch's SQL, and make the files that it refers to tables of the workspace."""
+        """Judge the batch's SQL, and make what it names as a table one of the workspace."""
         queries = [each for each in functions_in(batch.updates) if each.runtime == SQL]
         if queries:
-            workspace = change_set.workspace_id
-            if self._sql_workspaces is not None and workspace not in self._sql_workspaces:
+            owner = change_set.workspace_id
+            if self._sql_workspaces is not None and owner not in self._sql_workspaces:
                 return f"function {queries[0].name!r} is SQL, which {_NOT_HERE}"
-            rejection = await compute_in_turn(str(workspace), _refusal, queries[:_MAX_JUDGED])
+            rejection = await compute_in_turn(str(owner), _refusal, queries[:_MAX_JUDGED])
             if rejection is not None:
                 return rejection
-        uploads = {digest for value in tables_in(batch.updates) if (digest := upload_of(value))}
+        values, workspace = [*tables_in(batch.updates)], str(change_set.workspace_id)
+        uploads = {digest for value in values if (digest := upload_of(value))}
         for digest in sorted(uploads):
-            rejection = await self._dvu.batches.adopt_upload(str(change_set.workspace_id), digest)
+            rejection = await self._dvu.batches.adopt_upload(workspace, digest)
             if rejection is not None:
                 return rejection
+        found = {table.key: table for value in values if (table := PinnedTable.of(value))}
+        tables = TableFiles(self._dvu.batches.files)
+        for key, table in found.items():
+            if await asyncio.to_thread(tables.renew, workspace, key):
+                continue
+            try:
+                async with self._copying:
+                    await asyncio.to_thread(self._sources.copy, table, workspace, tables)
+            except NotATable as error:
+                return f"no table: {error}"
         return None
 
     async def outdated_codes(self, codes: Collection[str]) -> Collection[str]:

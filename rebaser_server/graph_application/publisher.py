@@ -21,7 +21,7 @@ from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.streams import Streams
-from rebaser_core.table_values import TableHandle, upload_of
+from rebaser_core.table_values import table_key
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
@@ -50,9 +50,7 @@ def tables_of(state: State, published: Collection[str]) -> HeadTables | None:
         return None
     graph, keys = graph_of(state), {}
     for value in graph.values_naming_tables():
-        content = value.value
-        handle = TableHandle.of(content)
-        if key := handle.key if handle else upload_of(content):
+        if key := table_key(value.value):
             keys[value.name or value.id] = key
     without_result = set()
     for name in published:

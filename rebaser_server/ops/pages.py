@@ -10,6 +10,7 @@ registry.
 """
 
 import asyncio
+import json
 import math
 import time
 from collections import Counter, defaultdict
@@ -19,6 +20,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, Generic, TypeVar
 
+import pyarrow as pa
 from aiohttp import web
 
 from rebaser_client.display import value_text
@@ -31,7 +33,7 @@ from rebaser_client.workspaces import CLOSED_STATUSES, AddressBook
 from rebaser_core.errors import MessageError, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, deadlines, ordered_reader
-from rebaser_core.queries import ProvenanceQueryV1, TableDifferenceQueryV1
+from rebaser_core.queries import ProvenanceQueryV1, TableDifferenceQueryV1, TableQueryV1
 from rebaser_core.records import (
     ChangeSetRecordV1,
     ChangeSetRequest,
@@ -40,6 +42,8 @@ from rebaser_core.records import (
     utc_text,
 )
 from rebaser_core.streams import Streams
+from rebaser_core.table_schemas import decode_rows
+from rebaser_core.table_values import TABLE, PinnedTable
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import State
@@ -67,6 +71,11 @@ _COMPARED_ROWS: Final = 200_000
 _COMPARED_WITHIN: Final = 2.0
 """Seconds for comparing rows of tables each time that the page asks for the difference."""
 _NOT_COMPARED: Final = "for its rows: `rebaser tables diff`"
+
+_FIRST_ROWS: Final = 3
+"""Number of rows of a table that are shown."""
+_MAX_CELL: Final = 100
+"""Maximum number of characters of one of their cells."""
 
 _MAX_ROWS: Final = 100
 """Maximum number of values of a list."""
@@ -154,7 +163,30 @@ class ChangeSetPage:
         if func is not None:
             function = str(change_set.workspace_id), func.runtime, func.code
             note = await asyncio.to_thread(self._impure.of_function, *function)
-        return {**described, "impure": note}
+        table = None
+        if described.pop("isTable", False):
+            table = await self._table(change_set, value_id) | {"source": described.pop("source")}
+        return {**described, "impure": note, "table": table}
+
+    async def _table(self, change_set: ChangeSet, value_id: str) -> dict[str, Any]:
+        """Return the columns of a table, each with its cells in the first rows."""
+        query = TableQueryV1(
+            id=RequestId(), **change_set._asdict(), value=value_id, rows=True, limit=_FIRST_ROWS
+        )
+        try:
+            async with aclosing(self._queries.tables.replies(query, {})) as parts:
+                replies = [reply async for reply in parts]
+        except (RebaserError, OSError) as error:  # the rows are gone, or the store is away
+            return {"problem": str(error)}
+        table = replies[0].table
+        if table is None:
+            return {"problem": replies[0].error}
+        first = pa.Table.from_batches(decode_rows(reply.rows or "") for reply in replies[1:])
+        columns = [
+            {**column.to_wire(), "first": list(map(_cell_text, cells.to_pylist()))}
+            for column, cells in zip(table.columns, first.columns, strict=True)
+        ]
+        return {"rows": table.rows, "size": table.size, "columns": columns}
 
     async def _why(self, change_set: ChangeSet, request: web.Request) -> Any:
         query = ProvenanceQueryV1(
@@ -385,7 +417,22 @@ def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]
         "dependents": [_row(graph, graph.values[each]) for each in takers[:_MAX_ROWS]],
         "dependentCount": len(takers),
     }
+    if value.text.startswith(f'{{"{TABLE}"'):
+        source = PinnedTable.of(value.value)
+        described["isTable"] = True
+        described["source"] = source and {"uri": source.path, "version": source.version}
     return described, func
+
+
+def _cell_text(cell: Any) -> str:
+    """Return a cell as people read it, or its beginning."""
+    if cell is None:
+        return "null"
+    if isinstance(cell, bytes):
+        return cut(cell.hex(), _MAX_CELL)
+    if isinstance(cell, list | dict):
+        return cut(json.dumps(cell, ensure_ascii=False, default=str), _MAX_CELL)
+    return cut(str(cell), _MAX_CELL)
 
 
 _MAX_LETTERS: Final = 50

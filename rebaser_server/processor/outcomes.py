@@ -7,6 +7,7 @@ without waiting.
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import nats.errors
@@ -254,12 +255,17 @@ _DETAIL_LENGTH: Final = 1_000
 _SUBJECT: Final = re.compile(r"[!-)+\-/-=?-~]+(\.[!-)+\-/-=?-~]+)*")
 
 
+Observe = Callable[[ChangeSet, ActivityKind, RequestId | None, dict[str, Any]], None]
+
+
 class Notifier:
     """Publishes without waiting for an answer. A lost message harms nothing: the log has it all."""
 
     def __init__(self, streams: Streams) -> None:
         self.stats = WorkStats()
         """Statistics that the status page shows."""
+        self.observe: Observe | None = None
+        """Function that is called with each activity but `REQUEST_APPLIED`; it does not block."""
         self._streams = streams
 
     async def reply(
@@ -296,6 +302,8 @@ class Notifier:
         }
         if kind is not ActivityKind.REQUEST_APPLIED:  # the most frequent, of which it keeps nothing
             self.stats.activity(change_set, kind, request_id, details)
+            if self.observe is not None:
+                self.observe(change_set, kind, request_id, details)
         headers, payload = encode_activity(change_set, kind, request_id, details)
         await self._publish(self._streams.activities(change_set), payload, headers)
 

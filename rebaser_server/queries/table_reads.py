@@ -15,7 +15,7 @@ from rebaser_core.errors import RebaserError, offer
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import TableQueryV1, TableReplyV1, TableSnapshot, ValuesQueryV1
 from rebaser_core.table_schemas import arrow_schema, columns_of, encode_rows
-from rebaser_core.table_values import TableHandle, upload_of
+from rebaser_core.table_values import table_key
 from rebaser_server.commit_log.state_loader import OpenLoader
 from rebaser_server.compute.functions.sql import SqlRefused
 from rebaser_server.compute.tables import SQL, read_definition
@@ -131,9 +131,7 @@ class TableService:
         if row.status != "ok":
             why = f": {row.message}" if row.message else ""
             raise NoTable(f"{value!r} has no result: it is {row.status}{why}")
-        content = loads(row.text)
-        handle = TableHandle.of(content)
-        key = handle.key if handle else upload_of(content)
+        key = table_key(loads(row.text))
         if key is None:
             raise NoTable(f"{value!r} is no table: `values` reads what it is")
         located = LocatedTable(found.commit, row.id, row.name, key, row.func_id, bool(found.due))

@@ -33,6 +33,7 @@ from rebaser_server.compute.work_unit import CallLimits
 from rebaser_server.files import TABLES, local_path
 from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
+from rebaser_server.graph_application.openlineage import LineageEvents
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.late_pandas import defer_pandas
@@ -41,6 +42,7 @@ from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, swit
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import Settings, SparkSettings
 from rebaser_server.store.publications import Publications
+from rebaser_server.store.sources import Sources
 from rebaser_server.tables import TableFiles
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
@@ -70,6 +72,10 @@ class ValueGraph:
             publications = Publications(
                 settings.store.published, TableFiles(batches.files), keep_replaced
             )
+        lineage = None
+        if settings.lineage.target is not None:
+            lineage = LineageEvents(settings.lineage, TableFiles(batches.files))
+            notifier.observe = lineage.on_activity
         return GraphApplication(
             streams,
             TableMaintenance(tables, keep_replaced),
@@ -82,10 +88,12 @@ class ValueGraph:
                 batches,
                 Memo(batches.files, settings.functions.memo_bytes),
                 notifier,
+                lineage,
             ),
             look_every=settings.ack_wait.total_seconds() / 2,
             publications=publications,
             sql_workspaces=settings.functions.sql_workspaces,
+            sources=Sources(settings.store.sources, settings.functions.table_bytes),
         )
 
 

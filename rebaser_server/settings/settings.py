@@ -281,6 +281,9 @@ class StoreSettings(SettingsGroup):
     published: Path | None = None
     """Folder in which the tables of heads are published as Delta tables, shared by all Rebasers and
     those who read them (default: nothing is published)."""
+    sources: str = ""
+    """Folders below which clients may name tables of Delta or Parquet as values, with colons
+    between; all Rebasers see them by these paths (default: none)."""
 
     @field_validator("published", mode="before")
     @classmethod
@@ -289,12 +292,31 @@ class StoreSettings(SettingsGroup):
             raise ValueError("tables are published in a folder: give its path, not a URI")
         return published
 
+    @field_validator("sources")
+    @classmethod
+    def _are_folders(cls, sources: str) -> str:
+        for folder in filter(None, sources.split(":")):
+            if not Path(folder).is_absolute():
+                raise ValueError(f"{folder!r} is no path from the root: sources lie in folders")
+        return sources
+
     @field_validator("root")
     @classmethod
     def _no_password(cls, root: str) -> str:
         if ":" in root.partition("://")[2].partition("/")[0].rpartition("@")[0]:
             raise ValueError("a password in a URI: no store takes it; put keys into store.options")
         return root
+
+    @model_validator(mode="after")
+    def _store_is_no_source(self) -> Self:
+        path = self.root.removeprefix("file://")
+        for folder in filter(None, self.sources.split(":")):
+            if "://" not in path and Path(path).resolve().is_relative_to(Path(folder).resolve()):
+                raise ValueError(
+                    f"the store lies below the sources {folder}, so that clients of one workspace "
+                    "could read what another has: name folders without it"
+                )
+        return self
 
 
 class HistorySettings(SettingsGroup):
@@ -396,14 +418,24 @@ class FunctionSettings(SettingsGroup):
     memory: Annotated[int, Field(ge=0)] = 1 << 30
     """Bytes by which the process may grow during the call; 0: no limit."""
     table_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 30
-    """Bytes that one query, or function of runtime `pyspark`, may write to the store as its
-    table."""
+    """Bytes that one query, or function of runtime `pyspark`, may write to the store as its table,
+    and of a source that is copied."""
     sql_workspaces: Annotated[frozenset[WorkspaceId] | None, NoDecode, BeforeValidator(_ids)] = None
     """Ids of the workspaces whose requests may put SQL, between commas: all if not set, none if
     empty."""
     memo_bytes: Annotated[int, Field(ge=0)] = 1 << 30
     """Bytes of results that are remembered in the store, so that a call is not repeated; each
     daemon has up to a sixteenth of that in memory. 0: nothing is remembered."""
+
+
+class LineageSettings(SettingsGroup):
+    """Events in the format of OpenLineage about updates of tables."""
+
+    target: Url | None = None
+    """URL that gets each event by POST, or path of a file that gets it as a line (default: no
+    events)."""
+    token: SecretStr | None = None
+    """Token that goes with each POST, as `Authorization: Bearer`."""
 
 
 class Settings(BaseSettings):
@@ -423,6 +455,7 @@ class Settings(BaseSettings):
     fairness: FairnessSettings = FairnessSettings()
     queries: QuerySettings = QuerySettings()
     ops: OpsSettings = OpsSettings()
+    lineage: LineageSettings = LineageSettings()
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = Field(
         default_factory=lambda: str(Ulid())
     )

@@ -105,6 +105,7 @@ Item = Literal[
     "change set",
     "checkpoint",
     "heartbeat",
+    "lineage",
     "object",
     "pause",
     "presumption",

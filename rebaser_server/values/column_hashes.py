@@ -57,6 +57,32 @@ def row_hashes(columns: Sequence[pa.Array], count: int) -> Hashes:
     return hashes
 
 
+class RowsDigest:
+    """A digest of rows that does not depend on their order, nor on their batches."""
+
+    _BLOCK: Final = 8_192
+    """Number of rows that are hashed at once."""
+    _DIGITS: Final = 32
+
+    def __init__(self) -> None:
+        self.rows = 0
+        """Number of rows so far."""
+        self._exclusive = self._total = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for start in range(0, batch.num_rows, self._BLOCK):
+            block = batch.slice(start, self._BLOCK)
+            hashes = row_hashes(block.columns, block.num_rows)
+            self.rows += len(hashes)
+            self._exclusive ^= int(np.bitwise_xor.reduce(hashes))
+            self._total += int(hashes.sum(dtype=np.uint64))
+
+    def text(self) -> str:
+        """Return the digest of the rows so far."""
+        numbers = [self.rows, self._exclusive, self._total % _MODULUS]
+        return blake3(repr(numbers).encode()).hexdigest()[: self._DIGITS]
+
+
 def _item_hashes(column: pa.Array) -> Any:  # noqa: PLR0911 - one for each kind of type
     """The hash of each item; anything for a null."""
     kind = column.type

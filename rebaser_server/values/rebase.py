@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from rebaser_core.errors import many
 from rebaser_core.messages import Correction, truncate_detail
 from rebaser_core.table_updates import TableUpdates
-from rebaser_core.table_values import TABLE, is_table, upload_of
+from rebaser_core.table_values import TABLE, is_table, reference_key
 from rebaser_core.updates import (
     AnyUpdate,
     LazyUpdates,
@@ -324,14 +324,14 @@ def functions_in(updates: Sequence[AnyUpdate]) -> Iterator[PutFunc]:
 
 
 _FORGED: Final = (
-    "a value with the key $table is a table that was uploaded, and this one is none; tables that "
-    "are computed cannot be sent"
+    "a value with the key $table is a table that was uploaded, or one version of another table, "
+    "and this one is neither; tables that are computed cannot be sent"
 )
 
 
 def _is_forged(value: object) -> bool:
     """Whether a value claims to be a table that only Rebasers make."""
-    return is_table(value) and upload_of(value) is None
+    return is_table(value) and reference_key(value) is None
 
 
 def _is_same(value: Value, update: PutValue) -> bool:

@@ -42,8 +42,9 @@ def run_command(words: Sequence[str], variables: Mapping[str, str]) -> Done:
 class Commands:
     """Gives commands to a deployment."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self._variables = {
+    def __init__(self, deployment: Deployment, **settings: str) -> None:
+        """`settings`: further ones, by their names without the prefix."""
+        self._variables = {f"REBASER_{name}": value for name, value in settings.items()} | {
             "REBASER_NATS__URL": deployment.nats.url,
             "REBASER_STORE__ROOT": deployment.settings.store.root,
         }

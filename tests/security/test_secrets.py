@@ -54,6 +54,8 @@ STORE_OPTIONS = {
     "endpoint": f"http://me:{hush('endpoint')}@127.0.0.1:1",
 }
 PLANTED = {
+    "LINEAGE__TARGET": f"http://me:{hush('lineage')}@127.0.0.1:1/lineage",
+    "LINEAGE__TOKEN": hush("lineage-token"),
     "NATS__PASSWORD": hush("nats-password"),
     "OPS__TOKEN": hush("ops-token"),
     "OPS__TOKENS": f"ada operator {hush('ops-tokens')}",

@@ -10,16 +10,19 @@ from math import isinf
 from typing import Any, Final, NamedTuple
 
 from rebaser_client.change_set import ChangeSetHandle
+from rebaser_client.display import table_text
 from rebaser_client.errors import ReadRefused
 from rebaser_client.plain_values import plain
 from rebaser_client.reader import BranchDifference
 from rebaser_client.table_reads import TableDifference, TableValue
 from rebaser_core.errors import many
 from rebaser_core.queries import ValueSnapshot
-from rebaser_core.table_values import is_table
+from rebaser_core.table_values import PinnedTable, is_table
 from rebaser_server.terminal.lines import complain, say, say_json
 from rebaser_server.terminal.tables import Table
 
+_SHOWN: Final = 60
+"""Characters of a value that a lineage shows."""
 _AT_ONCE: Final = 4
 """Number of tables that are asked for at a time."""
 
@@ -65,6 +68,8 @@ async def show_table(handle: ChangeSetHandle, table: TableValue, *, as_json: boo
         return
     files = many(table.files, "file")
     say(f"{value.name or value.id}: {many(table.rows, 'row')}, {table.size:,} bytes in {files}")
+    if (source := PinnedTable.of(value.value)) is not None:
+        say(f"copied from version {source.version} of {source.path}")
     if value.func_id is not None:
         inputs = ", ".join(
             f"{argument}={' + '.join(around[each].name or each for each in _listed(given))}"
@@ -75,6 +80,75 @@ async def show_table(handle: ChangeSetHandle, table: TableValue, *, as_json: boo
     for column in table.schema:
         shown.add(column.name, column.type, "" if column.nullable else "not null")
     shown.show()
+
+
+_STEPS: Final = 1_000
+"""Maximum number of steps of a lineage that is shown."""
+
+
+async def show_lineage(handle: ChangeSetHandle, table: TableValue, *, as_json: bool) -> None:
+    """Print the values that a table is made of, and those that are made of it, by steps."""
+    around = await handle.values(table.id, inputs=_STEPS, dependents=_STEPS, at=table.commit)
+    names = await _function_names(handle)
+    inputs = {value.id: _input_ids(value) for value in around.values()}
+    dependents: dict[str, list[str]] = {each: [] for each in inputs}
+    for value_id, taken in inputs.items():
+        for each in taken:
+            dependents.setdefault(each, []).append(value_id)
+    up, down = _steps_from(table.id, inputs), _steps_from(table.id, dependents)
+    farthest_first = sorted(up, key=lambda each: -up[each])
+    made_of = [_node(around[each], up[each], names) for each in farthest_first if each != table.id]
+    goes_into = [_node(around[each], down[each], names) for each in down if each != table.id]
+    if as_json:
+        this = _node(around[table.id], 0, names)
+        plain_lineage = {"commit": table.commit, **this, "madeOf": made_of, "goesInto": goes_into}
+        del plain_lineage["steps"]
+        say_json(plain_lineage)
+        return
+    shown = Table("steps", "value", "is", "computed as", numbers=(0,))
+    for sign, nodes in ((-1, made_of), (0, [_node(around[table.id], 0, names)]), (1, goes_into)):
+        for node in nodes:
+            by, takes = node["computedBy"], node["inputs"] or {}
+            arguments = ", ".join(
+                f"{argument}={' + '.join(around[each].name or each for each in _listed(given))}"
+                for argument, given in takes.items()
+            )
+            steps = f"{sign * node['steps']:+}" if sign else "0"
+            shown.add(steps, node["name"] or node["id"], node["text"], by and f"{by}({arguments})")
+    shown.show()
+
+
+def _node(value: ValueSnapshot, steps: int, names: dict[str, str]) -> dict[str, Any]:
+    """A value of a lineage, as plain data."""
+    source = PinnedTable.of(value.value)
+    text = table_text(value.value)
+    if text is None:
+        text = _text(value.value) if value.status == "ok" else f"{value.status}"
+    return {
+        "id": value.id,
+        "name": value.name,
+        "steps": steps,
+        "isTable": is_table(value.value),
+        "source": None if source is None else {"uri": source.path, "version": source.version},
+        "text": text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…",
+        "computedBy": None if value.func_id is None else names.get(value.func_id, value.func_id),
+        "inputs": value.inputs,
+    }
+
+
+def _input_ids(value: ValueSnapshot) -> list[str]:
+    return [str(each) for given in (value.inputs or {}).values() for each in _listed(given)]
+
+
+def _steps_from(start: str, edges: dict[str, list[str]]) -> dict[str, int]:
+    """Return the least number of steps to each value that edges lead to, the nearest first."""
+    steps = {start: 0}
+    for value_id in (queue := [start]):
+        for each in edges.get(value_id, ()):
+            if each not in steps and each in edges:
+                steps[each] = steps[value_id] + 1
+                queue.append(each)
+    return steps
 
 
 def show_rows(rows: Any, *, as_csv: bool, as_json: bool) -> None:

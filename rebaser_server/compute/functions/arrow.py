@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-from blake3 import blake3
 from pybase64 import b64decode, b64encode_as_string
 
 from rebaser_core.table_schemas import (
@@ -28,7 +26,7 @@ from rebaser_server.compute.errors import TableRefused, describe
 from rebaser_server.compute.json_values import NotJson, ReadOnlyDict, ReadOnlyList, read_only
 from rebaser_server.files import SharedFiles
 from rebaser_server.tables import Attempt, Manifest, TableFiles
-from rebaser_server.values.column_hashes import row_hashes
+from rebaser_server.values.column_hashes import RowsDigest
 
 MAX_TABLE_BYTES: Final = 64 << 20
 """Maximum bytes of a table that a function takes or returns, in memory."""
@@ -36,9 +34,6 @@ CALL: Final = "call"
 """Name of the one argument with which an evaluator calls such a function."""
 _CONTENT: Final = "content"
 _BROKEN: Final = "broken"
-_CONTENT_DIGITS: Final = 32
-_BLOCK_ROWS: Final = 8_192
-"""Number of rows that are hashed at once."""
 
 
 class InputTable(NamedTuple):
@@ -105,13 +100,15 @@ def callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
             schema, batches = _rows_of(result)
         except NotATable as error:
             raise NotJson(str(error)) from None
-        content = _digest_of(batches)
+        digest = RowsDigest()
+        for batch in batches:
+            digest.add(batch)
         try:
             with _refusing("the result cannot be kept: "):
                 tables.write(given.target, schema, batches)
         except OSError as error:
             return _answer(_BROKEN, describe(error))
-        return _answer(_CONTENT, content)
+        return _answer(_CONTENT, digest.text())
 
     return run
 
@@ -189,17 +186,3 @@ def _rows_of(result: Any) -> tuple[pa.Schema, list[pa.RecordBatch]]:
         if not field.nullable and any(batch.column(number).null_count for batch in batches):
             raise NotATable(f"column {field.name!r} is not nullable, and has nulls")
     return schema, batches
-
-
-def _digest_of(batches: Iterable[pa.RecordBatch]) -> str:
-    """Return a digest that does not depend on the order of the rows, nor on their batches."""
-    rows = exclusive = total = 0
-    for batch in batches:
-        for start in range(0, batch.num_rows, _BLOCK_ROWS):
-            block = batch.slice(start, _BLOCK_ROWS)
-            hashes = row_hashes(block.columns, block.num_rows)
-            rows += len(hashes)
-            exclusive ^= int(np.bitwise_xor.reduce(hashes))
-            total += int(hashes.sum(dtype=np.uint64))
-    text = repr([rows, exclusive, total % (1 << 64)])
-    return blake3(text.encode()).hexdigest()[:_CONTENT_DIGITS]

@@ -48,6 +48,7 @@ export async function showChosen(page, goThere = false) {
   $("text").hidden = one.message !== null;
   text("text", one.message === null ? one.text : "no value");
   $("message").textContent = lined(one.message ?? "");
+  columns(one.table);
   $("set").hidden = !(page.canSet && one.func === null);
   $("set").onclick = () => act("set-value", { ...page.ids, id }, { question: `What shall ${one.name ?? id} be in this branch?`, yes: "Set", field: "JSON", key: "text" });
   $("again").hidden = one.func === null || !may("recompute");
@@ -59,6 +60,14 @@ export async function showChosen(page, goThere = false) {
   table("inputs", one.inputs.map((each) => [each.argument, valueOf(page, each), each.text, statusOf(each.status)]), "It has none.", { inAll: one.inputCount });
   table("dependents", one.dependents.map((each) => ({ key: each.id, cells: [valueOf(page, each), each.text, statusOf(each.status)] })), "Nothing.", { inAll: one.dependentCount });
   if (goThere) $("chosen").focus();
+}
+
+function columns(shown) {
+  $("oftable").hidden = !shown;
+  if (!shown) return;
+  const from = shown.source ? `, copied from version ${shown.source.version} of ${shown.source.uri}` : "";
+  text("tablesize", shown.problem ?? `${count(shown.rows)} ${shown.rows === 1 ? "row" : "rows"}, ${count(shown.size)} bytes${from}`);
+  table("columns", (shown.columns ?? []).map(({ name, type, nullable, first }) => [name, nullable ? type : `${type} not null`, first.join(" · ")]), "None are known.");
 }
 
 function reasons(page, why) {

@@ -125,7 +125,15 @@ def test_a_source_is_a_table_and_a_function_is_sql(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"fil": "a.csv"}, "sources.orders.$table: file: Field required"),
+        ({"fil": "a.csv"}, "sources.orders.$table: fil: no such key; there is 'file'"),
+        ({}, "'orders': give either a table, or the uri of one"),
+        ({"file": "a.csv", "uri": "/lake"}, "'orders': give either a table, or the uri of one"),
+        ({"uri": "/lake"}, "'orders': the version of a table of Delta is a number"),
+        ({"uri": "/lake", "version": -1}, "'orders': the version of a table of Delta is a number"),
+        ({"uri": "s3://id:key@lake/a", "version": 1}, "'orders': a URI with credentials"),
+        ({"uri": "s3://lake/a", "version": 1}, "'orders': a URI that begins with s3: is no path"),
+        ({"uri": "lake", "version": 1}, "'orders': 'lake' is no path from the root"),
+        ({"uri": "/lake/../etc", "version": 1}, "'orders': '/lake/../etc' has .. in it"),
         ({"file": "a.csv", "texts": []}, "sources.orders.$table: texts: no such key; there is 'te"),
         ("a.tsv", "a.tsv: a file with a table is .parquet or .csv"),
         ("\0.csv", "NUL char in path"),

@@ -1,0 +1,296 @@
+"""Tables of others: which may be read, what a version is, and what is copied of it."""
+
+import os
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from rebaser_core.table_schemas import MAX_COLUMNS, NotATable, arrow_schema
+from rebaser_core.table_values import PinnedTable
+from rebaser_server.files import SharedFiles
+from rebaser_server.store.sources import Sources
+from rebaser_server.tables import TableFiles
+
+SHOP = "shop"
+ORDERS = pa.table({"id": range(10), "day": [f"day {n % 3}" for n in range(10)]})
+DIGEST = "0" * 64
+
+
+class Lake:
+    """A folder that the operator allows, a place beside it, and a store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.outside = folder / "lake", folder / "secret"
+        for each in (self.folder, self.outside):
+            each.mkdir()
+        self.tables = TableFiles(SharedFiles(str(folder / "store")))
+        self.sources = Sources(f"{folder / 'other'}:{self.folder}")
+
+    def path(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def delta(self, name: str, table: pa.Table = ORDERS, **how: Any) -> str:
+        write_deltalake(self.path(name), table, **how)
+        return self.path(name)
+
+    def parquet(self, name: str, table: pa.Table = ORDERS) -> str:
+        file = Path(self.path(name))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, file)
+        return str(file)
+
+    def copy(self, path: str, version: int | str | None = None) -> pa.Table:
+        """Copy a version, or the newest; return its rows."""
+        if version is None:
+            table = self.sources.newest(path).table
+        else:
+            table = PinnedTable.at(path, version)
+        manifest = self.sources.copy(table, SHOP, self.tables)
+        names = [field["name"] for field in manifest.fields]
+        batches = list(self.tables.batches(SHOP, table.key, manifest, names))
+        assert sum(batch.num_rows for batch in batches) == manifest.rows
+        schema = arrow_schema(manifest.fields)
+        return pa.Table.from_batches(batches, schema).sort_by(names[0])
+
+    def refusal(self, path: str, version: int | str | None = None) -> str:
+        """Return why the version cannot be copied; nothing of it stays."""
+        before = list(self.tables.stored())
+        with pytest.raises(NotATable) as refused:
+            self.copy(path, version)
+        now = [table for table in self.tables.stored() if table.attempts]
+        assert now == before
+        return str(refused.value)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+@pytest.mark.parametrize("how", [{}, {"partition_by": ["day"]}], ids=["flat", "in partitions"])
+def test_a_version_of_delta_is_copied_as_it_was(lake: Lake, how: dict[str, Any]) -> None:
+    """Later versions change nothing about it."""
+    path = lake.delta("orders", **how)
+    lake.delta("orders", ORDERS.slice(0, 4), mode="append", **how)
+    lake.delta("orders", ORDERS.slice(0, 1), mode="overwrite", **how)
+
+    assert lake.sources.newest(path).table == PinnedTable(path, 2)
+    assert lake.copy(path, 0) == ORDERS
+    assert lake.copy(path, 1).num_rows == 14
+    assert lake.copy(path) == ORDERS.slice(0, 1)
+
+
+def test_a_copy_stays_when_its_source_is_gone(lake: Lake) -> None:
+    """It is made once."""
+    path = lake.delta("orders")
+    lake.copy(path, 0)
+
+    shutil.rmtree(path)
+
+    assert lake.copy(path, 0) == ORDERS
+
+
+def test_a_version_with_the_rows_of_before_has_the_content_of_before(lake: Lake) -> None:
+    """Rewriting files changes no rows, so what depends on them is not computed again."""
+    path = lake.delta("orders", ORDERS.slice(0, 4))
+    lake.delta("orders", ORDERS.slice(4), mode="append")
+    DeltaTable(path).optimize.compact()
+
+    before, after, first = (
+        lake.sources.copy(PinnedTable(path, version), SHOP, lake.tables) for version in (1, 2, 0)
+    )
+
+    assert before.content == after.content != first.content
+
+
+def test_parquet_is_pinned_by_the_digest_of_its_files(lake: Lake) -> None:
+    """A version that the files no longer have is refused, and is not another table."""
+    lake.parquet("orders/b.parquet", ORDERS.slice(0, 6))
+    lake.parquet("orders/a.parquet", ORDERS.slice(6))
+    path = lake.path("orders")
+    (lake.folder / "orders" / "_SUCCESS").write_text("")
+    first = lake.sources.newest(path)
+
+    assert lake.copy(path, first.table.version) == ORDERS
+    assert lake.sources.newest(path) == first
+    lake.parquet("orders/c.parquet", ORDERS.slice(0, 0))
+    assert lake.copy(path) == ORDERS
+    assert lake.copy(path, first.table.version) == ORDERS  # that copy is there
+    assert "3 files changed since this version" in lake.refusal(path, DIGEST)
+
+
+def test_one_file_of_parquet_is_a_table(lake: Lake) -> None:
+    assert lake.copy(lake.parquet("orders.parquet")) == ORDERS
+
+
+def test_what_is_outside_of_the_folders_is_not_read(lake: Lake) -> None:
+    """Neither by its path nor by a link of the table, of its log, or of one of its files."""
+    secret = lake.outside / "orders"
+    write_deltalake(str(secret), ORDERS)
+    pq.write_table(ORDERS, lake.outside / "orders.parquet")
+    within = Path(lake.delta("within"))
+    Path(lake.path("linked")).symlink_to(secret)
+    Path(lake.path("parts")).mkdir()
+    Path(lake.path("parts/a.parquet")).symlink_to(lake.outside / "orders.parquet")
+    Path(lake.path("log")).mkdir()
+    Path(lake.path("log/_delta_log")).symlink_to(secret / "_delta_log")
+    [data] = within.glob("*.parquet")
+    shutil.move(data, lake.outside / data.name)
+    data.symlink_to(lake.outside / data.name)
+
+    assert "not below a folder that the operator allows" in lake.refusal(str(secret), 0)
+    assert "not below a folder that the operator allows" in lake.refusal("/etc/passwd", 0)
+    for name, version in [("linked", 0), ("parts", DIGEST), ("log", 0), ("within", 0)]:
+        assert "a link to outside" in lake.refusal(lake.path(name), version)
+    assert "a link to outside" in lake.refusal(lake.path("parts"))
+
+
+def test_a_file_that_the_log_names_outside_is_not_read(lake: Lake) -> None:
+    """Delta allows paths from the root, as of a clone that shares files."""
+    path, secret = Path(lake.delta("orders")), lake.outside / "orders"
+    write_deltalake(str(secret), ORDERS)
+    [ours], [theirs] = path.glob("*.parquet"), secret.glob("*.parquet")
+    entry = path / "_delta_log" / f"{0:020d}.json"
+    for absolute in (str(theirs), theirs.as_uri()):
+        text = entry.read_text()
+        entry.write_text(text.replace(ours.name, absolute, 1))
+
+        assert "a link to outside" in lake.refusal(str(path), 0)
+
+        entry.write_text(text)
+
+
+def test_nothing_is_read_where_the_operator_allows_nothing(lake: Lake) -> None:
+    """The message names the setting."""
+    lake.sources = Sources("")
+
+    assert "REBASER_STORE__SOURCES" in lake.refusal(lake.delta("orders"), 0)
+
+
+def test_a_link_within_the_folders_is_followed(lake: Lake) -> None:
+    Path(lake.path("link")).symlink_to(lake.delta("orders"))
+
+    assert lake.copy(lake.path("link"), 0) == ORDERS
+
+
+def test_a_version_that_was_vacuumed_away_is_refused(lake: Lake) -> None:
+    """By the file that is gone, with the newest version."""
+    path = lake.delta("orders")
+    lake.delta("orders", ORDERS.slice(0, 1), mode="overwrite")
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+    said = lake.refusal(path, 0)
+
+    assert "version 0 is not whole any more" in said
+    assert ".parquet is gone, as after a vacuum" in said
+    assert "the newest version is " in said
+
+
+def test_a_version_whose_log_is_gone_is_refused(lake: Lake) -> None:
+    path = lake.delta("orders")
+    for _ in range(3):
+        lake.delta("orders", mode="append")
+    DeltaTable(path).create_checkpoint()
+    for version in range(3):
+        (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
+
+    assert "version 1 cannot be read" in lake.refusal(path, 1)
+
+
+def test_a_version_that_is_not_there_yet_is_refused(lake: Lake) -> None:
+    assert "no version 7 yet: the newest is 0" in lake.refusal(lake.delta("orders"), 7)
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_a_file_that_was_cut_off_is_refused(lake: Lake, kind: str) -> None:
+    """By its name."""
+    if kind == "delta":
+        path = Path(lake.delta("orders"))
+        [file] = path.glob("*.parquet")
+    else:
+        path = file = Path(lake.parquet("orders.parquet"))
+    os.truncate(file, file.stat().st_size // 2)
+
+    said = lake.refusal(str(path), 0 if kind == "delta" else None)
+
+    assert file.name in said
+    assert "cut off" in said or "not a whole file in Parquet" in said
+
+
+def test_what_is_no_table_is_refused(lake: Lake) -> None:
+    """An empty folder, a file of another kind, nothing at all, and a version of the other kind."""
+    Path(lake.path("empty")).mkdir()
+    Path(lake.path("notes.txt")).write_text("notes")
+    lake.parquet("days/day=1/part.parquet")
+    Path(lake.path("log/_delta_log")).mkdir(parents=True)
+
+    assert "it has no _delta_log and no .parquet file" in lake.refusal(lake.path("empty"))
+    assert "notes.txt is not a whole file in Parquet" in lake.refusal(lake.path("notes.txt"))
+    assert "there is no such file or folder" in lake.refusal(lake.path("lost"))
+    assert "it has a folder 'day=1'" in lake.refusal(lake.path("days"))
+    assert "cannot be read" in lake.refusal(lake.path("log"), 0)
+    assert "its versions are numbers" in lake.refusal(lake.delta("delta"), DIGEST)
+    assert "is their digest" in lake.refusal(lake.parquet("a.parquet"), 0)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (pa.table([[1], [2]], ["a", "a"]), "two columns are called 'a'"),
+        (pa.table([[1], [2]], ["a", "A"]), "differ in upper and lower case"),
+        (pa.table({"a": pa.array([timedelta(1)])}), "column 'a' is of type duration"),
+        (pa.table({"a": pa.array([0, 1], pa.timestamp("ns"))}), "column 'a' does not fit"),
+        (pa.table({f"c{n}": [1] for n in range(MAX_COLUMNS + 1)}), "at most 2,000"),
+        (pa.table([pa.array([], pa.int64())], ["a"]).drop(["a"]), "this one has none"),
+    ],
+)
+def test_what_a_table_cannot_keep_is_refused(lake: Lake, table: pa.Table, message: str) -> None:
+    """As of an upload."""
+    assert message in lake.refusal(lake.parquet("orders.parquet", table))
+
+
+def test_files_with_different_columns_are_no_table(lake: Lake) -> None:
+    lake.parquet("orders/a.parquet")
+    lake.parquet("orders/b.parquet", pa.table({"id": [1]}))
+
+    assert "b.parquet has other columns than a.parquet" in lake.refusal(lake.path("orders"))
+
+
+def test_an_empty_table_is_copied(lake: Lake) -> None:
+    assert lake.copy(lake.delta("orders", ORDERS.slice(0, 0))) == ORDERS.slice(0, 0)
+
+
+def test_columns_that_are_never_null_stay_so(lake: Lake) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("day", pa.string())])
+    path = lake.delta("orders", ORDERS.cast(schema))
+
+    assert [field.nullable for field in lake.copy(path).schema] == [False, True]
+
+
+def test_a_table_beyond_the_limit_is_refused(lake: Lake) -> None:
+    """Before it is read, by the setting."""
+    lake.sources = Sources(str(lake.folder), max_bytes=100)
+
+    for path in (lake.delta("orders"), lake.parquet("orders.parquet")):
+        assert "REBASER_FUNCTIONS__TABLE_BYTES" in lake.refusal(path)
+
+
+def test_a_table_with_rows_that_the_log_alone_deletes_is_refused(lake: Lake) -> None:
+    """Of a reader's features that are not known here, by the feature's name: no row is shown."""
+    path = Path(lake.delta("orders"))
+    entry = path / "_delta_log" / f"{0:020d}.json"
+    text = entry.read_text()
+    protocol = (
+        '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,'
+        '"readerFeatures":["deletionVectors"],"writerFeatures":["deletionVectors"]}}'
+    )
+    lines = [protocol if '"protocol"' in line else line for line in text.splitlines()]
+    entry.write_text("\n".join(lines))
+
+    assert "deletionVectors" in lake.refusal(str(path), 0)
