@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
     from rebaser_client.client import RebaserClient, connect
-    from rebaser_client.draft import Draft, arrow, builtin, cel, function, python, sql
+    from rebaser_client.draft import Draft, arrow, builtin, cel, function, pyspark, python, sql
     from rebaser_client.errors import (
         AlreadyRegistered,
         ClientClosed,
@@ -51,6 +51,7 @@ _MODULE_OF = {
     "builtin": "rebaser_client.draft",
     "cel": "rebaser_client.draft",
     "function": "rebaser_client.draft",
+    "pyspark": "rebaser_client.draft",
     "python": "rebaser_client.draft",
     "sql": "rebaser_client.draft",
     "EditedDraft": "rebaser_client.plan",
@@ -139,6 +140,7 @@ __all__ = [
     "cel",
     "connect",
     "function",
+    "pyspark",
     "python",
     "read_csv",
     "sql",

@@ -78,7 +78,7 @@ class Function:
     """A function; two with equal runtime, code and name are one."""
 
     name: str
-    runtime: Literal["builtin", "python", "cel", "sql", "arrow"]
+    runtime: Literal["builtin", "python", "cel", "sql", "arrow", "pyspark"]
     code: str
     parameters: tuple[str, ...] | None = None
     """Names of its inputs in order; None: any names, and no inputs by position."""
@@ -233,12 +233,36 @@ def arrow(given: str | Callable[..., Any], *, name: str | None = None) -> Functi
     Example:
         draft.value("totals", arrow("totals"), orders="orders")
     """
+    return _of_tables(given, name, "arrow")
+
+
+def pyspark(given: str | Callable[..., Any], *, name: str | None = None) -> Function:
+    """A Python function of a Spark session and, by name, of DataFrames, which it also returns.
+
+    It is installed as others are: `given` is its entry point's name, or the function itself.
+
+    Raises:
+        InvalidDraft: `given` is no function, takes no session, or a Rebaser could not find it.
+    """
+    found = _of_tables(given, name, "pyspark")
+    if not callable(given):
+        return found
+    session = next(iter(inspect.signature(given).parameters), None)
+    if session is None:
+        raise InvalidDraft(f"{found.name!r} takes nothing: its first argument is a Spark session")
+    others = None if found.parameters is None else found.parameters[1:]
+    return replace(found, parameters=others, needed=found.needed - {session})
+
+
+def _of_tables(
+    given: str | Callable[..., Any], name: str | None, runtime: Literal["arrow", "pyspark"]
+) -> Function:
     if isinstance(given, str):
-        return Function(name or given, "arrow", given)
+        return Function(name or given, runtime, given)
     found = as_function(given)
     if found.runtime != "python":
         raise InvalidDraft(f"{found.name!r} is of runtime {found.runtime}, and cannot be another's")
-    return replace(found, name=name or found.name, runtime="arrow")
+    return replace(found, name=name or found.name, runtime=runtime)
 
 
 def function_of(there: FunctionSnapshot) -> Function:

@@ -22,6 +22,7 @@ from rebaser_client.draft import (
     arrow,
     builtin,
     cel,
+    pyspark,
     python,
     sql,
 )
@@ -43,13 +44,14 @@ class _Part(BaseModel):
 
 
 class FunctionEntry(_Part):
-    """A function: exactly one of the five."""
+    """A function: exactly one of the six."""
 
     builtin: str | None = None
     cel: str | None = None
     python: str | None = None
     sql: str | None = None
     arrow: str | None = None
+    pyspark: str | None = None
 
 
 class ComputedEntry(_Part):
@@ -206,6 +208,7 @@ def _function(name: str, entry: FunctionEntry) -> Function:
 
 _MAKERS: Final[dict[str, Callable[..., Function]]] = {
     "builtin": builtin, "cel": cel, "python": python, "sql": sql, "arrow": arrow,
+    "pyspark": pyspark,
 }  # fmt: skip
 """Functions of `draft` that make a function of each runtime."""
 

@@ -73,10 +73,10 @@ class PutFunc(_Tagged):
     KIND: ClassVar = "putFunc"
     func_id: FuncId
     name: Name
-    runtime: Literal["builtin", "python", "cel", "sql", "arrow"]
+    runtime: Literal["builtin", "python", "cel", "sql", "arrow", "pyspark"]
     code: Annotated[str, StringConstraints(max_length=65_536)] = ""
-    """`builtin`: its name; `python` and `arrow`: an entry point's name; `cel`: the source text;
-    `sql`: one query, see `rebaser_server.compute.tables`."""
+    """`builtin`: its name; `python`, `arrow`, `pyspark`: an entry point's name; `cel`: the source
+    text; `sql`: one query, see `rebaser_server.compute.tables`."""
 
 
 class RemoveFunc(_Tagged):

@@ -85,7 +85,28 @@ def _read(arguments: argparse.Namespace) -> "Draft":
             return read_table_file(file, dict(arguments.map))
         if arguments.map:
             raise UnusableInput(f"{file}: --map is for tables; a graph file names columns itself")
-        return read_graph_file(file)
+        draft = read_graph_file(file)
+        _require_sound_queries(draft)
+        return draft
+
+
+def _require_sound_queries(draft: "Draft") -> None:
+    """Raise `InvalidDraft` for SQL that a Rebaser would refuse, if the judge is installed here."""
+    from rebaser_client.draft import Computed
+    from rebaser_client.errors import InvalidDraft
+
+    for name, definition in draft.definitions.items():
+        if not isinstance(definition, Computed) or definition.function.runtime != "sql":
+            continue
+        try:
+            from rebaser_server.compute.functions.sql import SqlRefused
+            from rebaser_server.compute.tables import require_sound
+        except ImportError:  # the extra `cli`
+            return
+        try:
+            require_sound(definition.function.code, definition.inputs)
+        except SqlRefused as error:
+            raise InvalidDraft(f"{name!r}: {error}") from error
 
 
 @with_input(_read)

@@ -19,6 +19,7 @@ Messages of failed values are short, and are made without trust in the error.
 
 import builtins
 import os
+import re
 from collections.abc import Iterator
 from errno import EDQUOT, ENOSPC
 from itertools import groupby, islice
@@ -114,9 +115,11 @@ _CALLERS: Final = tuple(
     f"{_OURS}compute/{name}.py"
     for name in (
         *("evaluators", "evaluation", "call_watchdog", "process_guard", "task_protocol"),
-        "functions/arrow",
+        *("functions/arrow", "spark/table_job"),
     )
 )
+_SPARKS: Final = re.compile(r"/(pyspark|py4j)(\.zip)?/")
+"""Part of the path of each file of PySpark's: a traceback passes these over."""
 _MIB: Final = 1 << 20
 _name_of: Final = vars(type)["__name__"].__get__
 """The name of a class, even if its own class says otherwise."""
@@ -158,7 +161,11 @@ def describe_call(error: BaseException) -> str:
 
     Files are named without their folders, so that all machines give one text.
     """
-    text = describe(error)
+    return with_place(describe(error), error)
+
+
+def with_place(text: str, error: BaseException) -> str:
+    """Return a message about an error with its function's traceback."""
     try:
         lines = [line for line, _ in groupby(_lines_of_function(error))]
     except BaseException:  # an exception's own code is a function's, too
@@ -177,8 +184,8 @@ def _lines_of_function(error: BaseException) -> Iterator[str]:
     called = [each for each in frames if not _is_caller(each[0])]
     if called and not _is_ours(called[0][0]):
         for frame, line in called:
-            if not _is_ours(frame):
-                code = frame.f_code
+            code = frame.f_code
+            if not _is_ours(frame) and not _SPARKS.search(code.co_filename):
                 file = code.co_filename.rpartition("/")[2]
                 yield f"{file}:{line} in {code.co_name}"
 

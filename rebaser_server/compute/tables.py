@@ -2,8 +2,9 @@
 
 A unit is computed in stages. Values that are computed from tables are one stage, side by side,
 since none takes another of it; the values between two such stages are one piece for the executors
-of ordinary functions. A unit without tables passes through. Queries go to Spark; a function of
-runtime `arrow` is called by the executors of ordinary functions, as a unit of one value.
+of ordinary functions. A unit without tables passes through. Queries and functions of runtime
+`pyspark` go to Spark; one of runtime `arrow` is called by the executors of ordinary functions, as a
+unit of one value.
 
 The code of an `sql` function is one query, which may begin with comments that declare what it is:
 
@@ -16,7 +17,7 @@ The code of an `sql` function is one query, which may begin with comments that d
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 
 from rebaser_core.table_schemas import NotATable, columns_of, spark_fields
 from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, is_table, table_key
-from rebaser_server.compute.errors import breakdown, describe
+from rebaser_server.compute.errors import FunctionMissing, breakdown, describe
 from rebaser_server.compute.executors import Executor, run_apart
 from rebaser_server.compute.functions.arrow import (
     CALL,
@@ -40,7 +41,7 @@ from rebaser_server.compute.functions.arrow import (
     Outcome,
     too_large,
 )
-from rebaser_server.compute.functions.runtimes import ARROW, code_digest
+from rebaser_server.compute.functions.runtimes import ARROW, PYSPARK, code_digest, resolve
 from rebaser_server.compute.functions.sql import SqlRefused, judge
 from rebaser_server.compute.json_values import NotJson, read_only
 from rebaser_server.compute.results import (
@@ -76,7 +77,7 @@ T = TypeVar("T")
 
 SQL: Final = "sql"
 """Runtime of functions whose code is a query."""
-TABLE_RUNTIMES: Final = (SQL, ARROW)
+TABLE_RUNTIMES: Final = (SQL, ARROW, PYSPARK)
 """Runtimes of functions that take and return tables."""
 _LOOK_EVERY: Final = 1.0
 """Seconds between two looks at what a query has written."""
@@ -159,6 +160,14 @@ def read_definition(code: str) -> Definition:
     return Definition(returns == "value", frozenset(_listed(found.get("small", ""))), columns, key)
 
 
+def require_sound(code: str, arguments: Collection[str] | None = None) -> None:
+    """Raise `SqlRefused` if an `sql` function cannot be run, as far as shows before a call.
+
+    `arguments`: names of a call's arguments, if they are known.
+    """
+    judge(code, arguments, small=read_definition(code).small)
+
+
 def _listed(text: str) -> list[str]:
     """Return what commas part that are in no brackets."""
     parts, depth = [""], 0
@@ -209,6 +218,18 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkCall:
+    """A call of a function of runtime `pyspark`, with all that it takes."""
+
+    function: Callable[..., Any]
+    """Function of a Spark session and, by keyword, the arguments."""
+    arguments: Mapping[str, Any]
+    """JSON, or a `View`, or a list of both."""
+    target: str
+    """URI of the directory to write a table to, which does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """Contents of the files that a job has written."""
 
@@ -223,12 +244,12 @@ class QueryFailed(Exception):
 
 
 class Queries(Protocol):
-    """Place where queries run."""
+    """Place where queries and functions of runtime `pyspark` run."""
 
     async def run_query(
-        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
+        self, query: Query | SparkCall, about: str, owner: str, progress: JobProgress | None = None
     ) -> Any:
-        """Return what was `Written`, or the query's one JSON value.
+        """Return what was `Written`, or the one JSON value of the query or function.
 
         `progress` is extended while tasks of the query are done. Cancelled, it ends the query.
 
@@ -348,7 +369,7 @@ class TableExecutor:
         try:
             value, computed = await self._result(call, owner, progress)
             return OK, dumps(read_only(value)), computed
-        except (QueryFailed, SqlRefused, NotATable, TableMissing) as error:
+        except (FunctionMissing, QueryFailed, SqlRefused, NotATable, TableMissing) as error:
             return FAILED, str(error), 1
         except NotJson as error:
             return FAILED, describe(error), 1
@@ -362,6 +383,8 @@ class TableExecutor:
         """
         if call.function[0] == SQL:
             work = await self._prepare_query(call, owner, progress)
+        elif call.function[0] == PYSPARK:
+            work = await self._prepare_spark_call(call, owner, progress)
         else:
             work = await self._prepare_call(call, owner)
         tables, (status, text) = self._tables, call.former
@@ -405,8 +428,8 @@ class TableExecutor:
             target = None if definition.returns_value else self._tables.uri(attempt)
             job = Query(query.text, views, parameters, target, definition)
             running = self._queries.run_query(job, call.value_id, owner, progress)
-            if definition.returns_value:  # a table without a column keeps it, so that it is found
-                return Written([], 0, dumps(read_only(await running)))
+            if definition.returns_value:
+                return _kept(await running)
             return await self._bounded(attempt, running)
 
         return _Work(_key(query.text, definition.contract, used), compute)
@@ -421,7 +444,7 @@ class TableExecutor:
                 is_done = query.done()  # before the look, which then sees all of it
                 if await asyncio.to_thread(self._tables.size, attempt) > self._max_bytes:
                     raise QueryFailed(
-                        f"the query writes more than {self._max_bytes:,} bytes: narrow it, or have "
+                        f"the result has more than {self._max_bytes:,} bytes: narrow it, or have "
                         "an operator raise REBASER_FUNCTIONS__TABLE_BYTES"
                     )
             return query.result()
@@ -478,14 +501,32 @@ class TableExecutor:
             )
         return key, manifest
 
-    async def _prepare_call(self, call: "_Call", owner: str) -> "_Work":
-        taken = partial(self._taken, owner=owner)
+    async def _prepare_spark_call(
+        self, call: "_Call", owner: str, progress: JobProgress
+    ) -> "_Work":
+        def view(_: str, key: str, manifest: Manifest) -> View:
+            return View(manifest.fields, self._tables.uris(owner, key, manifest))
+
+        function = await asyncio.to_thread(resolve, *call.function)
         given = await asyncio.to_thread(self._with_contents, call.arguments, owner)
-        arguments = await asyncio.to_thread(
-            lambda: {name: taken(name, value) for name, value in given.items()}
-        )
-        digest = await asyncio.to_thread(code_digest, *call.function)
-        code = uuid4().hex if digest is None else digest.hex()  # unknown code: nothing is found
+        arguments = await asyncio.to_thread(self._arguments, given, owner, view)
+
+        async def compute(attempt: Attempt) -> Any:
+            job = SparkCall(function, arguments, self._tables.uri(attempt))
+            running = self._queries.run_query(job, call.value_id, owner, progress)
+            found = await self._bounded(attempt, running)
+            return found if isinstance(found, Written) else _kept(found)
+
+        return _Work(_key(await _code_of(call), PYSPARK, given), compute)
+
+    async def _prepare_call(self, call: "_Call", owner: str) -> "_Work":
+        def bounded(name: str, key: str, manifest: Manifest) -> InputTable:
+            if manifest.size > MAX_TABLE_BYTES:
+                raise NotATable(too_large(f"table {name!r}"))
+            return InputTable(owner, key, manifest)
+
+        given = await asyncio.to_thread(self._with_contents, call.arguments, owner)
+        arguments = await asyncio.to_thread(self._arguments, given, owner, bounded)
 
         async def compute(attempt: Attempt) -> Any:
             asked = ArrowCall(self._tables.files, arguments, attempt)
@@ -502,18 +543,33 @@ class TableExecutor:
             schema, rows = await asyncio.to_thread(self._tables.written, attempt)
             return Written(spark_fields(schema), rows, outcome.content)
 
-        return _Work(_key(code, ARROW, given), compute)
+        return _Work(_key(await _code_of(call), ARROW, given), compute)
 
-    def _taken(self, name: str, value: Any, owner: str) -> Any:
-        """Return an argument of an `ArrowCall`."""
-        if isinstance(value, list):
-            return [self._taken(name, each, owner) for each in value]
-        if not is_table(value):
-            return value
-        key, manifest = self._table(name, value, owner)
-        if manifest.size > MAX_TABLE_BYTES:
-            raise NotATable(too_large(f"table {name!r}"))
-        return InputTable(owner, key, manifest)
+    def _arguments(
+        self,
+        given: Mapping[str, Any],
+        owner: str,
+        taken: Callable[[str, str, Manifest], Any],
+    ) -> dict[str, Any]:
+        """Return a function's arguments: of tables, also in lists, what `taken` makes of them."""
+
+        def argument(name: str, value: Any) -> Any:
+            if isinstance(value, list):
+                return [argument(name, each) for each in value]
+            return taken(name, *self._table(name, value, owner)) if is_table(value) else value
+
+        return {name: argument(name, value) for name, value in given.items()}
+
+
+async def _code_of(call: "_Call") -> str:
+    """Return the digest of an installed function's code; of unknown code a new text each time."""
+    digest = await asyncio.to_thread(code_digest, *call.function)
+    return uuid4().hex if digest is None else digest.hex()
+
+
+def _kept(value: Any) -> Written:
+    """Return a table without a column, which keeps a plain value so that it is found."""
+    return Written([], 0, dumps(read_only(value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,26 @@
 """The value graph as the application that Rebaser's core drives."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Final, Never
 
 from rebaser_client.requests import ensure_task, publish_request
 from rebaser_core.commits import RequestOutcome, SettledRequest, code_reason
-from rebaser_core.ids import ChangeSet
+from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.streams import Streams
 from rebaser_core.table_schemas import NotATable
 from rebaser_core.table_values import PinnedTable, upload_of
+from rebaser_core.updates import PutFunc
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Batch
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.compute.functions.sql import SqlRefused
+from rebaser_server.compute.tables import SQL, require_sound
 from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.code import outdated, renewal_id, renewed
 from rebaser_server.graph_application.commands import admit_difference, execute
@@ -29,16 +32,33 @@ from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import StoredRequests
-from rebaser_server.runtime.tasks import background
+from rebaser_server.runtime.tasks import background, compute_in_turn
 from rebaser_server.store.publications import Publications
 from rebaser_server.store.sources import Sources
 from rebaser_server.tables import TableFiles
-from rebaser_server.values.rebase import tables_in
+from rebaser_server.values.rebase import functions_in, tables_in
 
 _PATIENCE: Final = 60.0
 """Seconds that a request waits; less than NATS remembers an id."""
 _COPIES: Final = 2
 """Number of sources that are copied at a time: each takes a thread for minutes."""
+
+
+_MAX_JUDGED: Final = 1_000
+"""Number of queries of a batch that are judged before it is applied, some milliseconds each."""
+_NOT_HERE: Final = (
+    "no request to this workspace may put: have an operator name the workspace in "
+    "REBASER_FUNCTIONS__SQL_WORKSPACES, or use an installed function"
+)
+
+
+def _refusal(queries: Sequence[PutFunc]) -> str | None:
+    for each in queries:
+        try:
+            require_sound(each.code)
+        except SqlRefused as error:
+            return f"function {each.name!r} cannot be run: {error}"
+    return None
 
 
 class GraphApplication(GraphStateMachine):
@@ -52,6 +72,7 @@ class GraphApplication(GraphStateMachine):
         look_every: float,
         publications: Publications | None = None,
         sources: Sources | None = None,
+        sql_workspaces: Collection[WorkspaceId] | None = None,
     ) -> None:
         """Make the application; branches read head's log every `look_every` seconds.
 
@@ -62,6 +83,7 @@ class GraphApplication(GraphStateMachine):
             look_every: seconds.
             publications: where the tables of heads are published (default: nowhere).
             sources: the tables of others that clients may name (default: none).
+            sql_workspaces: those whose requests may put SQL (default: all).
         """
         super().__init__(maintenance.checkpoints, maintenance)
         self._compactions = maintenance
@@ -70,6 +92,7 @@ class GraphApplication(GraphStateMachine):
         self._sources = sources or Sources("")
         self._copying = asyncio.Semaphore(_COPIES)
         self._look_every = look_every
+        self._sql_workspaces = sql_workspaces
         self._publisher: Publisher | None = None
         if publications is not None:
             files = dvu.batches.files
@@ -104,7 +127,15 @@ class GraphApplication(GraphStateMachine):
         return await admit_difference(ownership, request, message)
 
     async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
-        """Make each uploaded file and each source that the batch names a table of the workspace."""
+        """Judge the batch's SQL, and make what it names as a table one of the workspace."""
+        queries = [each for each in functions_in(batch.updates) if each.runtime == SQL]
+        if queries:
+            owner = change_set.workspace_id
+            if self._sql_workspaces is not None and owner not in self._sql_workspaces:
+                return f"function {queries[0].name!r} is SQL, which {_NOT_HERE}"
+            rejection = await compute_in_turn(str(owner), _refusal, queries[:_MAX_JUDGED])
+            if rejection is not None:
+                return rejection
         values, workspace = [*tables_in(batch.updates)], str(change_set.workspace_id)
         uploads = {digest for value in values if (digest := upload_of(value))}
         for digest in sorted(uploads):

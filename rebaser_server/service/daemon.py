@@ -92,6 +92,7 @@ class ValueGraph:
             ),
             look_every=settings.ack_wait.total_seconds() / 2,
             publications=publications,
+            sql_workspaces=settings.functions.sql_workspaces,
             sources=Sources(settings.store.sources, settings.functions.table_bytes),
         )
 

@@ -28,9 +28,9 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from rebaser_core.ids import Ulid, UlidText
+from rebaser_core.ids import Ulid, UlidText, WorkspaceId
 from rebaser_core.updates import BatchLimits
 from rebaser_server.settings.redaction import redact_url, redact_values
 from rebaser_server.telemetry.log_options import LogFormat, LogLevel
@@ -407,6 +407,10 @@ class QuerySettings(SettingsGroup):
     """Maximum bytes of values in one reply."""
 
 
+def _ids(value: Any) -> Any:
+    return value.replace(",", " ").split() if isinstance(value, str) else value
+
+
 class FunctionSettings(SettingsGroup):
     """Limits of one call of a function; a value whose function exceeds them fails."""
 
@@ -414,7 +418,11 @@ class FunctionSettings(SettingsGroup):
     memory: Annotated[int, Field(ge=0)] = 1 << 30
     """Bytes by which the process may grow during the call; 0: no limit."""
     table_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 30
-    """Bytes that one query may write to the store as its table, and of a source that is copied."""
+    """Bytes that one query, or function of runtime `pyspark`, may write to the store as its table,
+    and of a source that is copied."""
+    sql_workspaces: Annotated[frozenset[WorkspaceId] | None, NoDecode, BeforeValidator(_ids)] = None
+    """Ids of the workspaces whose requests may put SQL, between commas: all if not set, none if
+    empty."""
     memo_bytes: Annotated[int, Field(ge=0)] = 1 << 30
     """Bytes of results that are remembered in the store, so that a call is not repeated; each
     daemon has up to a sixteenth of that in memory. 0: nothing is remembered."""

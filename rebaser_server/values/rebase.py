@@ -314,6 +314,15 @@ def tables_in(updates: Iterable[AnyUpdate]) -> Iterator[Any]:
                 yield update.value
 
 
+def functions_in(updates: Sequence[AnyUpdate]) -> Iterator[PutFunc]:
+    """Yield the functions that updates put."""
+    if isinstance(updates, PlainUpdates):
+        updates = updates.columns.funcs
+    elif isinstance(updates, TableUpdates):
+        updates = updates.before
+    return (update for update in updates if isinstance(update, PutFunc))
+
+
 _FORGED: Final = (
     "a value with the key $table is a table that was uploaded, or one version of another table, "
     "and this one is neither; tables that are computed cannot be sent"

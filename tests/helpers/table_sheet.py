@@ -14,7 +14,7 @@ from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.tables import Query, TableExecutor
+from rebaser_server.compute.tables import Query, SparkCall, TableExecutor
 from rebaser_server.files import SharedFiles
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.tables import TableFiles
@@ -38,13 +38,13 @@ class TableSheet(Builder):
         super().__init__()
         self.tables = TableFiles(SharedFiles(str(directory)))
         self.asked: Counter[str] = Counter()
-        """Queries that ran, by their values."""
+        """Queries and calls that ran, by their values."""
         self._spark = spark
         self._children = ChildProcessExecutor()
-        self._executor = TableExecutor(self._children, self, self.tables)
+        self.executor = TableExecutor(self._children, self, self.tables)
 
     async def run_query(
-        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
+        self, query: Query | SparkCall, about: str, owner: str, progress: JobProgress | None = None
     ) -> Any:
         self.asked[about] += 1
         return await self._spark.run_query(query, about, owner, progress)
@@ -59,10 +59,13 @@ class TableSheet(Builder):
     def query(self, name: str, code: str, *inputs: str) -> None:
         self.dependent(name, code, {each: each for each in inputs}, "sql")
 
+    def call(self, name: str, function: str, *inputs: str) -> None:
+        self.dependent(name, f"spark.{function}", {each: each for each in inputs}, "pyspark")
+
     async def compute(self) -> int:
-        """Compute what is due; return how many queries ran."""
+        """Compute what is due; return how many queries and calls ran."""
         before = self.asked.total()
-        outcomes = await self._executor.run(plan(self.graph, 2).units, owner=OWNER)
+        outcomes = await self.executor.run(plan(self.graph, 2).units, owner=OWNER)
         self.apply([outcome for outcome in outcomes if isinstance(outcome, UnitResult)])
         return self.asked.total() - before
 
@@ -85,13 +88,19 @@ class TableSheet(Builder):
 
 
 async def compute_by_day(spark: SparkExecutor, directory: Path) -> list[dict[str, Any]]:
-    """Rows that one query makes of an uploaded table there."""
+    """Rows that one query, and a function of runtime `pyspark`, make of an uploaded table there."""
     sheet = TableSheet(spark, directory)
     try:
         sheet.upload("orders", ORDERS)
         sheet.source("rate", 2)
         sheet.query("by_day", BY_DAY, "orders", "rate")
+        sheet.call("same", "by_day", "orders", "rate")
+        sheet.call("doubled", "doubled", "orders")
+        sheet.call("unknown", "unknown", "orders")
         await sheet.compute()
+        assert sheet.rows("same") == sheet.rows("by_day")
+        assert [row["amount"] for row in sheet.rows("doubled")] == [20, 40, 60, 80, 100, 120]
+        assert "`nothing` cannot be resolved" in sheet.value("unknown")
         return sheet.rows("by_day")
     finally:
         await sheet.close()

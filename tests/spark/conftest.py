@@ -11,6 +11,7 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from tests.helpers.dear_functions import install_meeting
 from tests.helpers.graph_builder import install
+from tests.helpers.spark_functions import install_spark_functions
 
 FUNCTIONS = """
 import os, time
@@ -57,17 +58,19 @@ def exits(value):
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where `misbehaving` and `meeting` are installed."""
+    """Where `misbehaving`, `meeting` and functions of runtime `pyspark` are installed."""
     directory = tmp_path_factory.mktemp("site")
     names = ("hang", "crash", "slow", "exits", "interrupts", "forks", "large", "fells")
     install_meeting(directory)
+    install_spark_functions(directory)
     install(directory, "misbehaving", FUNCTIONS, {name: f"misbehaving:{name}" for name in names})
     return directory
 
 
 @pytest.fixture(autouse=True)
 def known_to_python(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have Spark's Python workers know them, as long as a test here runs."""
+    """Have this process and Spark's Python workers know them, as long as a test here runs."""
+    monkeypatch.syspath_prepend(str(installed))
     monkeypatch.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
 
 

@@ -433,6 +433,14 @@ SAMPLES: Final = (
     ),
     _sample(
         "UpdatesBatch",
+        "v1-pyspark",
+        UpdatesBatchV1(
+            id=REQUEST,
+            updates=[PutFunc(func_id=FUNC, name="by day", runtime="pyspark", code="by_day@2")],
+        ),
+    ),
+    _sample(
+        "UpdatesBatch",
         "v1-table",
         UpdatesBatchV1(id=REQUEST, updates=EVERY_UPDATE[:1], table=TABLE),
     ),

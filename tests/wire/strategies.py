@@ -146,7 +146,7 @@ updates = st.one_of(
         PutFunc,
         func_id=ids,
         name=_names,
-        runtime=st.sampled_from(["python", "cel", "sql", "arrow"]),
+        runtime=st.sampled_from(["python", "cel", "sql", "arrow", "pyspark"]),
     ),
     _made(PutFunc, func_id=ids, name=_names, runtime=st.just("builtin"), code=_text),
     _made(RemoveFunc, func_id=ids),
@@ -487,7 +487,9 @@ messages = {
                     FunctionSnapshot,
                     id=ids,
                     name=_text,
-                    runtime=st.sampled_from(["builtin", "cel", "python", "sql", "arrow"]),
+                    runtime=st.sampled_from(
+                        ["builtin", "cel", "python", "sql", "arrow", "pyspark"]
+                    ),
                     code=_text,
                     users=_counts,
                 ),

@@ -91,7 +91,11 @@ def callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
             return _answer(_BROKEN, describe(error))
         result = function(**arguments)
         if not hasattr(type(result), "__arrow_c_stream__"):
-            return _plain(result)
+            return require_plain(
+                result,
+                "a pyarrow.Table or what has __arrow_c_stream__, as frames have, and of a scalar "
+                "its as_py()",
+            )
         try:
             schema, batches = _rows_of(result)
         except NotATable as error:
@@ -158,14 +162,12 @@ def _bounded(batches: Iterable[pa.RecordBatch], what: str) -> Iterator[pa.Record
         yield batch
 
 
-def _plain(result: Any) -> Any:
+def require_plain(result: Any, wanted: str) -> Any:
+    """Return the result, which is no table. Raises `NotJson`: it is not JSON, but `wanted`."""
     if is_table(result):
         raise NotJson(f"an object with the key {TABLE}: return the table itself")
     if type(result) not in _JSON:
-        raise NotJson(
-            f"{type(result).__name__} is neither JSON nor a table: return a pyarrow.Table or what "
-            "has __arrow_c_stream__, as frames have, and of a scalar its as_py()"
-        )
+        raise NotJson(f"{type(result).__name__} is neither JSON nor a table: return {wanted}")
     return result
 
 

@@ -123,21 +123,23 @@ def _first_line(error: object) -> str:
 _GROUP: Final = "rebaser.functions"
 """Group of the entry points that functions of the runtimes `INSTALLED` name."""
 ARROW: Final = "arrow"
-INSTALLED: Final = ("python", ARROW)
+PYSPARK: Final = "pyspark"
+INSTALLED: Final = ("python", ARROW, PYSPARK)
 """Runtimes of functions that are called in Python, and may do to their process what they like."""
 
 
 def resolve(runtime: str, code: str) -> Callable[..., Any]:
     """Return a callable with keyword arguments, one for each input.
 
-    It is found once in each process: installed packages do not change while it runs.
+    One of runtime `pyspark` takes a Spark session before them. It is found once in each process:
+    installed packages do not change while it runs.
 
     Raises:
         FunctionMissing: the function is not here; the message is meant for users.
     """
     if runtime == "builtin":
         return _builtin(code)
-    if runtime == "python":
+    if runtime in ("python", PYSPARK):
         return _installed(code)
     if runtime == "cel":
         return compile_function(code)
@@ -147,7 +149,8 @@ def resolve(runtime: str, code: str) -> Callable[..., Any]:
 
         return callable_of(_installed(code))
     raise FunctionMissing(
-        f"there is no runtime {runtime!r}, only 'builtin', 'python', 'cel', 'sql' and 'arrow'"
+        f"there is no runtime {runtime!r}, only 'builtin', 'python', 'cel', 'sql', 'arrow' and "
+        "'pyspark'"
     )
 
 

@@ -3,6 +3,7 @@
 The module imports pyspark's Connect client, so it is imported when the first session starts.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,6 +30,9 @@ MAX_ATTEMPTS: Final = 15
 """Maximum number of attempts of a call that the server does not answer: a minute. Spark's own ten
 take too long for a waiting update, which another attempt would bring on."""
 _MAX_BACKOFF: Final = 5_000  # milliseconds between two
+
+_MODE: Final = "SPARK_CONNECT_MODE_ENABLED"
+"""Variable by which `pyspark.sql.functions` makes columns of Connect, in functions of others."""
 
 _LOST: Final = (PySparkException, RpcError, OSError)
 
@@ -95,9 +99,9 @@ class ConnectSession:
             self.spark.removeTag(run)
 
     @contextmanager
-    def query(self, run: str, about: str) -> Iterator[SparkSession]:
+    def query(self, run: str, about: str, *, has_functions: bool) -> Iterator[SparkSession]:
         """Yield a session that the run has alone."""
-        del about
+        del about, has_functions
         try:
             own = self._queries[run] = _connect(self._remote)
             steps = self._steps[run] = _Steps()
@@ -145,6 +149,7 @@ class ConnectSession:
 
     def stop(self) -> None:
         """Make the server forget the session, and end its work, if the server is there at all."""
+        os.environ.pop(_MODE, None)
         if self._end_reason is not None:
             with suppress(*_LOST):
                 self.spark.client.close()
@@ -173,6 +178,7 @@ def start(options: SparkOptions) -> ConnectSession:
             f"no Spark Connect server answers at {where}: {root_cause(error)}; start it, "
             "or set REBASER_SPARK__REMOTE to where it is"
         ) from error
+    os.environ[_MODE] = "1"
     return ConnectSession(spark, session_settings(options), options.remote or "")
 
 

@@ -124,10 +124,16 @@ class JvmSession:
             yield self.spark
 
     @contextmanager
-    def query(self, run: str, about: str) -> Iterator[SparkSession]:
-        """Yield a session that the run has alone, for queries without functions."""
-        with self._group(run, about, interrupts=True):
-            yield self.spark.newSession()
+    def query(self, run: str, about: str, *, has_functions: bool) -> Iterator[SparkSession]:
+        """Yield a session that the run has alone."""
+        own = self.spark.newSession()
+        try:
+            with self._group(run, about, interrupts=not has_functions):
+                yield own
+        finally:
+            if has_functions and not self._jobs:  # all sessions have one cache
+                with suppress(Py4JError, OSError):  # no JVM, no cache
+                    own.catalog.clearCache()
 
     @contextmanager
     def _group(self, run: str, about: str, *, interrupts: bool) -> Iterator[None]:

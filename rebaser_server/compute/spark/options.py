@@ -416,11 +416,15 @@ _WORDS_OF_MISTAKE: Final = 600
 
 
 def query_mistake(error: BaseException) -> str | None:
-    """Return what is wrong with a query, or with its data; None for an error of another kind.
+    """Return what is wrong with a query, its data or a function; None for another kind of error.
 
     Spark gives each error condition that a query can bring about a name; a lost executor, a full
     disk or an end of the session has none, or one of its own.
     """
+    if type(error).__name__ == "PythonException":  # a function of rows raised it
+        places = [place for place in _PLACES.findall(str(error)) if "/pyspark/" not in place[0]]
+        at = ", ".join(f"{file.rpartition('/')[2]}:{line} in {name}" for file, line, name in places)
+        return root_cause(error)[:_WORDS_OF_MISTAKE] + (f" (at {at[:_PLACE_LENGTH]})" if at else "")
     condition = getattr(error, "getCondition", lambda: None)()
     if condition is None or condition.startswith(_NO_MISTAKES):
         return None
@@ -428,11 +432,21 @@ def query_mistake(error: BaseException) -> str | None:
     return re.sub(r"\s*SQLSTATE: \w+", "", message).rstrip("; ")[:_WORDS_OF_MISTAKE]
 
 
+_PLACE_LENGTH: Final = 300
+_PLACES: Final = re.compile(r'^ *File "(.*)", line (\d+), in (\S+)', re.MULTILINE)
+"""Lines of a traceback that name a file."""
 _NO_MISTAKES: Final = (
     *("CONNECT", "FAILED_READ_FILE", "INTERNAL_ERROR", "INVALID_HANDLE", "JVM", "OPERATION_"),
     *("SESSION", "SPARK_JOB_CANCELLED", "TASK_WRITE_FAILED", "UNABLE_TO_ACQUIRE_MEMORY"),
 )
 """Beginnings of the names of conditions that no query brings about."""
+
+
+def is_of_spark(error: BaseException) -> bool:
+    """Whether an error is one of pyspark's classes, or of what it calls Spark by."""
+    return any(
+        kind.__module__.startswith(("pyspark.", "py4j.", "grpc")) for kind in type(error).mro()
+    )
 
 
 def python_error_name(error: BaseException) -> str | None:

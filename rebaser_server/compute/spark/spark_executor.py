@@ -5,6 +5,7 @@ which Spark's JVM starts.
 """
 
 import asyncio
+import ctypes
 import os
 import shutil
 import time
@@ -30,7 +31,9 @@ from rebaser_server.compute.errors import (
     RunFailed,
     SessionFailed,
     breakdown,
+    describe_call,
     evaluator_error,
+    with_place,
 )
 from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun
 from rebaser_server.compute.json_values import NotJson
@@ -41,13 +44,14 @@ from rebaser_server.compute.spark.options import (
     ScratchDirectory,
     SparkOptions,
     archive_path,
+    is_of_spark,
     plain_directory,
     python_error_name,
     query_mistake,
     require_supported,
     root_cause,
 )
-from rebaser_server.compute.tables import Query, QueryFailed
+from rebaser_server.compute.tables import Query, QueryFailed, SparkCall
 from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.failures import EvaluatorAway
 from rebaser_server.runtime.progress import JobProgress
@@ -94,11 +98,13 @@ class _SessionHolder:
         self._asked_for_slots = float("-inf")
 
     @contextmanager
-    def job(self, run: str, about: str, *, is_query: bool = False) -> Iterator["SparkSession"]:
+    def job(
+        self, run: str, about: str, query: Query | SparkCall | None = None
+    ) -> Iterator["SparkSession"]:
         """Yield the session, for this thread to run work of this run in it.
 
-        `about`: what Spark's own pages call the run; `is_query`: it calls no function of ours, and
-        needs a session that it has alone.
+        `about`: what Spark's own pages call the run; `query`: the run, if it needs a session that
+        it has alone.
 
         The first takes seconds, in which the session starts.
 
@@ -107,13 +113,17 @@ class _SessionHolder:
                 is closed.
         """
         spark: Any  # Connect's session has the same methods as the other, and no common type
-        running = self._get(for_tables=is_query)
+        running = self._get(for_tables=query is not None)
         if self._options.asks_for_slots and time.monotonic() - self._asked_for_slots > _SLOTS_EVERY:
             self._asked_for_slots = time.monotonic()
             # On its own thread: no run waits for the answer.
             Thread(target=self._ask_for_slots, args=(running,), daemon=True).start()
         try:
-            with running.query(run, about) if is_query else running.job(run, about) as spark:
+            with (
+                running.job(run, about)
+                if query is None
+                else running.query(run, about, has_functions=isinstance(query, SparkCall))
+            ) as spark:
                 yield spark
         finally:
             with self._counting:
@@ -246,6 +256,47 @@ def _about(what: str) -> str:
     return ", ".join([f"update of {what}", *shown])
 
 
+class _Interrupted(BaseException):
+    """The work's caller is gone. This is not an `Exception`: functions catch those."""
+
+
+class _OwnThread(Future[T]):
+    """Work in a thread that it has alone, which is left behind if it never returns.
+
+    In the pool it would keep a place for ever, and the process from ending.
+    """
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        """Begin. Raises `SessionFailed`: the system has no thread."""
+        super().__init__()
+        self.set_running_or_notify_cancel()
+        self._work = work
+        self._ends = Lock()
+        self._thread = Thread(target=self._run, daemon=True, name="spark-call")
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise SessionFailed(f"no thread for a function: {error}") from error
+
+    def _run(self) -> None:
+        try:
+            result = self._work()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
+            with self._ends:
+                self.set_exception(error)
+        else:
+            with self._ends:
+                self.set_result(result)
+
+    def interrupt(self) -> None:
+        """Raise `_Interrupted` in the thread, between two steps of Python."""
+        with self._ends:
+            if not self.done() and self._thread.ident is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread.ident), ctypes.py_object(_Interrupted)
+                )
+
+
 class SparkExecutor:
     """An `Executor` with Spark jobs, most often one a run; those of several runs take turns.
 
@@ -318,15 +369,16 @@ class SparkExecutor:
         async def report() -> None:
             progress.record(await asyncio.to_thread(run.values_done))
 
-        evaluate = partial(self._evaluate, run, about)
-        results = await self._in_thread(run.id, evaluate, report, progress)
+        is_cancelled = Event()
+        job = self._in_pool(partial(self._evaluate, run, about, is_cancelled))
+        results = await self._ended(run.id, job, is_cancelled, report, progress)
         progress.record(run.size)
         return results
 
     async def run_query(
-        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
+        self, query: Query | SparkCall, about: str, owner: str, progress: JobProgress | None = None
     ) -> Any:
-        """Run the query of a table value, see `tables.Queries`."""
+        """Run the query or call of a table value, see `tables.Queries`."""
         run, steps = _run_id(), 0
 
         async def report() -> None:
@@ -337,28 +389,33 @@ class SparkExecutor:
 
         await self._turns.take(owner)
         try:
-            compute = partial(self._query, query, run, _about(about))
-            return await self._in_thread(run, compute, report, progress)
+            is_cancelled = Event()
+            compute = partial(self._query, query, run, _about(about), is_cancelled)
+            is_call = isinstance(query, SparkCall)
+            job = _OwnThread(compute) if is_call else self._in_pool(compute)
+            return await self._ended(run, job, is_cancelled, report, progress)
         finally:
             self._turns.give()
 
-    async def _in_thread(
+    def _in_pool(self, compute: Callable[[], T]) -> Future[T]:
+        try:
+            return self._threads.submit(compute)
+        except RuntimeError:
+            raise SessionFailed("the executor is closed") from None
+
+    async def _ended(
         self,
         run: str,
-        compute: Callable[[Event], T],
+        job: Future[T],
+        is_cancelled: Event,
         report: Callable[[], Awaitable[None]],
         progress: JobProgress | None,
     ) -> T:
-        """Return what `compute` does in a thread; cancelled, end the jobs of the run.
+        """Return what comes of work in a thread; cancelled, end the jobs of the run.
 
-        `compute` is given the event that is set once its caller is gone. The start of a JVM takes
-        nothing of the time in which the run must get on.
+        `is_cancelled` is set once the caller is gone. The start of a JVM takes nothing of the time
+        in which the run must get on.
         """
-        is_cancelled = Event()
-        try:
-            job = self._threads.submit(compute, is_cancelled)
-        except RuntimeError:
-            raise SessionFailed("the executor is closed") from None
         ending = asyncio.wrap_future(job)
         try:
             looked = time.monotonic()
@@ -399,28 +456,42 @@ class SparkExecutor:
                 run.record(number, answer)
         return run.results()
 
-    def _query(self, query: Query, run: str, about: str, is_cancelled: Event) -> Any:
-        with self._required_session(run, about, is_query=True) as spark:
+    def _query(self, query: Query | SparkCall, run: str, about: str, is_cancelled: Event) -> Any:
+        with self._required_session(run, about, query) as spark:
             if is_cancelled.is_set():
                 return None  # the caller is gone
             try:
                 found = table_job.run(spark, query, self.slots)
             except (NotATable, NotJson):
                 raise
+            except table_job.FunctionRaised as raised:
+                error = raised.__cause__ or raised
+                raise self._query_failure(error, has_place=True) from error
             except Exception as error:
-                mistake = query_mistake(error)
-                if mistake is None or self._session.end_reason() is not None:
-                    raise self._failure(error) from error
-                raise QueryFailed(mistake) from error
+                raise self._query_failure(error) from error
         self.absence, self._has_computed = None, True
         return found
 
+    def _query_failure(self, error: BaseException, *, has_place: bool = False) -> Exception:
+        """Return the error of a query or call: its own mistake, or Spark's failure.
+
+        `has_place`: the error came from a function, whose lines the message shall name.
+        """
+        if self._session.end_reason() is not None:
+            return self._failure(error)
+        if has_place and not is_of_spark(error):
+            return QueryFailed(describe_call(error))
+        mistake = query_mistake(error)
+        if mistake is None:
+            return self._failure(error)
+        return QueryFailed(with_place(mistake, error) if has_place else mistake)
+
     @contextmanager
     def _required_session(
-        self, run: str, about: str, *, is_query: bool = False
+        self, run: str, about: str, query: Query | SparkCall | None = None
     ) -> Iterator["SparkSession"]:
         try:
-            with self._session.job(run, about, is_query=is_query) as spark:
+            with self._session.job(run, about, query) as spark:
                 yield spark
         except SessionFailed as error:
             self._note_absence(str(error))
@@ -430,7 +501,7 @@ class SparkExecutor:
         since = {} if self.absence is None else {"since": self.absence.since}
         self.absence = SparkAbsence(reason, not self._has_computed, **since)
 
-    def _failure(self, error: Exception) -> Exception:
+    def _failure(self, error: BaseException) -> Exception:
         """Return the run's error for this one: its class says what is at fault."""
         ended, about = self._session.end_reason(), "Spark could not complete the run"
         if ended is not None:
@@ -451,6 +522,8 @@ class SparkExecutor:
         while not job.done() and time.monotonic() < give_up:
             self._session.cancel(run)  # again, lest it had not begun yet
             wait([job], _CANCEL_GRACE / 5)
+        if isinstance(job, _OwnThread):
+            job.interrupt()
 
 
 def _run_id() -> str:

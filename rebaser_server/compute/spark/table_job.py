@@ -1,20 +1,22 @@
-"""One query of a table value as Spark jobs: views over files in, files and a digest out.
+"""One query or call of a table value as Spark jobs: files in, files and a digest out.
 
-The digest of the rows
-is taken in the pass that writes them, and does not depend on their order.
+The digest of the rows is taken in the pass that writes them, and does not depend on their order.
 """
 
 import json
 from collections.abc import Sequence
+from contextvars import Context
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from blake3 import blake3
 
 from rebaser_core.table_schemas import MAX_COLUMNS, NotATable, require_distinct
+from rebaser_server.compute.functions.arrow import require_plain
 from rebaser_server.compute.json_values import NotJson
-from rebaser_server.compute.tables import Definition, Query, Written
+from rebaser_server.compute.tables import Definition, Query, SparkCall, View, Written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,31 +41,30 @@ _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _REFUSED: Final = ("interval", "void", "variant", "time", "geography", "geometry")
 
 
-def run(spark: "SparkSession", query: Query, slots: int) -> Any:
-    """Run the query in a session that it has alone; return what was `Written`, or its JSON value.
+class FunctionRaised(Exception):
+    """The function of a `SparkCall` raised the exception that is the cause."""
+
+
+def run(spark: "SparkSession", query: Query | SparkCall, slots: int) -> Any:
+    """Run it in a session that it has alone; return what was `Written`, or its JSON value.
 
     Blocks. Errors of Spark pass through, for mistakes of the query as for its own.
 
     Raises:
+        FunctionRaised: the function did.
         NotATable: the result has columns that a table cannot keep.
         NotJson: the result is not one value.
     """
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - see `spark_executor`
-    from pyspark.sql.types import StructType  # noqa: PLC0415
 
     for logger in _LOGGERS:
         PySparkLogger.getLogger(logger).disabled = True
-    settings = {**_SETTINGS, "spark.sql.leafNodeDefaultParallelism": str(slots)}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
+    spark.conf.set("spark.sql.leafNodeDefaultParallelism", str(slots))
+    _configure(spark)
+    if isinstance(query, SparkCall):
+        return _call(spark, query)
     for name, view in query.views.items():
-        schema = StructType.fromJson({"type": "struct", "fields": view.fields})
-        frame = (
-            spark.read.schema(schema).parquet(*view.uris)
-            if view.uris
-            else spark.createDataFrame([], schema)
-        )
-        frame.createOrReplaceTempView(name)
+        _frame_of(spark, view).createOrReplaceTempView(name)
     functions, observation = _columns_of(spark)
     parameters = {name: _literal(functions, value) for name, value in query.parameters.items()}
     frame = spark.sql(query.text, args=parameters)
@@ -71,9 +72,49 @@ def run(spark: "SparkSession", query: Query, slots: int) -> Any:
         return _only_value(frame)
     written = _write(frame, query.target, query.definition, functions, observation)
     if query.definition.key:
-        schema = StructType.fromJson({"type": "struct", "fields": written.fields})
-        _require_key(spark.read.schema(schema).parquet(query.target), query.definition.key)
+        _require_key(_frame_of(spark, View(written.fields, [query.target])), query.definition.key)
     return written
+
+
+def _configure(spark: "SparkSession") -> None:
+    for name, value in _SETTINGS.items():
+        spark.conf.set(name, value)
+
+
+def _frame_of(spark: "SparkSession", view: View) -> "DataFrame":
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    schema = StructType.fromJson({"type": "struct", "fields": view.fields})
+    if not view.uris:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*view.uris)
+
+
+def _call(spark: "SparkSession", call: SparkCall) -> Any:
+    from pyspark.sql import DataFrame  # noqa: PLC0415
+
+    arguments = {name: _argument(spark, value) for name, value in call.arguments.items()}
+    vars(spark)["stop"] = _refuse_to_stop
+    try:
+        found = Context().run(partial(call.function, spark, **arguments))
+    except BaseException as error:
+        raise FunctionRaised from error
+    finally:
+        del vars(spark)["stop"]
+    if not isinstance(found, DataFrame):
+        return require_plain(found, "a DataFrame of Spark")
+    _configure(spark)  # the function may have set others
+    return _write(found, call.target, Definition(), *_columns_of(spark))
+
+
+def _argument(spark: "SparkSession", value: Any) -> Any:
+    if isinstance(value, list):
+        return [_argument(spark, each) for each in value]
+    return _frame_of(spark, value) if isinstance(value, View) else value
+
+
+def _refuse_to_stop() -> NoReturn:
+    raise RuntimeError("the session is Rebaser's, and others compute in it: remove spark.stop()")
 
 
 def _columns_of(spark: "SparkSession") -> tuple[Any, Any]:
@@ -172,7 +213,7 @@ def _quoted(name: str) -> str:
 
 def _require_keepable(fields: Sequence[dict[str, Any]]) -> None:
     if not fields:
-        raise NotATable("the query returns no column; a table has at least one")
+        raise NotATable("the result has no column; a table has at least one")
     if len(fields) > MAX_COLUMNS:
         raise NotATable(f"{len(fields):,} columns; a table has at most {MAX_COLUMNS:,}")
     require_distinct([field["name"] for field in fields])

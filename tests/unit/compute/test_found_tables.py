@@ -220,7 +220,7 @@ async def test_a_query_that_writes_too_much_is_ended_and_fails_its_value(tmp_pat
     assert isinstance(result, UnitResult)
     [(_, status, message)] = result.value_results
     assert status == "failed"
-    assert "the query writes more than 1,000 bytes" in message
+    assert "the result has more than 1,000 bytes" in message
     assert queries.is_cancelled
     left = tables.files.list_infos(".", recursive=True)
     assert not [info for info in left if info.base_name.endswith(".parquet")]

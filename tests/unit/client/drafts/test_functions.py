@@ -7,7 +7,7 @@ from types import FunctionType
 
 import pytest
 
-from rebaser_client import InvalidDraft, arrow, builtin, cel, function
+from rebaser_client import InvalidDraft, arrow, builtin, cel, function, pyspark
 from rebaser_client.draft import BUILTIN_PARAMETERS, Function, as_function, python
 from rebaser_server.compute.functions.builtin import BUILTINS
 
@@ -18,6 +18,14 @@ def priced(*, net, rate):
 
 def totals(*, orders, rate):
     return orders, rate
+
+
+def totals_on_spark(spark, *, orders, rate):
+    return spark, orders, rate
+
+
+def nothing():
+    return None
 
 
 def from_main() -> FunctionType:
@@ -80,6 +88,17 @@ def test_a_function_of_tables_is_named_or_given() -> None:
     assert (arrow(marked).code, arrow(marked).parameters) == ("shop.totals", ("orders", "rate"))
     with pytest.raises(InvalidDraft, match="'a' is of runtime cel, and cannot be another's"):
         arrow(cel("a"))  # type: ignore[arg-type]
+
+
+def test_a_function_of_frames_has_a_session_that_is_no_input() -> None:
+    """It is the first argument; a function without one is refused."""
+    marked = function(totals_on_spark, code="shop.totals")
+
+    assert pyspark("shop.totals").update("01JZ8M3Q7V000000000000000A").runtime == "pyspark"
+    assert (pyspark(marked).code, pyspark(marked).parameters) == ("shop.totals", ("orders", "rate"))
+    assert pyspark(marked).needed == {"orders", "rate"}
+    with pytest.raises(InvalidDraft, match="'nothing' takes nothing: its first argument is a"):
+        pyspark(function(nothing))
 
 
 def test_builtins_and_cel_have_names_of_their_own_or_given_ones() -> None:

@@ -32,7 +32,10 @@ def test_python_is_an_installed_entry_point(
         (
             "cobol",
             "MOVE",
-            "there is no runtime 'cobol', only 'builtin', 'python', 'cel', 'sql' and 'arrow'",
+            (
+                "there is no runtime 'cobol', only 'builtin', 'python', 'cel', 'sql', 'arrow' and "
+                "'pyspark'"
+            ),
         ),
     ],
 )

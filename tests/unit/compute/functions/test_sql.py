@@ -1,6 +1,7 @@
 """What the judge of SQL lets through, what it refuses, and what it prints."""
 
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -225,5 +226,7 @@ def test_drawn_statements_are_let_through_only_without_hostile_pieces() -> None:
 
 @pytest.mark.long
 def test_many_drawn_statements_are_let_through_only_without_hostile_pieces() -> None:
-    """The same, with more."""
-    assert judge_drawn(range(1000, 6000)) > 1500
+    """Five thousand others, times what `EXAMPLES` says."""
+    count = round(5000 * float(os.environ.get("EXAMPLES", "1")))
+
+    assert judge_drawn(range(1000, 1000 + count)) > 0.3 * count

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rebaser_client.tables import as_table
 from rebaser_core.updates import LazyUpdates, PlainUpdates, PutFunc, PutValue, RemoveValue, SetValue
 from rebaser_server.values.bulk_rebase import BatchArrays
+from rebaser_server.values.rebase import functions_in
 from tests.wire.strategies import unhurried, updates
 
 kinds = PutFunc, PutValue, SetValue
@@ -51,6 +52,16 @@ def test_a_table_becomes_the_arrays_of_its_rows(batch):
     assert [place if place < 0 else arrays.func_ids[place] for place in arrays.funcs_used] == [
         place if place < 0 else of_rows.func_ids[place] for place in of_rows.funcs_used
     ]
+
+
+@unhurried
+@given(functions_first)
+def test_functions_are_found_in_each_form_of_a_batch(batch):
+    """As objects, plain data and a table."""
+    wanted = [update for update in batch if isinstance(update, PutFunc)]
+    forms = [batch, PlainUpdates.read([update.to_wire() for update in batch]), as_table(batch)]
+
+    assert all(list(functions_in(form)) == wanted for form in forms if form is not None)
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string()])
