@@ -468,14 +468,22 @@ class Draft:
         """Define a value with fixed content: any JSON (see `plain_values`)."""
         return self._define(name, Source(plain(value)))
 
-    def table(self, name: str, table: TableSource, *, text: Iterable[str] = ()) -> ValueRef:
+    def table(
+        self,
+        name: str,
+        table: TableSource,
+        *,
+        text: Iterable[str] = (),
+        partition_by: str | None = None,
+    ) -> ValueRef:
         """Define a value that is a table, for functions in SQL. Blocks.
 
         `table`: of pyarrow, pandas, Polars or DuckDB, or the path of a file of Parquet or CSV, of
-        which the columns `text` stay text.
+        which the columns `text` stay text. `partition_by`: a column, such as the day of a row, by
+        whose values queries may compute what changed alone.
         """
         uploads = package("rebaser_client.table_uploads", extra="arrow")
-        upload: TableUpload = uploads.written(table, text)
+        upload: TableUpload = uploads.written(table, text, partition_by)
         self.uploads[upload.digest] = upload
         return self._define(name, Source(upload_value(upload.digest)))
 

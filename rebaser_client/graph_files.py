@@ -68,6 +68,8 @@ class TableSourceEntry(_Part):
     """File of CSV or Parquet; a path begins at the graph's file."""
     text: list[str] = Field(default_factory=list)
     """Columns of CSV that stay text, also where they hold numbers."""
+    partition_by: str | None = None
+    """Column by which the table is partitioned."""
 
 
 class TableEntry(_Part):
@@ -188,7 +190,8 @@ def _define_source(draft: Draft, name: str, value: Any, directory: Path) -> None
         )
     except ValidationError as error:
         raise InvalidDraft(f"sources.{name}.{TABLE}: {_mistake(error)}") from error
-    draft.table(name, directory / entry.file, text=entry.text)
+    file = directory / entry.file
+    draft.table(name, file, text=entry.text, partition_by=entry.partition_by)
 
 
 def _function(name: str, entry: FunctionEntry) -> Function:

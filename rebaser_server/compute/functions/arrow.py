@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-from blake3 import blake3
 from pybase64 import b64decode, b64encode_as_string
 
 from rebaser_core.table_schemas import (
@@ -28,7 +26,7 @@ from rebaser_server.compute.errors import TableRefused, describe
 from rebaser_server.compute.json_values import NotJson, ReadOnlyDict, ReadOnlyList, read_only
 from rebaser_server.files import SharedFiles
 from rebaser_server.tables import Attempt, Manifest, TableFiles
-from rebaser_server.values.column_hashes import row_hashes
+from rebaser_server.values.column_hashes import ContentDigest
 
 MAX_TABLE_BYTES: Final = 64 << 20
 """Maximum bytes of a table that a function takes or returns, in memory."""
@@ -36,16 +34,12 @@ CALL: Final = "call"
 """Name of the one argument with which an evaluator calls such a function."""
 _CONTENT: Final = "content"
 _BROKEN: Final = "broken"
-_CONTENT_DIGITS: Final = 32
-_BLOCK_ROWS: Final = 8_192
-"""Number of rows that are hashed at once."""
 
 
 class InputTable(NamedTuple):
     """A table in place of an argument's value."""
 
     workspace: str
-    key: str
     manifest: Manifest
 
 
@@ -101,13 +95,15 @@ def callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
             schema, batches = _rows_of(result)
         except NotATable as error:
             raise NotJson(str(error)) from None
-        content = _digest_of(batches)
+        digest = ContentDigest()
+        for batch in batches:
+            digest.add(batch)
         try:
             with _refusing("the result cannot be kept: "):
                 tables.write(given.target, schema, batches)
         except OSError as error:
             return _answer(_BROKEN, describe(error))
-        return _answer(_CONTENT, content)
+        return _answer(_CONTENT, digest.text)
 
     return run
 
@@ -133,10 +129,10 @@ def _argument(tables: TableFiles, name: str, value: Any) -> Any:
 
 
 def _table(tables: TableFiles, name: str, given: InputTable) -> pa.Table:
-    workspace, key, manifest = given
+    workspace, manifest = given
     names = [field["name"] for field in manifest.fields]
     with _refusing(f"table {name!r} cannot be read: "):
-        batches = tables.batches(workspace, key, manifest, names)
+        batches = tables.batches(workspace, manifest, names)
         bounded = list(_bounded(batches, f"table {name!r}"))
         return pa.Table.from_batches(bounded, arrow_schema(manifest.fields)).combine_chunks()
 
@@ -187,17 +183,3 @@ def _rows_of(result: Any) -> tuple[pa.Schema, list[pa.RecordBatch]]:
         if not field.nullable and any(batch.column(number).null_count for batch in batches):
             raise NotATable(f"column {field.name!r} is not nullable, and has nulls")
     return schema, batches
-
-
-def _digest_of(batches: Iterable[pa.RecordBatch]) -> str:
-    """Return a digest that does not depend on the order of the rows, nor on their batches."""
-    rows = exclusive = total = 0
-    for batch in batches:
-        for start in range(0, batch.num_rows, _BLOCK_ROWS):
-            block = batch.slice(start, _BLOCK_ROWS)
-            hashes = row_hashes(block.columns, block.num_rows)
-            rows += len(hashes)
-            exclusive ^= int(np.bitwise_xor.reduce(hashes))
-            total += int(hashes.sum(dtype=np.uint64))
-    text = repr([rows, exclusive, total % (1 << 64)])
-    return blake3(text.encode()).hexdigest()[:_CONTENT_DIGITS]
