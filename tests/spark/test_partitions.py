@@ -149,10 +149,10 @@ async def test_a_query_that_takes_partitions_together_is_computed_whole(sheet: S
     ("kind", "cells"),
     [
         (pa.string(), ["", "a/b=c", "ä🙂" * 200, None, "null", "None"]),
-        (pa.int8(), [-1, 0, 1, None]),
-        (pa.int64(), [1 << 40, -(1 << 40), 7, None]),
+        pytest.param(pa.int8(), [-1, 0, 1, None], marks=pytest.mark.long),
+        pytest.param(pa.int64(), [1 << 40, -(1 << 40), 7, None], marks=pytest.mark.long),
         (pa.date32(), [date(1, 1, 1), date(2026, 2, 28), None, date(9999, 12, 31)]),
-        (pa.bool_(), [True, False, None]),
+        pytest.param(pa.bool_(), [True, False, None], marks=pytest.mark.long),
     ],
 )
 async def test_any_value_is_a_partition(sheet: Sheet, kind: pa.DataType, cells: list[Any]) -> None:
