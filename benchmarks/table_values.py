@@ -82,7 +82,7 @@ class _Case:
         for value in self._sheet.graph.values.values():
             key = value.value["$table"]["upload"]
             manifest = self._sheet.tables.get(OWNER, key)
-            [self._files[value.id]] = self._sheet.tables.uris(OWNER, key, manifest)
+            [self._files[value.id]] = self._sheet.tables.uris(OWNER, manifest.files)
         for name, value in tpch.SCALARS.items():
             self._sheet.source(name, value)
         for name, sign in (("discount_low", "-"), ("discount_high", "+")):

@@ -527,6 +527,7 @@ class Draft:
         table: TableSource | None = None,
         *,
         text: Iterable[str] = (),
+        partition_by: str | None = None,
         uri: str | None = None,
         version: int | str | None = None,
     ) -> ValueRef:
@@ -537,12 +538,16 @@ class Draft:
             table: of pyarrow, pandas, Polars or DuckDB, or the path of a file of Parquet or CSV. It
                 is uploaded.
             text: columns of a file of CSV that stay text.
+            partition_by: a column, such as the day of a row, by whose values queries may compute
+                what changed alone.
             uri: in place of `table`, the path of a table of Delta or Parquet that Rebasers see, in
-                a folder that the operator allows. They copy it.
+                a folder that the operator allows. They copy it, and it is not partitioned.
             version: of Delta a number; of Parquet the digest that `rebaser tables pin` prints.
         """
         if (table is None) == (uri is None):
             raise InvalidDraft(f"{name!r}: give either a table, or the uri of one")
+        if uri is not None and partition_by is not None:
+            raise InvalidDraft(f"{name!r}: only a table that is uploaded is partitioned")
         if table is None:
             try:
                 pinned = PinnedTable.at(uri, version)
@@ -550,7 +555,7 @@ class Draft:
                 raise InvalidDraft(f"{name!r}: {error}") from error
             return self._define(name, Source(pinned.to_value()))
         uploads = package("rebaser_client.table_uploads", extra="arrow")
-        upload: TableUpload = uploads.written(table, text)
+        upload: TableUpload = uploads.written(table, text, partition_by)
         self.uploads[upload.digest] = upload
         return self._define(name, Source(upload_value(upload.digest)))
 

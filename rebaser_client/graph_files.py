@@ -74,6 +74,8 @@ class TableSourceEntry(_Part):
     """Path of a table of Delta or Parquet, in a folder that the operator allows."""
     version: int | str | None = None
     """Version of that table."""
+    partition_by: str | None = None
+    """Column by which the table is partitioned."""
 
 
 class TableEntry(_Part):
@@ -195,7 +197,14 @@ def _define_source(draft: Draft, name: str, value: Any, directory: Path) -> None
     except ValidationError as error:
         raise InvalidDraft(f"sources.{name}.{TABLE}: {_mistake(error)}") from error
     file = None if entry.file is None else directory / entry.file
-    draft.table(name, file, text=entry.text, uri=entry.uri, version=entry.version)
+    draft.table(
+        name,
+        file,
+        text=entry.text,
+        partition_by=entry.partition_by,
+        uri=entry.uri,
+        version=entry.version,
+    )
 
 
 def _function(name: str, entry: FunctionEntry) -> Function:

@@ -19,7 +19,16 @@ from blake3 import blake3
 from rebaser_client.draft import TableSource, TableUpload
 from rebaser_client.errors import InvalidDraft
 from rebaser_client.row_files import INDEX, NUMBER
-from rebaser_core.table_schemas import NotATable, cast, first_line, kept_schema, require_distinct
+from rebaser_core.table_schemas import (
+    PARTITION_BY,
+    NotATable,
+    cast,
+    first_line,
+    kept_schema,
+    require_distinct,
+    require_partition_column,
+    spark_fields,
+)
 
 _GROUP_ROWS: Final = 131_072
 """Rows of a row group, however the source is cut."""
@@ -29,8 +38,12 @@ _READ: Final = 1024 * 1024
 """Bytes of a file that are read at a time."""
 
 
-def written(table: TableSource, text: Iterable[str] = ()) -> TableUpload:
-    """Write the file that is to be uploaded. Blocks. `text`: columns of CSV that stay text.
+def written(
+    table: TableSource, text: Iterable[str] = (), partition_by: str | None = None
+) -> TableUpload:
+    """Write the file that is to be uploaded. Blocks.
+
+    `text`: columns of CSV that stay text. `partition_by`: column that partitions the table.
 
     Raises:
         InvalidDraft: it is no table, or has what a table cannot keep.
@@ -38,7 +51,7 @@ def written(table: TableSource, text: Iterable[str] = ()) -> TableUpload:
     """
     file: Any = tempfile.TemporaryFile()  # noqa: SIM115 - `TableUpload` closes it
     try:
-        rows = _write(_read(table, frozenset(text)), file)
+        rows = _write(_read(table, frozenset(text)), file, partition_by)
     except (NotATable, pa.ArrowException, ValueError) as error:
         file.close()
         where = f"{table}: " if isinstance(table, str | PathLike) else ""
@@ -53,12 +66,16 @@ def written(table: TableSource, text: Iterable[str] = ()) -> TableUpload:
     return TableUpload(file, rows, size, hasher.hexdigest())
 
 
-def _write(batches: Iterator[pa.RecordBatch], sink: Any) -> int:
+def _write(batches: Iterator[pa.RecordBatch], sink: Any, partition_by: str | None) -> int:
     """Write the file; return the number of rows. The first batch may be empty."""
     first = next(batches)
     schema = kept_schema(first.schema)
+    if partition_by is not None:
+        require_partition_column(spark_fields(schema), partition_by)
     # Without Arrow's own schema, which tells the same types of different libraries apart.
     with pq.ParquetWriter(sink, schema, compression="zstd", store_schema=False) as writer:
+        if partition_by is not None:
+            writer.add_key_value_metadata({PARTITION_BY: partition_by})
         rows, waiting = 0, [cast(first, schema)]
         for batch in batches:
             waiting.append(cast(batch, schema))

@@ -14,11 +14,15 @@ from typing import Any, Final
 import pyarrow as pa
 from pybase64 import b64decode, b64encode_as_string
 
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import RebaserError, offer
 from rebaser_core.queries import TableColumn
 
 MAX_COLUMNS: Final = 2_000
 """Maximum number of columns of a table."""
+MAX_PARTITIONS: Final = 4_000
+"""Maximum number of partitions of a table: the days of ten years."""
+PARTITION_BY: Final = "rebaser.partition_by"
+"""Key of a Parquet file's metadata, with the name of the column that partitions the table."""
 
 
 class NotATable(RebaserError):
@@ -77,6 +81,33 @@ def require_distinct(names: Sequence[str]) -> None:
                 "Spark does not look at: give each a name of its own"
             )
         seen[name.lower()] = name
+
+
+_PARTITION_TYPES: Final = ("boolean", "byte", "short", "integer", "long", "string", "date")
+
+
+def require_partition_column(fields: Sequence[dict[str, Any]], name: str) -> None:
+    """Raise `NotATable` if a table with these fields cannot be partitioned by this column."""
+    kinds = {field["name"]: field["type"] for field in fields}
+    if name not in kinds:
+        raise NotATable(
+            f"there is no column {name!r}, by which the table is partitioned{offer(name, kinds)}"
+        )
+    if kinds[name] not in _PARTITION_TYPES:
+        [column] = columns_of([field for field in fields if field["name"] == name])
+        raise NotATable(
+            f"column {name!r} is of type {column.type}, and a table is partitioned by whole "
+            "numbers, text, dates or booleans: cast it"
+        )
+
+
+def require_few_partitions(name: str, count: int) -> None:
+    """Raise `NotATable` if the column makes too many partitions."""
+    if count > MAX_PARTITIONS:
+        raise NotATable(
+            f"column {name!r} makes more than {MAX_PARTITIONS:,} partitions, the most that a table "
+            "has: partition by a coarser one, such as the month of a day"
+        )
 
 
 _INTEGERS: Final = {

@@ -266,6 +266,8 @@ class SharedFiles:
 
     def rename(self, path: str, new_path: str) -> None:
         """Give the file another name, which outlasts a power cut. Replaces a file."""
+        if isinstance(self._files, LocalFileSystem):
+            self._files.create_dir(str((self._root / new_path).parent), recursive=True)
         self._files.move(str(self._root / path), str(self._root / new_path))
         self.sync([new_path])
 

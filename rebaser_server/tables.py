@@ -7,31 +7,42 @@ of the contents of its inputs. So a table that was computed before is found by i
 branch and after any restart, and is not computed again. The key of an upload is the digest of the
 uploaded bytes.
 
+A table that is partitioned by a column consists of *parts*, one for each value of the column. A
+part is a table like any other, in a directory of its own; the manifest of the whole names the keys
+of its parts, and has no files. So tables that differ in one partition share the others.
+
 A table that no request, dead letter, kept commit or kept checkpoint names is garbage after a time.
 First it is *condemned*: from then on it is not found any more, so that no commit comes to name it
 but those under way, which take less than that time. One that was condemned that long ago and is
 still not named is removed. A condemned table that is written or uploaded anew is found again.
+A part is named by each manifest that there is: it outlives the wholes that have it.
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, Self
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from blake3 import blake3
-from pyarrow.fs import FileType
+from pyarrow.fs import FileInfo, FileType
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.table_schemas import (
+    PARTITION_BY,
     NotATable,
     arrow_schema,
     cast,
     first_line,
     kept_schema,
+    require_few_partitions,
+    require_partition_column,
     spark_fields,
 )
 from rebaser_core.table_values import TableHandle
@@ -48,11 +59,14 @@ _MANIFEST: Final = "manifest.json"
 _CONDEMNED: Final = "condemned"
 _REMOVED: Final = "removed.json"
 """Name of the manifest of a table that is being removed."""
-_SCHEMA_DIGITS: Final = 32
+_DIGITS: Final = 32
+"""Hexadecimal digits of the digests of rows and of schemas."""
 _BATCH_ROWS: Final = 65_536
 """Rows of an upload that are in memory at a time."""
 _READ_ROWS: Final = 8_192
 """Rows of a table that is read that are in memory at a time."""
+_WAITING_BYTES: Final = 64 << 20
+"""Bytes of an upload's partitions that are in memory at a time."""
 
 
 class TableMissing(RebaserError):
@@ -63,9 +77,20 @@ class DataFile(NamedTuple):
     """A file of a table."""
 
     path: str
-    """Path relative to the table's directory."""
+    """Path relative to the directory of the workspace's tables."""
     size: int
     """Size in bytes."""
+
+
+class Part(NamedTuple):
+    """A partition of a table, which is a table of its own."""
+
+    value: str | None
+    """Value of the partition's column, as text."""
+    key: str
+    rows: int
+    content: str
+    """Digest of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +100,14 @@ class Manifest:
     fields: list[dict[str, Any]]
     """Fields of the schema as Spark's JSON has them: `name`, `type`, `nullable`, `metadata`."""
     files: list[DataFile]
+    """All files, also those of its parts."""
     rows: int
     content: str
     """Digest of the rows, see `TableHandle`; of a query that returns one value, that, as JSON."""
+    partition_by: str | None = None
+    """Column that it is partitioned by; None: it is not."""
+    parts: tuple[Part, ...] = ()
+    """Partitions, also such without rows, which are known to have none."""
 
     @property
     def size(self) -> int:
@@ -86,19 +116,22 @@ class Manifest:
     @property
     def schema_digest(self) -> str:
         text = json.dumps(self.fields, sort_keys=True)
-        return blake3(text.encode()).hexdigest()[:_SCHEMA_DIGITS]
+        return blake3(text.encode()).hexdigest()[:_DIGITS]
 
     def handle(self, key: str) -> TableHandle:
         return TableHandle(key, self.content, self.schema_digest, self.rows, self.size)
 
     def encode(self) -> bytes:
-        return json.dumps(asdict(self) | {"files": list(map(list, self.files))}).encode()
+        files = [] if self.parts else list(map(list, self.files))
+        return json.dumps(asdict(self) | {"files": files}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Raises `ValueError`, `TypeError` or `LookupError` for other bytes."""
         found = json.loads(data)
-        return cls(**found | {"files": [DataFile(*file) for file in found["files"]]})
+        files = [DataFile(*file) for file in found["files"]]
+        parts = tuple(Part(*part) for part in found["parts"])
+        return cls(**found | {"files": files, "parts": parts})
 
 
 class Attempt(NamedTuple):
@@ -140,10 +173,10 @@ class TableFiles:
         process that wrote the manifest was killed before it had synced its name.
         """
         directory = table_directory(workspace, key)
-        manifest = self._manifest(directory)
+        manifest = self._manifest(workspace, key)
         if manifest is None or self.files.has(f"{directory}/{_CONDEMNED}"):
             return None
-        if not self._is_whole(directory, manifest):
+        if not self._is_whole(workspace, manifest):
             return None
         try:
             self.files.sync([f"{directory}/{_MANIFEST}"])
@@ -153,30 +186,40 @@ class TableFiles:
 
     def get(self, workspace: str, key: str) -> Manifest:
         """Return the manifest of a table that a value names. Raises `TableMissing`."""
-        directory = table_directory(workspace, key)
-        manifest = self._manifest(directory)
-        if manifest is None or not self._is_whole(directory, manifest):
+        manifest = self._manifest(workspace, key)
+        if manifest is None or not self._is_whole(workspace, manifest):
             raise TableMissing(
                 f"the rows of table {key[:12]} are not whole in the store: if this table was "
                 "uploaded, upload it again; else have it computed again with `rebaser dvu run`"
             )
         return manifest
 
-    def _manifest(self, directory: str, name: str = _MANIFEST) -> Manifest | None:
+    def _manifest(self, workspace: str, key: str, name: str = _MANIFEST) -> Manifest | None:
+        """Return a manifest, with the files of all parts; None if there is none, or a part lacks.
+
+        A part that was written anew since, with other rows, is none of the table's.
+        """
         try:
-            return Manifest.decode(bytes(self.files.get(f"{directory}/{name}")))
+            place = f"{table_directory(workspace, key)}/{name}"
+            manifest = Manifest.decode(bytes(self.files.get(place)))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, LookupError):  # damaged
             return None
+        for part in manifest.parts:
+            found = self._manifest(workspace, part.key)
+            if found is None or found.content != part.content:
+                return None
+            manifest.files.extend(found.files)
+        return manifest
 
-    def _is_whole(self, directory: str, manifest: Manifest) -> bool:
-        by_folder: dict[str, dict[str, int]] = {}
+    def _is_whole(self, workspace: str, manifest: Manifest) -> bool:
+        by_folder: dict[str, dict[str, int]] = defaultdict(dict)
         for path, size in manifest.files:
             folder, _, name = path.rpartition("/")
-            by_folder.setdefault(folder, {})[name] = size
+            by_folder[folder][name] = size
         return all(
-            self.files.sizes(f"{directory}/{folder}", sizes) == sizes
+            self.files.sizes(f"{tables_directory(workspace)}/{folder}", sizes) == sizes
             for folder, sizes in by_folder.items()
         )
 
@@ -192,10 +235,10 @@ class TableFiles:
         """
         return self._uri(attempt.directory)
 
-    def uris(self, workspace: str, key: str, manifest: Manifest) -> list[str]:
-        """Return the URIs by which Spark reads the files of a table. Raises as `uri` does."""
-        directory = table_directory(workspace, key)
-        return [self._uri(f"{directory}/{path}") for path, _ in manifest.files]
+    def uris(self, workspace: str, files: Iterable[DataFile]) -> list[str]:
+        """Return the URIs by which Spark reads files of tables. Raises as `uri` does."""
+        directory = tables_directory(workspace)
+        return [self._uri(f"{directory}/{path}") for path, _ in files]
 
     def _uri(self, path: str) -> str:
         root = local_path(self.files.root)
@@ -210,10 +253,15 @@ class TableFiles:
         """Write rows, in a schema of `kept_schema`, as the one file of an attempt."""
         self.files.put(_only_file(attempt), partial(_write, batches, schema), durable=False)
 
-    def size(self, attempt: Attempt) -> int:
-        """Return the bytes that an attempt has written so far."""
+    def size(self, attempt: Attempt) -> tuple[int, int]:
+        """Return the bytes, and the number of partitions, that Spark has written so far."""
         infos = self.files.list_infos(attempt.directory, recursive=True)
-        return sum(info.size or 0 for info in infos)
+        partitions = {
+            info.base_name
+            for info in infos
+            if info.type is FileType.Directory and "=" in info.base_name
+        }
+        return sum(info.size or 0 for info in infos), len(partitions)
 
     def written(self, attempt: Attempt) -> tuple[pa.Schema, int]:
         """Return the schema and the number of the rows that `write` has written."""
@@ -233,24 +281,88 @@ class TableFiles:
         if found := self.find(workspace, key):
             self.discard(attempt)
             return found
-        infos = self.files.list_infos(attempt.directory)
         files = [
-            DataFile(f"{attempt.name}/{info.base_name}", info.size)
-            for info in infos
+            DataFile(f"{key}/{attempt.name}/{info.base_name}", info.size)
+            for info in self._data_in(attempt.directory)
+        ]
+        self.files.sync([f"{tables_directory(workspace)}/{path}" for path, _ in files])
+        manifest = Manifest(fields, sorted(files), rows, content)
+        found = self._put_manifest(workspace, key, manifest)
+        if found != manifest:
+            self.discard(attempt)
+        return found
+
+    def _data_in(self, directory: str) -> list[FileInfo]:
+        """Return the files of data, without those that Spark leaves beside them."""
+        return [
+            info
+            for info in self.files.list_infos(directory)
             if info.base_name.endswith(".parquet") and not info.base_name.startswith((".", "_"))
         ]
+
+    def _put_manifest(self, workspace: str, key: str, manifest: Manifest) -> Manifest:
+        """Write the manifest, unless a sound one came first; return that which is there then."""
         directory = table_directory(workspace, key)
-        self.files.sync([f"{directory}/{path}" for path, _ in files])
-        manifest, place = Manifest(fields, sorted(files), rows, content), f"{directory}/{_MANIFEST}"
+        place = f"{directory}/{_MANIFEST}"
         self.files.put_if_absent(place, manifest.encode())
         found = self.find(workspace, key)
-        if found is None:  # a condemned one is there, or one that is not whole
-            self.files.put(place, manifest.encode())
-            self.files.delete(f"{directory}/{_CONDEMNED}")
-        elif found != manifest:  # another attempt's came first
-            self.discard(attempt)
+        if found is not None:
             return found
+        self.files.put(place, manifest.encode())  # a condemned one is there, or one with a lack
+        self.files.delete(f"{directory}/{_CONDEMNED}")
         return manifest
+
+    def finish_part(
+        self,
+        attempt: Attempt,
+        directory: str,
+        fields: list[dict[str, Any]],
+        part: Part,
+    ) -> Part:
+        """Make the files in a directory of an attempt that part, or return the one that is there.
+
+        One may be there that has other rows, if the function is not pure.
+        """
+        found = self.find(attempt.workspace, part.key)
+        if found is None:
+            own = self.begin(attempt.workspace, part.key)
+            source = f"{attempt.directory}/{directory}"
+            try:
+                for info in self._data_in(source):
+                    name = info.base_name
+                    self.files.rename(f"{source}/{name}", f"{own.directory}/{name}")
+                found = self.finish(own, fields, part.rows, part.content)
+            except BaseException:
+                self.discard(own)
+                raise
+        return part._replace(rows=found.rows, content=found.content)
+
+    def compose(
+        self,
+        workspace: str,
+        key: str,
+        fields: list[dict[str, Any]],
+        partition_by: str,
+        parts: Iterable[Part],
+        content: str | None = None,
+    ) -> Manifest:
+        """Make parts that are there a table, which they outlive; nothing is copied.
+
+        `content`: digest of the rows (default: one of the digests of the parts).
+
+        Raises:
+            NotATable: there are too many.
+        """
+        ordered = tuple(sorted(parts, key=lambda part: (part.value is not None, part.value)))
+        filled = [part for part in ordered if part.rows]
+        require_few_partitions(partition_by, len(filled))
+        if content is None:
+            digests = [partition_by, *sorted(part.content for part in filled)]
+            content = blake3(json.dumps(digests).encode()).hexdigest()[:_DIGITS]
+        rows = sum(part.rows for part in filled)
+        manifest = Manifest(fields, [], rows, content, partition_by, ordered)
+        self._put_manifest(workspace, key, manifest)
+        return self.get(workspace, key)
 
     def discard(self, attempt: Attempt) -> None:
         """Remove what an attempt has written, if anything."""
@@ -282,6 +394,19 @@ class TableFiles:
         manifest, condemned = times.get(_MANIFEST), times.get(_CONDEMNED)
         return StoredTable(workspace, key, manifest, condemned, tuple(attempts))
 
+    def parts_in(self, tables: Iterable[StoredTable]) -> set[str]:
+        """Return the keys of all parts that these tables have."""
+        # A table of parts has no attempts.
+        wholes = [table for table in tables if table.written is not None and not table.attempts]
+        return {key for table in wholes for key in self.parts_of(table.workspace, table.key)}
+
+    def parts_of(self, workspace: str, key: str) -> list[str]:
+        """Return the keys of a table's parts; of none if its manifest cannot be read."""
+        with suppress(FileNotFoundError, ValueError, TypeError, LookupError):
+            place = f"{table_directory(workspace, key)}/{_MANIFEST}"
+            return [part.key for part in Manifest.decode(bytes(self.files.get(place))).parts]
+        return []
+
     def abandoned(self, table: StoredTable, before: float) -> list[Attempt]:
         """Return the attempts, from before that time, that came to nothing or were replaced.
 
@@ -291,7 +416,7 @@ class TableFiles:
         if table.written is not None:
             if len(attempts) == 1 or table.written >= before:
                 return []
-            used = _attempts_in(self._manifest(table_directory(table.workspace, table.key)))
+            used = _attempts_in(self._manifest(table.workspace, table.key), table.key)
             attempts = [attempt for attempt in attempts if attempt.name not in used]
         return [attempt for attempt in attempts if self._newest(attempt.directory) < before]
 
@@ -307,22 +432,23 @@ class TableFiles:
 
         One that was written or renewed since it was found stays.
         """
-        directory = table_directory(table.workspace, table.key)
+        workspace, key = table.workspace, table.key
+        directory = table_directory(workspace, key)
         place, aside = f"{directory}/{_MANIFEST}", f"{directory}/{_REMOVED}"
-        manifest = self._manifest(directory)
-        if self._stored(table.workspace, table.key) != table:
+        manifest = self._manifest(workspace, key)
+        if self._stored(workspace, key) != table:
             return
         if table.written is not None:
             # It is not found from here on; one that found it before has taken the mark away.
             self.files.rename(place, aside)
             if not self.files.has(f"{directory}/{_CONDEMNED}") or manifest != self._manifest(
-                directory, _REMOVED
+                workspace, key, _REMOVED
             ):
                 self.files.put_if_absent(place, bytes(self.files.get(aside)))
                 self.files.delete(aside)
                 return
-        for name in _attempts_in(manifest):
-            self.discard(Attempt(table.workspace, table.key, name))
+        for name in _attempts_in(manifest, key):
+            self.discard(Attempt(workspace, key, name))
         self.files.delete(f"{directory}/{_CONDEMNED}")
         self.files.delete(aside)
         self.files.delete_empty(directory)
@@ -342,9 +468,13 @@ class TableFiles:
         except (pa.ArrowException, OSError) as error:
             raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
         schema = kept_schema(source.schema_arrow)
-        attempt = self.begin(workspace, digest)
+        by = (source.metadata.metadata or {}).get(PARTITION_BY.encode())
+        # A table of parts has no attempts of its own.
+        attempt = self.begin(workspace, digest if by is None else part_key(digest, "split"))
         try:
             batches = (cast(batch, schema) for batch in source.iter_batches(_BATCH_ROWS))
+            if by is not None:
+                return self._adopt_parts(attempt, digest, schema, by.decode(), batches)
             self.write(attempt, schema, batches)
         except (NotATable, pa.ArrowException, OSError) as error:
             self.discard(attempt)
@@ -352,16 +482,57 @@ class TableFiles:
                 raise  # a number: it is the store's error, not that of reading the bytes
             raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
         return self.finish(
-            attempt, spark_fields(schema), source.metadata.num_rows, digest[:_SCHEMA_DIGITS]
+            attempt, spark_fields(schema), source.metadata.num_rows, digest[:_DIGITS]
         )
 
+    def _adopt_parts(
+        self,
+        attempt: Attempt,
+        digest: str,
+        schema: pa.Schema,
+        by: str,
+        batches: Iterable[pa.RecordBatch],
+    ) -> Manifest:
+        """Make each partition of an upload a table, and the upload one of these."""
+        from rebaser_server.values.column_hashes import ContentDigest  # noqa: PLC0415 - has numpy
+
+        fields = spark_fields(schema)
+        require_partition_column(fields, by)
+        digests: dict[str | None, ContentDigest] = {}
+        waiting: dict[str | None, list[pa.RecordBatch]] = defaultdict(list)
+        size = files = 0
+
+        def write() -> None:
+            for value, rows in waiting.items():
+                place = f"{attempt.directory}/{_folder(value)}/part-{files}.parquet"
+                self.files.put(place, partial(_write, rows, schema), durable=False)
+            waiting.clear()
+
+        for batch in batches:
+            for value, rows in _partitioned(batch, by):
+                digests.setdefault(value, ContentDigest()).add(rows)
+                waiting[value].append(rows)
+            require_few_partitions(by, len(digests))
+            size += batch.nbytes
+            if size > _WAITING_BYTES:
+                write()
+                size, files = 0, files + 1
+        write()
+        described = Manifest(fields, [], 0, "").schema_digest
+        parts = []
+        for value, seen in digests.items():
+            part = Part(value, part_key(seen.text, described), seen.rows, seen.text)
+            parts.append(self.finish_part(attempt, _folder(value), fields, part))
+        self.discard(attempt)
+        return self.compose(attempt.workspace, digest, fields, by, parts, digest[:_DIGITS])
+
     def batches(
-        self, workspace: str, key: str, manifest: Manifest, names: Sequence[str], offset: int = 0
+        self, workspace: str, manifest: Manifest, names: Sequence[str], offset: int = 0
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows behind the first `offset` ones, in batches, with these columns."""
         schema = arrow_schema([_named(manifest.fields, name) for name in names])
         for path, _ in manifest.files:
-            with self.files.open(f"{table_directory(workspace, key)}/{path}") as source:
+            with self.files.open(f"{tables_directory(workspace)}/{path}") as source:
                 file = pq.ParquetFile(source)
                 groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
                 first = 0
@@ -376,12 +547,37 @@ class TableFiles:
                         yield cast(rows.select(names), schema)
 
 
+def part_key(*digests: str) -> str:
+    """Return the key of a part by the digests of its rows and of its schema."""
+    return blake3("/".join(["part", *digests]).encode()).hexdigest()
+
+
+def _partitioned(batch: pa.RecordBatch, by: str) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    """Yield the rows of each value of a column, in their order, with the value as text."""
+    encoded = batch.column(by).dictionary_encode()
+    texts = [*encoded.dictionary.cast(pa.string()).to_pylist(), None]
+    codes = encoded.indices.fill_null(len(texts) - 1)
+    counts = {each["values"]: each["counts"] for each in pc.value_counts(codes).to_pylist()}
+    ordered, start = batch.take(pc.array_sort_indices(codes)), 0  # equal ones keep their order
+    for code, text in enumerate(texts):
+        if count := counts.get(code, 0):
+            yield text, ordered.slice(start, count)
+            start += count
+
+
+def _folder(value: str | None) -> str:
+    """Return the name of a partition's folder, also for long texts and odd ones."""
+    return blake3(json.dumps(value).encode()).hexdigest()
+
+
 def _only_file(attempt: Attempt) -> str:
     return f"{attempt.directory}/part-0.parquet"
 
 
-def _attempts_in(manifest: Manifest | None) -> set[str]:
-    return {path.partition("/")[0] for path, _ in manifest.files} if manifest else set()
+def _attempts_in(manifest: Manifest | None, key: str) -> set[str]:
+    """Return the attempts of a table's own that its files are of."""
+    paths = [path.split("/") for path, _ in manifest.files] if manifest else []
+    return {attempt for of, attempt, _ in paths if of == key}
 
 
 def _named(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:

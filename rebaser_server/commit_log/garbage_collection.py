@@ -138,7 +138,13 @@ class GarbageCollector:
         files = await asyncio.to_thread(self._leftovers.older_than, before)
         tables = await asyncio.to_thread(list, self._tables.stored())
         old = [meta for meta in metas if meta.time < limit]
-        old_tables = [t for t in tables if t.written is not None and t.written < before]
+        # A part is named by manifests alone, and goes once none has it any more.
+        parts = await asyncio.to_thread(self._tables.parts_in, tables)
+        old_tables = [
+            table
+            for table in tables
+            if table.written is not None and table.written < before and table.key not in parts
+        ]
         times = {meta.name: meta.time for meta in old if not meta.deleted}
         written = [(file.key, file.time) for file in files if file.key is not None]
         written += [(table.key, table.written or 0) for table in old_tables]

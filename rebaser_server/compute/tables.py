@@ -12,13 +12,19 @@ The code of an `sql` function is one query, which may begin with comments that d
     -- small: nation, region   tables that may be joined with others without a condition
     -- columns: day date not null, total decimal(12,2)   all columns of the result
     -- key: day                columns that no two rows have alike
+    -- partition by: day       the rows of each day are a part of their own
+
+The parts of a partitioned table are computed by themselves where that comes to the same: each from
+the partition of one input, and from all other inputs. Such a part is found by their contents, as a
+table is. So of an input that changed in one partition one part is computed.
 """
 
 import asyncio
 import re
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
@@ -29,7 +35,13 @@ import pyarrow as pa
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from rebaser_core.table_schemas import NotATable, columns_of, spark_fields
+from rebaser_core.table_schemas import (
+    NotATable,
+    columns_of,
+    require_few_partitions,
+    require_partition_column,
+    spark_fields,
+)
 from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, is_table, table_key
 from rebaser_server.compute.errors import FunctionMissing, breakdown, describe
 from rebaser_server.compute.executors import Executor, run_apart
@@ -41,6 +53,7 @@ from rebaser_server.compute.functions.arrow import (
     Outcome,
     too_large,
 )
+from rebaser_server.compute.functions.partition_wise import is_partition_wise
 from rebaser_server.compute.functions.runtimes import ARROW, PYSPARK, code_digest, resolve
 from rebaser_server.compute.functions.sql import SqlRefused, judge
 from rebaser_server.compute.json_values import NotJson, read_only
@@ -70,7 +83,15 @@ from rebaser_server.compute.work_unit import (
 from rebaser_server.runtime.failures import StoreFailed
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import TaskGroup
-from rebaser_server.tables import Attempt, Manifest, TableFiles, TableMissing
+from rebaser_server.tables import (
+    Attempt,
+    DataFile,
+    Manifest,
+    Part,
+    TableFiles,
+    TableMissing,
+    part_key,
+)
 from rebaser_server.values.canonical_json import dumps, loads
 
 T = TypeVar("T")
@@ -105,12 +126,14 @@ class Definition:
     """All columns, in any order; None: whichever the query returns."""
     key: tuple[str, ...] = ()
     """Columns that no two rows have alike."""
+    partition_by: str | None = None
+    """Column by which the table is partitioned."""
 
     @property
     def contract(self) -> list[Any]:
         """Declarations of the result, as plain data."""
         columns = None if self.columns is None else sorted(map(list, self.columns))
-        return [self.returns_value, columns, list(self.key)]
+        return [self.returns_value, columns, list(self.key), self.partition_by]
 
     def require_columns(self, fields: Sequence[dict[str, Any]]) -> None:
         """Raise `NotATable` if a result with these fields does not have the declared columns."""
@@ -129,10 +152,14 @@ class Definition:
         for name in self.key:
             if name not in found:
                 raise NotATable(f"the query returns no column {name!r}, which the key has")
+        if self.partition_by is not None:
+            require_partition_column(fields, self.partition_by)
 
 
 _COMMENT: Final = re.compile(r"\s*--(.*?)(?:\n|\Z)")
-_DECLARATION: Final = re.compile(r"\s*(returns|small|columns|key)\s*:\s*(.*?)\s*", re.IGNORECASE)
+_DECLARATION: Final = re.compile(
+    r"\s*(returns|small|columns|key|partition by)\s*:\s*(.*?)\s*", re.IGNORECASE
+)
 _COLUMN: Final = re.compile(r"(`[^`]+`|\w+)\s+(.+?)(\s+not\s+null)?", re.IGNORECASE)
 _ALIASES: Final = {
     "long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float",
@@ -153,11 +180,19 @@ def read_definition(code: str) -> Definition:
     returns = found.get("returns", "table").lower()
     if returns not in ("table", "value"):
         raise SqlRefused(f"`-- returns: {returns}` is neither `table` nor `value`")
-    if returns == "value" and found.keys() & {"columns", "key"}:
-        raise SqlRefused("`-- returns: value` is no table: it has neither columns nor a key")
+    if returns == "value" and found.keys() & {"columns", "key", "partition by"}:
+        raise SqlRefused(
+            "`-- returns: value` is no table: it has neither columns nor a key nor partitions"
+        )
     columns = tuple(map(_read_column, _listed(found["columns"]))) if "columns" in found else None
     key = tuple(name.strip("`") for name in _listed(found.get("key", "")))
-    return Definition(returns == "value", frozenset(_listed(found.get("small", ""))), columns, key)
+    by = [name.strip("`") for name in _listed(found.get("partition by", ""))]
+    if len(by) > 1:
+        raise SqlRefused(
+            f"`-- partition by: {', '.join(by)}`: a table is partitioned by one column"
+        )
+    small = frozenset(_listed(found.get("small", "")))
+    return Definition(returns == "value", small, columns, key, by[0] if by else None)
 
 
 def require_sound(code: str, arguments: Collection[str] | None = None) -> None:
@@ -212,9 +247,22 @@ class Query:
     parameters: Mapping[str, Any]
     """JSON values by name."""
     target: str | None
-    """URI of the directory to write to, which does not exist; None: the result is one value."""
+    """URI of the directory to write to, which does not exist. None: the result is one value; or, if
+    a key is declared, the rows are looked at and not kept."""
     definition: Definition = Definition()
     """Declaration of the result."""
+    is_split: bool = False
+    """Whether the files of each partition are in a directory of their own."""
+
+
+class WrittenPart(NamedTuple):
+    """Contents of the files that a job has written for one partition."""
+
+    value: str | None
+    """Value of the partition's column, as text."""
+    directory: str
+    rows: int
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +284,9 @@ class Written:
     fields: list[dict[str, Any]]
     rows: int
     content: str
-    """Digest of the rows, see `TableHandle`."""
+    """Digest of the rows, see `TableHandle`; empty if they are split."""
+    parts: tuple[WrittenPart, ...] = ()
+    """Partitions that have rows, if they are split."""
 
 
 class QueryFailed(Exception):
@@ -389,9 +439,9 @@ class TableExecutor:
             work = await self._prepare_call(call, owner)
         tables, (status, text) = self._tables, call.former
         former = TableHandle.of(loads(text)) if status == OK else None
-        if former is not None and await asyncio.to_thread(tables.is_condemned, owner, former.key):
-            await asyncio.to_thread(tables.condemn, owner, work.key)
-            former = None
+        if former is not None:
+            is_condemned = await asyncio.to_thread(self._condemns, owner, former.key, work)
+            former = None if is_condemned else former
         async with self._under_way.setdefault((owner, work.key), asyncio.Lock()):
             manifest = await asyncio.to_thread(tables.find, owner, work.key)
             calls = int(manifest is None)
@@ -399,12 +449,14 @@ class TableExecutor:
                 attempt = tables.begin(owner, work.key)
                 try:
                     found = await work.compute(attempt)
-                    if not isinstance(found, Written):
+                    if isinstance(found, Written):
+                        found = await asyncio.to_thread(
+                            tables.finish, attempt, found.fields, found.rows, found.content
+                        )
+                    if not isinstance(found, Manifest):
                         await asyncio.to_thread(tables.discard, attempt)
                         return found, calls
-                    manifest = await asyncio.to_thread(
-                        tables.finish, attempt, found.fields, found.rows, found.content
-                    )
+                    manifest = found
                 except BaseException:
                     await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
                     raise
@@ -415,6 +467,14 @@ class TableExecutor:
             handle = former
         return handle.to_value(), calls
 
+    def _condemns(self, owner: str, former: str, work: "_Work") -> bool:
+        """Condemn what is to be computed, and its parts, if the value's former table is."""
+        if not self._tables.is_condemned(owner, former):
+            return False
+        for key in {work.key, *work.parts, *self._tables.parts_of(owner, former)}:
+            self._tables.condemn(owner, key)
+        return True
+
     async def _prepare_query(self, call: "_Call", owner: str, progress: JobProgress) -> "_Work":
         code = call.function[1]
         definition = read_definition(code)
@@ -422,27 +482,100 @@ class TableExecutor:
         query = await asyncio.to_thread(judging)  # a long text takes a second
         used = {name: call.arguments[name] for name in query.tables | query.parameters}
         used = await asyncio.to_thread(self._with_contents, used, owner)
-        views, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
+        taken, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
+        views = {name: self._view(manifest, owner) for name, manifest in taken.items()}
+        job = Query(query.text, views, parameters, None, definition)
+        run = partial(self._queries.run_query, about=call.value_id, owner=owner, progress=progress)
+        key = _key(query.text, definition.contract, used)
+        if definition.partition_by is not None:
+            by = await asyncio.to_thread(_partitioned_input, job, taken)
+            pieces = (
+                [] if by is None else await asyncio.to_thread(_pieces, job, by, taken[by], used)
+            )
+            parts = _Parts(owner, key, job, by, pieces, run, progress)
+            return _Work(key, lambda _: self._compose(parts), tuple(each.key for each in pieces))
 
         async def compute(attempt: Attempt) -> Any:
-            target = None if definition.returns_value else self._tables.uri(attempt)
-            job = Query(query.text, views, parameters, target, definition)
-            running = self._queries.run_query(job, call.value_id, owner, progress)
             if definition.returns_value:
-                return _kept(await running)
-            return await self._bounded(attempt, running)
+                return _kept(await run(job))
+            running = run(replace(job, target=self._tables.uri(attempt)))
+            return await self._bounded(attempt, running, self._max_bytes)
 
-        return _Work(_key(query.text, definition.contract, used), compute)
+        return _Work(key, compute)
 
-    async def _bounded(self, attempt: Attempt, running: Coroutine[Any, Any, T]) -> T:
-        """Return what a query returns; end it once it has written too much."""
+    async def _compose(self, work: "_Parts") -> Manifest:
+        """Compute the parts that are not there, and make all of them one table."""
+        fields: list[dict[str, Any]] = []
+        parts, missing, size = list[Part](), list[_Piece](), 0
+        for piece in work.pieces:
+            found = await asyncio.to_thread(self._tables.find, work.owner, piece.key)
+            if found is None:
+                missing.append(piece)
+                continue
+            parts.append(Part(piece.value, piece.key, found.rows, found.content))
+            fields, size = found.fields, size + found.size
+        if missing or not parts:
+            fields, made = await self._compute_parts(work, missing, self._max_bytes - size)
+            parts += made
+        if work.has_key_of_all:
+            uris = await asyncio.to_thread(self._uris_of, work.owner, parts)
+            rows = {"rows": View(fields, uris)}
+            declared = Definition(key=work.job.definition.key)
+            await work.run(Query("SELECT * FROM `rows`", rows, {}, None, declared))
+        return await asyncio.to_thread(
+            self._tables.compose, work.owner, work.key, fields, work.partition_by, parts
+        )
+
+    def _uris_of(self, owner: str, parts: Sequence[Part]) -> list[str]:
+        tables = self._tables
+        files = [file for part in parts for file in tables.get(owner, part.key).files]
+        return tables.uris(owner, files)
+
+    async def _compute_parts(
+        self, work: "_Parts", missing: "Sequence[_Piece]", room: int
+    ) -> tuple[list[dict[str, Any]], list[Part]]:
+        """Compute these parts, or all if none is known, in one job; return the columns, and them.
+
+        `room`: bytes that they may have.
+        """
+        tables, owner = self._tables, work.owner
+        only = missing[0] if len(missing) == 1 else None
+        attempt = tables.begin(owner, part_key(work.key, "split") if only is None else only.key)
+        files = [file for piece in missing for file in piece.files]
+        job = work.job_of(tables.uris(owner, files) if missing else None)
+        job = replace(job, target=tables.uri(attempt), is_split=only is None)
+        try:
+            found = await self._bounded(attempt, work.run(job), room, work.partition_by)
+            if only is not None:
+                manifest = await asyncio.to_thread(
+                    tables.finish, attempt, found.fields, found.rows, found.content
+                )
+                return found.fields, [Part(only.value, only.key, manifest.rows, manifest.content)]
+            require_few_partitions(work.partition_by, len(found.parts))
+            made = []
+            for directory, part in work.parts_of(found, missing):
+                finish = partial(tables.finish_part, attempt, directory, found.fields, part)
+                made.append(await asyncio.to_thread(finish))
+                work.progress.extend()
+            await asyncio.to_thread(tables.discard, attempt)
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
+            raise
+        return found.fields, made
+
+    async def _bounded(
+        self, attempt: Attempt, running: Coroutine[Any, Any, T], room: int, partition_by: str = ""
+    ) -> T:
+        """Return what a query returns; end it once it has written more bytes than there is room."""
         query = asyncio.ensure_future(running)
         try:
             is_done = False
             while not is_done:
                 await asyncio.wait([query], timeout=_LOOK_EVERY)
                 is_done = query.done()  # before the look, which then sees all of it
-                if await asyncio.to_thread(self._tables.size, attempt) > self._max_bytes:
+                size, partitions = await asyncio.to_thread(self._tables.size, attempt)
+                require_few_partitions(partition_by, partitions)
+                if size > room:
                     raise QueryFailed(
                         f"the result has more than {self._max_bytes:,} bytes: narrow it, or have "
                         "an operator raise REBASER_FUNCTIONS__TABLE_BYTES"
@@ -456,8 +589,9 @@ class TableExecutor:
 
     def _inputs(
         self, used: Mapping[str, Any], names: frozenset[str], owner: str
-    ) -> tuple[dict[str, View], dict[str, Any]]:
-        views, parameters = {}, {}
+    ) -> tuple[dict[str, Manifest], dict[str, Any]]:
+        """Return the tables and the parameters of a query."""
+        tables, parameters = {}, {}
         for name, value in used.items():
             if name not in names:
                 if is_table(value):
@@ -468,9 +602,8 @@ class TableExecutor:
                 continue
             if not is_table(value):
                 raise SqlRefused(f"{name!r} is no table: use it as the parameter :{name}")
-            key, manifest = self._table(name, value, owner)
-            views[name] = View(manifest.fields, self._tables.uris(owner, key, manifest))
-        return views, parameters
+            tables[name] = self._table(name, value, owner)
+        return tables, parameters
 
     def _with_contents(self, arguments: Mapping[str, Any], owner: str) -> dict[str, Any]:
         """Return the arguments with the handle of its copy for each table of others.
@@ -488,8 +621,11 @@ class TableExecutor:
 
         return {name: of(value) for name, value in arguments.items()}
 
-    def _table(self, name: str, value: Any, owner: str) -> tuple[str, Manifest]:
-        """Return the key and the manifest of a table that an input is."""
+    def _view(self, manifest: Manifest, owner: str) -> View:
+        return View(manifest.fields, self._tables.uris(owner, manifest.files))
+
+    def _table(self, name: str, value: Any, owner: str) -> Manifest:
+        """Return the manifest of a table that an input is."""
         handle, key = TableHandle.of(value), table_key(value)
         if key is None:
             raise NotATable(f"{name!r} is no table, and claims to be one")
@@ -499,31 +635,30 @@ class TableExecutor:
                 f"{name!r} is no table as it is in the store: it was computed anew since, with "
                 "other rows, or a function made it up; have it computed with `rebaser dvu run`"
             )
-        return key, manifest
+        return manifest
 
     async def _prepare_spark_call(
         self, call: "_Call", owner: str, progress: JobProgress
     ) -> "_Work":
-        def view(_: str, key: str, manifest: Manifest) -> View:
-            return View(manifest.fields, self._tables.uris(owner, key, manifest))
-
         function = await asyncio.to_thread(resolve, *call.function)
         given = await asyncio.to_thread(self._with_contents, call.arguments, owner)
-        arguments = await asyncio.to_thread(self._arguments, given, owner, view)
+        arguments = await asyncio.to_thread(
+            self._arguments, given, owner, lambda _, manifest: self._view(manifest, owner)
+        )
 
         async def compute(attempt: Attempt) -> Any:
             job = SparkCall(function, arguments, self._tables.uri(attempt))
             running = self._queries.run_query(job, call.value_id, owner, progress)
-            found = await self._bounded(attempt, running)
+            found = await self._bounded(attempt, running, self._max_bytes)
             return found if isinstance(found, Written) else _kept(found)
 
         return _Work(_key(await _code_of(call), PYSPARK, given), compute)
 
     async def _prepare_call(self, call: "_Call", owner: str) -> "_Work":
-        def bounded(name: str, key: str, manifest: Manifest) -> InputTable:
+        def bounded(name: str, manifest: Manifest) -> InputTable:
             if manifest.size > MAX_TABLE_BYTES:
                 raise NotATable(too_large(f"table {name!r}"))
-            return InputTable(owner, key, manifest)
+            return InputTable(owner, manifest)
 
         given = await asyncio.to_thread(self._with_contents, call.arguments, owner)
         arguments = await asyncio.to_thread(self._arguments, given, owner, bounded)
@@ -546,17 +681,14 @@ class TableExecutor:
         return _Work(_key(await _code_of(call), ARROW, given), compute)
 
     def _arguments(
-        self,
-        given: Mapping[str, Any],
-        owner: str,
-        taken: Callable[[str, str, Manifest], Any],
+        self, given: Mapping[str, Any], owner: str, taken: Callable[[str, Manifest], Any]
     ) -> dict[str, Any]:
         """Return a function's arguments: of tables, also in lists, what `taken` makes of them."""
 
         def argument(name: str, value: Any) -> Any:
             if isinstance(value, list):
                 return [argument(name, each) for each in value]
-            return taken(name, *self._table(name, value, owner)) if is_table(value) else value
+            return taken(name, self._table(name, value, owner)) if is_table(value) else value
 
         return {name: argument(name, value) for name, value in given.items()}
 
@@ -579,7 +711,98 @@ class _Work:
     key: str
     """Key of the result: equal keys, equal results."""
     compute: Callable[[Attempt], Awaitable[Any]]
-    """Compute it; return what was `Written`, or else a value that is not kept."""
+    """Compute it; return what was `Written`, the `Manifest` of a table that is there, or else a
+    value that is not kept."""
+    parts: tuple[str, ...] = ()
+    """Keys of its parts, as far as these are known before."""
+
+
+class _Piece(NamedTuple):
+    """A part of a result, which is computed from one partition of an input."""
+
+    value: str | None
+    key: str
+    files: Sequence[DataFile]
+    """Files of the input's partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Computation of a partitioned table."""
+
+    owner: str
+    key: str
+    job: Query
+    """Query with all inputs whole."""
+    by: str | None
+    """Input by whose partitions the table is computed; None: it is computed whole, and split."""
+    pieces: Sequence[_Piece]
+    run: Callable[[Query], Coroutine[Any, Any, Any]]
+    progress: JobProgress
+
+    @property
+    def partition_by(self) -> str:
+        return self.job.definition.partition_by or ""
+
+    @property
+    def has_key_of_all(self) -> bool:
+        """Whether a key is declared by which rows of several parts may be alike."""
+        key = self.job.definition.key
+        return bool(key) and self.partition_by not in key
+
+    def job_of(self, uris: Sequence[str] | None) -> Query:
+        """Return the query that takes these files in place of the partitioned input."""
+        job = self.job
+        if self.has_key_of_all:
+            job = replace(job, definition=replace(job.definition, key=()))
+        if uris is None or self.by is None:
+            return job
+        view = View(job.views[self.by].fields, uris)
+        return replace(job, views={**job.views, self.by: view})
+
+    def parts_of(self, found: Written, missing: Sequence[_Piece]) -> list[tuple[str, Part]]:
+        """Return the directories of the parts that were written, and what these are.
+
+        Of a partition of which no row is left the part has none, and so has its directory.
+        """
+        keys = {piece.value: piece.key for piece in missing}
+        schema = Manifest(found.fields, [], 0, "").schema_digest
+        parts = []
+        for value, directory, rows, content in found.parts:
+            key = keys.pop(value, None) if missing else part_key(content, schema)
+            if key is None:
+                raise NotATable(f"no input has the partition {value!r} of the result")
+            parts.append((directory, Part(value, key, rows, content)))
+        return parts + [("none", Part(value, key, 0, "")) for value, key in keys.items()]
+
+
+def _partitioned_input(job: Query, taken: Mapping[str, Manifest]) -> str | None:
+    """Return the input by whose partitions a query may be computed: the largest, if several are."""
+    result = job.definition.partition_by or ""
+    found = [
+        name
+        for name, manifest in taken.items()
+        if manifest.partition_by
+        and is_partition_wise(job.text, name, manifest.partition_by, result)
+    ]
+    return max(found, key=lambda name: (taken[name].rows, name), default=None)
+
+
+def _pieces(job: Query, by: str, taken: Manifest, used: Mapping[str, Any]) -> list[_Piece]:
+    """Return the parts of a query's result, one at least: that of an input without any row."""
+    parts = [part for part in taken.parts if part.rows] or [Part(None, "", 0, "")]
+    others = _key(job.text, job.definition.contract, {**used, by: taken.schema_digest})
+    files = defaultdict[str, list[DataFile]](list)
+    for file in taken.files:
+        files[file.path.partition("/")[0]].append(file)
+    return [
+        _Piece(
+            part.value,
+            part_key(others, part.content),
+            files[part.key],
+        )
+        for part in parts
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class Side(NamedTuple):
         parts = [pa.RecordBatch.from_pylist([], arrow_schema(self.manifest.fields))]
         wanted = np.sort(positions)
         at = int(wanted[0]) if len(wanted) else 0
-        batches = tables.batches(self.workspace, self.key, self.manifest, names, at)
+        batches = tables.batches(self.workspace, self.manifest, names, at)
         while len(wanted) and at <= wanted[-1]:
             batch = next(batches)
             inside = wanted[(wanted >= at) & (wanted < at + batch.num_rows)]
@@ -313,7 +313,7 @@ def _read(
     rows = np.empty(count, np.uint64)
     keys = np.empty(count, np.uint64) if key else rows
     at = 0
-    for batch in tables.batches(side.workspace, side.key, side.manifest, names):
+    for batch in tables.batches(side.workspace, side.manifest, names):
         end = at + batch.num_rows
         if end > count:
             break

@@ -181,7 +181,7 @@ def _parts(
         schema = arrow_schema([by_name[name] for name in columns])
         yield encode_rows(pa.RecordBatch.from_pylist([], schema)), False
         return
-    for batch in tables.batches(workspace, key, manifest, columns, at):
+    for batch in tables.batches(workspace, manifest, columns, at):
         rows = max(1, _PART_BYTES * batch.num_rows // max(1, batch.nbytes))
         for start in range(0, min(batch.num_rows, end - at), rows):
             part = batch.slice(start, min(rows, end - at))

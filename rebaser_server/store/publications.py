@@ -36,7 +36,7 @@ from rebaser_server.files import (
     SharedFiles,
     delta_root,
     local_path,
-    table_directory,
+    tables_directory,
 )
 from rebaser_server.runtime.failures import StoreFailed
 from rebaser_server.store.table_files import translate_store_errors
@@ -310,10 +310,10 @@ class Publications:
         fields = [{**each, "type": _delta_type(each["type"])} for each in manifest.fields]
         with translate_store_errors(key):
             schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields})).to_json()
-        store = table_directory(workspace, key)
+        store = tables_directory(workspace)
         files = {}
         for path, size in manifest.files:
-            digest = blake3(f"{key}/{path}".encode()).hexdigest()[:_DIGEST]
+            digest = blake3(path.encode()).hexdigest()[:_DIGEST]
             files[digest] = (f"{store}/{path}", size)
         return _Contents(schema, files)
 

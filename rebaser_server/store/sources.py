@@ -28,7 +28,7 @@ from rebaser_server.files import delta_root, local_path
 from rebaser_server.runtime.failures import StoreFailed
 from rebaser_server.store.table_files import data_files, translate_store_errors
 from rebaser_server.tables import Manifest, TableFiles
-from rebaser_server.values.column_hashes import RowsDigest
+from rebaser_server.values.column_hashes import ContentDigest
 
 _LOG: Final = "_delta_log"
 _PARQUET: Final = ".parquet"
@@ -93,7 +93,7 @@ class Sources:
             opened = self._open_delta if _is_delta(place) else self._open_parquet
             schema, batches = opened(place, table)
             kept = kept_schema(schema)
-        attempt, digest = tables.begin(workspace, table.key), RowsDigest()
+        attempt, digest = tables.begin(workspace, table.key), ContentDigest()
 
         def rows() -> Iterator[pa.RecordBatch]:
             with _reading(table.path):
@@ -104,7 +104,7 @@ class Sources:
 
         try:
             tables.write(attempt, kept, rows())
-            return tables.finish(attempt, spark_fields(kept), digest.rows, digest.text())
+            return tables.finish(attempt, spark_fields(kept), digest.rows, digest.text)
         except BaseException:
             tables.discard(attempt)
             raise

@@ -21,6 +21,10 @@ _SHIFT: Final = np.uint64(33)
 _MASKS: Final = np.array([(1 << 8 * octets) - 1 for octets in range(9)], np.uint64)
 """Masks by the number of bytes of a word that belong to the text."""
 _WORD: Final = 8  # bytes
+_DIGITS: Final = 32
+"""Hexadecimal digits of a digest of rows."""
+_BLOCK_ROWS: Final = 8_192
+"""Rows that are hashed at once."""
 _LONG: Final = 1 << 12
 """Number of bytes from which a text is hashed by itself, with BLAKE3."""
 
@@ -57,30 +61,26 @@ def row_hashes(columns: Sequence[pa.Array], count: int) -> Hashes:
     return hashes
 
 
-class RowsDigest:
-    """A digest of rows that does not depend on their order, nor on their batches."""
-
-    _BLOCK: Final = 8_192
-    """Number of rows that are hashed at once."""
-    _DIGITS: Final = 32
+class ContentDigest:
+    """The digest of rows in any order, and in any batches."""
 
     def __init__(self) -> None:
         self.rows = 0
-        """Number of rows so far."""
-        self._exclusive = self._total = 0
+        self._exclusive = 0
+        self._total = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        for start in range(0, batch.num_rows, self._BLOCK):
-            block = batch.slice(start, self._BLOCK)
+        for start in range(0, batch.num_rows, _BLOCK_ROWS):
+            block = batch.slice(start, _BLOCK_ROWS)
             hashes = row_hashes(block.columns, block.num_rows)
             self.rows += len(hashes)
             self._exclusive ^= int(np.bitwise_xor.reduce(hashes))
             self._total += int(hashes.sum(dtype=np.uint64))
 
+    @property
     def text(self) -> str:
-        """Return the digest of the rows so far."""
-        numbers = [self.rows, self._exclusive, self._total % _MODULUS]
-        return blake3(repr(numbers).encode()).hexdigest()[: self._DIGITS]
+        text = repr([self.rows, self._exclusive, self._total % (1 << 64)])
+        return blake3(text.encode()).hexdigest()[:_DIGITS]
 
 
 def _item_hashes(column: pa.Array) -> Any:  # noqa: PLR0911 - one for each kind of type

@@ -178,7 +178,7 @@ def with_rows(deployment: Deployment, workspace: str, value: Any) -> Any:
     if handle and (handle.content, handle.schema) != (found.content, found.schema):
         return {"another": found.to_value()}
     names = [field["name"] for field in manifest.fields]
-    batches = tables.batches(workspace, key, manifest, names)
+    batches = tables.batches(workspace, manifest, names)
     table = table_of([row for batch in batches for row in batch.to_pylist()])
     return value if upload and table == table_of(_UPLOADS[upload]) else table
 

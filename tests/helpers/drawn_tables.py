@@ -12,7 +12,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
 
-from rebaser_core.table_schemas import columns_of
+from rebaser_core.table_schemas import PARTITION_BY, columns_of
 from rebaser_core.table_values import TableHandle, upload_of, upload_value
 from rebaser_core.updates import (
     AnyUpdate,
@@ -60,6 +60,7 @@ NUMBERS: Final = ("id", "qty", "grp", "amount", "price", "share")
 ALIKE: Final = (("id", "qty"), ("amount", "price"), ("tag", "note"))
 """Columns that a query may exchange: then rows differ in their places alone."""
 GROUPS: Final = ("grp", "tag", "flag", "day", "note")
+PARTITIONS: Final = ("grp", "tag", "flag", "day")
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,14 @@ class Rows:
     """Name and kind of each column."""
     upload: str | None = None
     """Digest of the file that it was."""
+    partition_by: str | None = None
 
     @cached_property
     def digest(self) -> str:
-        """Equal for equal rows in any order, under equal names."""
+        """Equal for equal rows in any order, under equal names and equally partitioned."""
         rows = sorted(repr([_plain(cell) for cell in row.values()]) for row in self.rows)
-        return hashlib.sha256("\n".join([repr(self.kinds), *rows]).encode()).hexdigest()
+        about = repr((self.kinds, self.partition_by))
+        return hashlib.sha256("\n".join([about, *rows]).encode()).hexdigest()
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -119,10 +122,13 @@ class TableReader:
         assert manifest.handle(handle.key).schema == handle.schema
         kinds = tuple((each.name, each.type) for each in columns_of(manifest.fields))
         names = [name for name, _ in kinds]
-        batches = list(self._tables.batches(self._workspace, handle.key, manifest, names))
+        batches = list(self._tables.batches(self._workspace, manifest, names))
         schema = pa.schema([pa.field(name, _ARROW[kind]) for name, kind in kinds])
         table = pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
-        return Rows(table, kinds)
+        if manifest.partition_by is not None:
+            cells = table.column(manifest.partition_by).to_pylist()
+            assert len({*cells}) == sum(part.rows > 0 for part in manifest.parts)
+        return Rows(table, kinds, None, manifest.partition_by)
 
 
 def told(state: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
@@ -147,7 +153,7 @@ class Upload:
 
 
 def draw_upload(chance: random.Random) -> Upload:
-    """Draw a file of a table: of no, few or some rows, in all columns or some."""
+    """Draw a file of a table: of no, few or some rows, in all columns or some, or in partitions."""
     names = [name for name in KINDS if chance.random() < 0.97 or name in ("id", "qty", "amount")]
     count = chance.choice([0, 1, 10, 20, 30, 50])
     columns = []
@@ -160,11 +166,36 @@ def draw_upload(chance: random.Random) -> Upload:
         pa.field(name, column.type, nullable=column.null_count > 0 or chance.random() < 0.7)
         for name, column in zip(names, columns, strict=True)
     ]
-    table = pa.table(columns, schema=pa.schema(fields))
+    by = chance.choice([name for name in PARTITIONS if name in names] or [None])
+    return _upload(
+        pa.table(columns, schema=pa.schema(fields)), by if chance.random() < 0.5 else None
+    )
+
+
+def _upload(table: pa.Table, by: str | None) -> Upload:
     sink = io.BytesIO()
-    pq.write_table(table, sink)
+    with pq.ParquetWriter(sink, table.schema) as writer:
+        writer.write_table(table)
+        if by is not None:
+            writer.add_key_value_metadata({PARTITION_BY: by})
     digest = blake3(sink.getvalue()).hexdigest()
-    return Upload(sink.getvalue(), Rows(table, tuple((n, KINDS[n]) for n in names), digest))
+    kinds = tuple((name, KINDS[name]) for name in table.schema.names)
+    return Upload(sink.getvalue(), Rows(table, kinds, digest, by))
+
+
+def draw_change(chance: random.Random, upload: Upload) -> Upload:
+    """Draw an upload that differs in one partition, or does not have it any more."""
+    rows = upload.rows.rows
+    value = chance.choice([row[upload.rows.partition_by] for row in rows])
+    is_gone = chance.random() < 0.3
+    changed = []
+    for row in rows:
+        if row[upload.rows.partition_by] != value:
+            changed.append(row)
+        elif not is_gone:
+            changed.append({**row, "qty": chance.randrange(9)})
+    table = pa.Table.from_pylist(changed, upload.rows.table.schema)
+    return _upload(table, upload.rows.partition_by)
 
 
 def _cell(chance: random.Random, name: str) -> Any:
@@ -217,6 +248,11 @@ class Drawn:
     @property
     def code(self) -> str:
         return _for_spark(self.text)
+
+    @property
+    def partition_by(self) -> str | None:
+        found = re.match("-- partition by: (.*)", self.text)
+        return found and found[1]
 
 
 class DuckDb:
@@ -278,7 +314,7 @@ class DuckDb:
             for name in query.takes:
                 self._connection.unregister(name)
         if query.gives is not None:
-            return Rows(table, kinds)
+            return Rows(table, kinds, None, query.partition_by)
         if len(table) > 1 or len(kinds) > 1:
             raise Wrong
         return _as_json(table.column(0)[0].as_py()) if len(table) else None
@@ -345,7 +381,11 @@ class Queries:
         two = [self._join, self._union, self._exists, self._cross]
         value = [self._value]
         [shape] = self._chance.choices([*shapes, *two, *value], [3, 3, 4, 3, 2, 5, 4, 2, 2, 5])
-        return shape(t, u)
+        query = shape(t, u)
+        columns = [name for name in PARTITIONS if name in (query.gives or ())]
+        if not columns or self._chance.random() < 0.5:
+            return query
+        return replace(query, text=f"-- partition by: {self._chance.choice(columns)}\n{query.text}")
 
     def _some(self, names: tuple[str, ...]) -> list[str]:
         kept = [name for name in names if self._chance.random() < 0.85]
@@ -577,7 +617,13 @@ class TableDrawing:
 
     def draw_upload(self) -> Upload:
         """Draw another table, to be set from now on."""
-        self.uploads.append(upload := draw_upload(self.chance))
+        parted = [each for each in self.uploads if each.rows.partition_by and each.rows.rows]
+        upload = (
+            draw_change(self.chance, self.chance.choice(parted))
+            if parted and self.chance.random() < 0.6
+            else draw_upload(self.chance)
+        )
+        self.uploads.append(upload)
         self._duckdb.uploads[upload.digest] = upload.rows
         return upload
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
 
+from rebaser_core.table_schemas import PARTITION_BY
 from rebaser_core.table_values import TableHandle, upload_value
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import plan
@@ -49,9 +50,12 @@ class TableSheet(Builder):
         self.asked[about] += 1
         return await self._spark.run_query(query, about, owner, progress)
 
-    def upload(self, name: str, table: pa.Table) -> None:
+    def upload(self, name: str, table: pa.Table, partition_by: str | None = None) -> None:
         sink = io.BytesIO()
-        pq.write_table(table, sink)
+        with pq.ParquetWriter(sink, table.schema) as writer:
+            writer.write_table(table)
+            if partition_by is not None:
+                writer.add_key_value_metadata({PARTITION_BY: partition_by})
         digest = blake3(sink.getvalue()).hexdigest()
         self.tables.adopt(OWNER, digest, sink.getvalue())
         self.source(name, upload_value(digest))
@@ -78,7 +82,7 @@ class TableSheet(Builder):
         assert handle is not None, self.value(name)
         manifest = self.tables.get(OWNER, handle.key)
         names = [field["name"] for field in manifest.fields]
-        batches = self.tables.batches(OWNER, handle.key, manifest, names)
+        batches = self.tables.batches(OWNER, manifest, names)
         rows = [row for batch in batches for row in batch.to_pylist()]
         assert len(rows) == handle.rows
         return sorted(rows, key=lambda row: list(map(str, row.values())))

@@ -21,7 +21,8 @@ NAMES = ["orders", "rate", "priced", "by_day", "total", "wrong", "behind"]
 
 def define(g: Draft) -> None:
     """Totals by day of orders at a rate; their sum; and what cannot be computed."""
-    orders, rate = g.table("orders", ORDERS), g.source("rate", 2)
+    orders = g.table("orders", ORDERS, partition_by="day")
+    rate = g.source("rate", 2)
     priced = g.value("priced", arrow("arrow.times"), orders=orders, rate=rate)
     g.value("by_day", arrow("arrow.by_day"), orders=priced)
     g.value("total", arrow("arrow.total"), orders=priced)

@@ -19,6 +19,7 @@ from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectNotFound, ObjectStore
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1, ObjectRef
 from rebaser_core.records import ChangeSetRequestV1
+from rebaser_core.table_schemas import PARTITION_BY
 from rebaser_core.table_values import TableHandle, upload_of, upload_value
 from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
@@ -128,6 +129,43 @@ async def test_a_table_stays_until_no_kept_state_has_it(deployment: Deployment) 
     assert standing(deployment, first, second) == [False, True]
     assert await collect(deployment) == {}
     assert tables.find(workspace, str(upload_of(second))) is not None
+
+
+async def test_parts_stay_for_as_long_as_a_table_has_them(deployment: Deployment) -> None:
+    """Two tables share one, which outlives the first; at the end nothing is left of either."""
+    [change_set], value = new_change_sets(1), new_id()
+    owner = await Owner.of(deployment, change_set, NOTHING)
+    tables, workspace = tables_of(deployment), str(change_set.workspace_id)
+    uploads = []
+    for cells in ([1, 2], [2, 3]):
+        sink = io.BytesIO()
+        with pq.ParquetWriter(sink, pa.schema({"id": pa.int64()})) as writer:
+            writer.write_table(pa.table({"id": cells}))
+            writer.add_key_value_metadata({PARTITION_BY: "id"})
+        digest = blake3(sink.getvalue()).hexdigest()
+        tables.adopt(workspace, digest, sink.getvalue())
+        uploads.append(upload_value(digest))
+    await owner.commit([put(value, uploads[0])])
+    await owner.commit([set_to(value, uploads[1])])
+    await collect(deployment)
+    assert len([*tables.stored()]) == 5
+
+    for _ in range(2):
+        await owner.checkpoint()
+        await owner.commit([put(new_id(), 1)])
+    await collect(deployment, rounds=5)
+
+    assert standing(deployment, *uploads) == [False, True]
+    left = tables.get(workspace, str(upload_of(uploads[1])))
+    assert {table.key for table in tables.stored()} - {upload_of(uploads[1])} == {
+        part.key for part in left.parts
+    }
+    await owner.commit([set_to(value, 1)])
+    for _ in range(2):
+        await owner.checkpoint()
+        await owner.commit([put(new_id(), 1)])
+    await collect(deployment, rounds=5)
+    assert [*tables.stored()] == []
 
 
 async def test_a_checkpoint_alone_keeps_a_table(deployment: Deployment) -> None:

@@ -79,7 +79,7 @@ async def test_what_a_function_sets_in_its_session_reaches_nothing_else(
 
     handle = TableHandle.of(sheet.value("it"))
     assert handle is not None
-    [uri] = sheet.tables.uris(OWNER, handle.key, sheet.tables.get(OWNER, handle.key))
+    [uri] = sheet.tables.uris(OWNER, sheet.tables.get(OWNER, handle.key).files)
     [_, at] = pq.ParquetFile(uri.removeprefix("file://")).schema
     assert at.physical_type == "INT64"
     assert sheet.value("then") == ["UTC", []]

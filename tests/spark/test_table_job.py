@@ -83,7 +83,7 @@ async def test_a_condition_keeps_rows_that_are_not_a_number(
     tables, sink = TableFiles(SharedFiles(str(tmp_path))), io.BytesIO()
     pq.write_table(pa.table({"x": [1.0, float("nan")]}), sink)
     manifest = tables.adopt("shop", "ab" * 32, sink.getvalue())
-    views = {"t": View(manifest.fields, tables.uris("shop", "ab" * 32, manifest))}
+    views = {"t": View(manifest.fields, tables.uris("shop", manifest.files))}
 
     found = await executor.run_query(
         Query("SELECT count(*) FROM t WHERE x > 2", views, {}, None), "", ""

@@ -22,7 +22,6 @@ INSIDE = {
     "heartbeat": "rebaser_server/cluster/membership.py",
     "backoff": "rebaser_core/jetstream/deadlines.py",
     "retry": "rebaser_client/requests.py",
-    "partition": "rebaser_server/compute/plan.py",
     "vacuum": "rebaser_server/store/checkpoints.py",
     "fence": "rebaser_server/commit_log/log.py",
     "duplicate": "rebaser_server/processor/requests.py",

@@ -26,7 +26,7 @@ from rebaser_server.compute.errors import TableRefused, describe
 from rebaser_server.compute.json_values import NotJson, ReadOnlyDict, ReadOnlyList, read_only
 from rebaser_server.files import SharedFiles
 from rebaser_server.tables import Attempt, Manifest, TableFiles
-from rebaser_server.values.column_hashes import RowsDigest
+from rebaser_server.values.column_hashes import ContentDigest
 
 MAX_TABLE_BYTES: Final = 64 << 20
 """Maximum bytes of a table that a function takes or returns, in memory."""
@@ -40,7 +40,6 @@ class InputTable(NamedTuple):
     """A table in place of an argument's value."""
 
     workspace: str
-    key: str
     manifest: Manifest
 
 
@@ -100,7 +99,7 @@ def callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
             schema, batches = _rows_of(result)
         except NotATable as error:
             raise NotJson(str(error)) from None
-        digest = RowsDigest()
+        digest = ContentDigest()
         for batch in batches:
             digest.add(batch)
         try:
@@ -108,7 +107,7 @@ def callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
                 tables.write(given.target, schema, batches)
         except OSError as error:
             return _answer(_BROKEN, describe(error))
-        return _answer(_CONTENT, digest.text())
+        return _answer(_CONTENT, digest.text)
 
     return run
 
@@ -134,10 +133,10 @@ def _argument(tables: TableFiles, name: str, value: Any) -> Any:
 
 
 def _table(tables: TableFiles, name: str, given: InputTable) -> pa.Table:
-    workspace, key, manifest = given
+    workspace, manifest = given
     names = [field["name"] for field in manifest.fields]
     with _refusing(f"table {name!r} cannot be read: "):
-        batches = tables.batches(workspace, key, manifest, names)
+        batches = tables.batches(workspace, manifest, names)
         bounded = list(_bounded(batches, f"table {name!r}"))
         return pa.Table.from_batches(bounded, arrow_schema(manifest.fields)).combine_chunks()
 

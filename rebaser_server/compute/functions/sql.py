@@ -85,10 +85,10 @@ def _judge(code: str, arguments: frozenset[str] | None, small: frozenset[str]) -
     if size > MAX_BYTES:
         raise SqlRefused(f"a query has at most {MAX_BYTES:,} bytes: make several values of it")
     try:
-        first = _read(code)
+        first = read(code)
         _Judge(arguments, small).judge(first)
         text = _print(first)
-        again = _read(text)
+        again = read(text)
         query = _Judge(arguments, small).judge(again)
         if _print(again) != text:
             raise SqlRefused("the query is ambiguous: write parentheses, and plain names")
@@ -192,7 +192,8 @@ class _Dialect(Spark):
     Generator = _Generator
 
 
-def _read(code: str) -> exp.Expr:
+def read(code: str) -> exp.Expr:
+    """Return the tree of a query. Raises `SqlRefused`, or what the library raises."""
     dialect = _Dialect()
     tokens = dialect.tokenize(code)
     depth = deepest = 0

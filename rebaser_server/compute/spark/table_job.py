@@ -6,6 +6,7 @@ The digest of the rows is taken in the pass that writes them, and does not depen
 import json
 from collections.abc import Sequence
 from contextvars import Context
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from functools import partial
@@ -13,10 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from blake3 import blake3
 
-from rebaser_core.table_schemas import MAX_COLUMNS, NotATable, require_distinct
+from rebaser_core.table_schemas import MAX_COLUMNS, MAX_PARTITIONS, NotATable, require_distinct
 from rebaser_server.compute.functions.arrow import require_plain
 from rebaser_server.compute.json_values import NotJson
-from rebaser_server.compute.tables import Definition, Query, SparkCall, View, Written
+from rebaser_server.compute.tables import (
+    Definition,
+    Query,
+    SparkCall,
+    View,
+    Written,
+    WrittenPart,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,12 +76,20 @@ def run(spark: "SparkSession", query: Query | SparkCall, slots: int) -> Any:
     functions, observation = _columns_of(spark)
     parameters = {name: _literal(functions, value) for name, value in query.parameters.items()}
     frame = spark.sql(query.text, args=parameters)
+    key = query.definition.key
     if query.target is None:
-        return _only_value(frame)
-    written = _write(frame, query.target, query.definition, functions, observation)
-    if query.definition.key:
-        _require_key(_frame_of(spark, View(written.fields, [query.target])), query.definition.key)
-    return written
+        return _require_key(frame, key) if key else _only_value(frame)
+    written = _write(
+        frame, query.target, query.definition, functions, observation, is_split=query.is_split
+    )
+    fields = written.fields
+    if key:
+        _require_key(_frame_of(spark, View(fields, [query.target])), key)
+    if not query.is_split:
+        return written
+    apart = {"name": _apart(fields), "type": "string", "nullable": True, "metadata": {}}
+    rows = _frame_of(spark, View([*fields, apart], [query.target]))
+    return replace(written, parts=_parts(rows, fields, query, functions))
 
 
 def _configure(spark: "SparkSession") -> None:
@@ -167,35 +183,98 @@ def _plain(value: Any) -> Any:
 
 
 def _write(
-    frame: "DataFrame", target: str, definition: Definition, functions: Any, seen: Any
+    frame: "DataFrame",
+    target: str,
+    definition: Definition,
+    functions: Any,
+    seen: Any,
+    *,
+    is_split: bool = False,
 ) -> Written:
+    """Write the rows; their digest is taken unless partitions are written apart."""
     fields = json.loads(frame.schema.json())["fields"]
     _require_keepable(fields)
     definition.require_columns(fields)
     required = [column.name for column in definition.columns or () if column.is_required]
-    hashed = (column for field in fields for column in _hashable(functions, field))
-    row = functions.xxhash64(*hashed)
     observed = frame.observe(
         seen,
         functions.count(functions.lit(1)).alias("rows"),
-        functions.bit_xor(row).alias("xor"),
-        # Halves, since a sum of whole hashes would not fit into 64 bits.
-        functions.sum(row.bitwiseAND(functions.lit(_LOW))).alias("low"),
-        functions.sum(functions.shiftrightunsigned(row, 32)).alias("high"),
+        *([] if is_split else _digests(functions, fields)),
         *(
             functions.count_if(functions.col(_quoted(name)).isNull()).alias(f"nulls {number}")
             for number, name in enumerate(required)
         ),
     )
-    observed.write.parquet(target)
+    if is_split:
+        value = functions.col(_quoted(definition.partition_by or ""))
+        # A name that any file system takes, for any value.
+        name = functions.concat(functions.lit("p"), functions.hex(_hash(functions, value)))
+        apart = _apart(fields)
+        observed.withColumn(apart, name).write.partitionBy(apart).parquet(target)
+    else:
+        observed.write.parquet(target)
     found = seen.get
     for number, name in enumerate(required):
         if nulls := found[f"nulls {number}"]:
             raise NotATable(
                 f"column {name!r} is declared `not null`, and is null in {nulls:,} rows"
             )
+    return Written(fields, found["rows"], "" if is_split else _content(found))
+
+
+def _apart(fields: Sequence[dict[str, Any]]) -> str:
+    """Return the name of the column by which Spark writes partitions apart: none of the table's."""
+    name = "partition"
+    while name in {field["name"].lower() for field in fields}:
+        name += "_"
+    return name
+
+
+def _digests(functions: Any, fields: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return the columns that sum up rows in any order, for `_content`."""
+    row = functions.xxhash64(
+        *(column for field in fields for column in _hashable(functions, field))
+    )
+    return [
+        functions.bit_xor(row).alias("xor"),
+        # Halves, since a sum of whole hashes would not fit into 64 bits.
+        functions.sum(row.bitwiseAND(functions.lit(_LOW))).alias("low"),
+        functions.sum(functions.shiftrightunsigned(row, 32)).alias("high"),
+    ]
+
+
+def _content(found: Any) -> str:
     content = blake3(repr([found[name] for name in ("rows", "xor", "low", "high")]).encode())
-    return Written(fields, found["rows"], content.hexdigest()[:_CONTENT_DIGITS])
+    return content.hexdigest()[:_CONTENT_DIGITS]
+
+
+def _hash(functions: Any, value: Any) -> Any:
+    return functions.xxhash64(value, value.isNull())
+
+
+def _parts(
+    rows: "DataFrame", fields: Sequence[dict[str, Any]], query: Query, functions: Any
+) -> tuple[WrittenPart, ...]:
+    """Return the partitions that were written. Raises `NotATable` if two have one hash."""
+    apart, by = _apart(fields), query.definition.partition_by or ""
+    value, text = functions.col(_quoted(by)), functions.col(_quoted(by)).cast("string")
+    found = rows.groupBy(apart).agg(
+        functions.count(functions.lit(1)).alias("rows"),
+        *_digests(functions, fields),
+        functions.count(value).alias("values"),
+        functions.min(text).alias("least"),
+        functions.max(text).alias("most"),
+    )
+    parts = []
+    for row in found.limit(MAX_PARTITIONS + 1).collect():
+        if row["least"] != row["most"] or row["values"] not in (0, row["rows"]):
+            raise NotATable(
+                f"the partitions {row['least']!r} and {row['most']!r} of column {by!r} cannot be "
+                "told apart: partition by another column"
+            )
+        directory = f"{apart}={row[apart]}"
+        parts.append(WrittenPart(row["least"], directory, row["rows"], _content(row)))
+    return tuple(parts)
 
 
 def _require_key(rows: "DataFrame", key: Sequence[str]) -> None:

@@ -116,7 +116,7 @@ class Shop:
         assert handle is not None, value
         manifest = self.tables.get(SHOP, handle.key)
         names = [field["name"] for field in manifest.fields]
-        batches = self.tables.batches(SHOP, handle.key, manifest, names)
+        batches = self.tables.batches(SHOP, manifest, names)
         table = pa.Table.from_batches(batches, arrow_schema(manifest.fields))
         assert (handle.rows, handle.bytes) == (table.num_rows, manifest.size)
         return table

@@ -38,7 +38,7 @@ def manifest(tables: TableFiles, tmp_path: Path) -> Manifest:
 def test_rows_are_read_from_an_offset_on(
     tables: TableFiles, manifest: Manifest, offset: int
 ) -> None:
-    batches = tables.batches("shop", KEY, manifest, ["id"], offset)
+    batches = tables.batches("shop", manifest, ["id"], offset)
 
     assert [cell for batch in batches for cell in batch["id"].to_pylist()] == [
         *range(offset, COUNT)
@@ -48,7 +48,7 @@ def test_rows_are_read_from_an_offset_on(
 def test_columns_come_in_the_order_that_is_asked_for(
     tables: TableFiles, manifest: Manifest
 ) -> None:
-    first = next(tables.batches("shop", KEY, manifest, ["a.b", "id"]))
+    first = next(tables.batches("shop", manifest, ["a.b", "id"]))
 
     assert first.schema.names == ["a.b", "id"]
     assert first.to_pylist()[0] == {"a.b": "row 0", "id": 0}

@@ -19,6 +19,7 @@ from blake3 import blake3
 from deltalake import DeltaTable
 
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.table_schemas import PARTITION_BY
 from rebaser_server.files import SharedFiles
 from rebaser_server.store.publications import HeadTables, Publications, folder_of
 from rebaser_server.tables import TableFiles, TableMissing
@@ -44,7 +45,10 @@ class Shelf:
         """Key of a table in the store."""
         content = pa.table({"id": range(rows)}) if isinstance(rows, int) else rows
         sink = io.BytesIO()
-        pq.write_table(content, sink)
+        with pq.ParquetWriter(sink, content.schema) as writer:
+            writer.write_table(content)
+            if "day" in content.schema.names:
+                writer.add_key_value_metadata({PARTITION_BY: "day"})
         key = blake3(sink.getvalue()).hexdigest()
         self.tables.adopt(str(HEAD.workspace_id), key, sink.getvalue())
         return key
@@ -89,6 +93,17 @@ def test_each_commit_that_changes_a_table_is_a_version(shelf: Shelf) -> None:
     assert shelf.delta("orders").transaction_version(APP) == 7
     assert json.loads(shelf.delta("orders").history(1)[0]["userMetadata"])["commit"] == 7
     assert all(path.stat().st_nlink > 1 for path in Path(shelf.path("parts")).glob("*.parquet"))
+
+
+def test_a_partitioned_table_is_published_with_the_rows_of_all_parts(shelf: Shelf) -> None:
+    """Each version has those of its commit; the files of the parts take no room of their own."""
+    for commit, amount in ((1, 5), (2, 6)):
+        rows = pa.table({"day": ["mon", "tue", None], "amount": [amount, 7, 8]})
+        shelf.publish(commit, orders=rows)
+
+    read = [shelf.delta("orders", version).to_pyarrow_table().to_pylist() for version in (0, 1)]
+    assert [sorted(row["amount"] for row in rows) for rows in read] == [[5, 7, 8], [6, 7, 8]]
+    assert all(path.stat().st_nlink > 1 for path in Path(shelf.path("orders")).glob("*.parquet"))
 
 
 def test_duckdb_polars_and_deltalake_read_equal_rows_of_all_types(shelf: Shelf) -> None:

@@ -53,7 +53,7 @@ class Lake:
             table = PinnedTable.at(path, version)
         manifest = self.sources.copy(table, SHOP, self.tables)
         names = [field["name"] for field in manifest.fields]
-        batches = list(self.tables.batches(SHOP, table.key, manifest, names))
+        batches = list(self.tables.batches(SHOP, manifest, names))
         assert sum(batch.num_rows for batch in batches) == manifest.rows
         schema = arrow_schema(manifest.fields)
         return pa.Table.from_batches(batches, schema).sort_by(names[0])

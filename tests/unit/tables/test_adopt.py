@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from blake3 import blake3
 
-from rebaser_core.table_schemas import MAX_COLUMNS, NotATable, columns_of
+from rebaser_core.table_schemas import MAX_COLUMNS, PARTITION_BY, NotATable, columns_of
+from rebaser_server import tables as module
 from rebaser_server.files import SharedFiles
 from rebaser_server.tables import Manifest, TableFiles
 
@@ -40,7 +41,7 @@ def adopted(tables: TableFiles, payload: bytes) -> tuple[Manifest, list[dict[str
     digest = blake3(payload).hexdigest()
     manifest = tables.adopt(SHOP, digest, payload)
     names = [column.name for column in columns_of(manifest.fields)]
-    batches = tables.batches(SHOP, digest, manifest, names)
+    batches = tables.batches(SHOP, manifest, names)
     rows = [row for batch in batches for row in batch.to_pylist()]
     return manifest, rows
 
@@ -241,3 +242,75 @@ def test_a_store_that_fails_is_no_fault_of_the_upload(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="No space left"):
         adopted(TableFiles(Full(str(tmp_path))), parquet(pa.table({"id": [1]})))
+
+
+def partitioned(table: pa.Table, by: str, **how: Any) -> bytes:
+    sink = io.BytesIO()
+    with pq.ParquetWriter(sink, table.schema) as writer:
+        writer.write_table(table, **how)
+        writer.add_key_value_metadata({PARTITION_BY: by})
+    return sink.getvalue()
+
+
+DAYS = pa.table({"day": ["tue", None, "mon", "tue", "", "mon"], "n": range(6)})
+
+
+def test_a_partitioned_upload_has_a_part_for_each_value(tables: TableFiles) -> None:
+    """Null is one, and another than the empty text; their rows are in the order that they had."""
+    manifest, rows = adopted(tables, partitioned(DAYS, "day"))
+
+    assert [(part.value, part.rows) for part in manifest.parts] == [
+        (None, 1), ("", 1), ("mon", 2), ("tue", 2)
+    ]  # fmt: skip
+    assert (manifest.partition_by, manifest.rows) == ("day", 6)
+    assert [row["n"] for row in rows] == [1, 4, 2, 5, 0, 3]
+    assert manifest.size == sum(file.size for file in manifest.files) > 0
+    assert manifest.handle("k").content != adopted(tables, parquet(DAYS))[0].content
+
+
+def test_uploads_share_the_partitions_in_which_they_are_equal(tables: TableFiles) -> None:
+    """In any order of rows, and of row groups."""
+    first, _ = adopted(tables, partitioned(DAYS, "day"))
+    moved = DAYS.take([5, 4, 3, 2, 1, 0]).set_column(1, "n", pa.array([5, 4, 3, 2, 9, 0]))
+
+    second, _ = adopted(tables, partitioned(moved, "day", row_group_size=2))
+
+    assert first.parts[1:] == second.parts[1:]
+    assert first.parts[0] != second.parts[0]
+
+
+def test_a_large_partitioned_upload_is_written_in_parts(
+    tables: TableFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BATCH_ROWS", 100)
+    monkeypatch.setattr(module, "_WAITING_BYTES", 5_000)
+    table = pa.table({"day": [n % 3 for n in range(1_000)], "n": range(1_000)})
+
+    manifest, rows = adopted(tables, partitioned(table, "day"))
+
+    assert len(manifest.files) > len(manifest.parts) == 3
+    assert sorted(rows, key=lambda row: row["n"]) == table.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("table", "by", "says"),
+    [
+        (DAYS, "days", "there is no column 'days', by which the table is partitioned; .*'day'"),
+        (pa.table({"s": [0.5]}), "s", "column 's' is of type double, and a table is partitioned"),
+        (pa.table({"n": range(4_001)}), "n", "column 'n' makes more than 4,000 partitions"),
+    ],
+)
+def test_what_no_table_is_partitioned_by_is_refused(
+    tables: TableFiles, table: pa.Table, by: str, says: str
+) -> None:
+    """Nothing is left of it."""
+    with pytest.raises(NotATable, match=says):
+        adopted(tables, partitioned(table, by))
+
+    assert not [path for path in Path(tables.files.root).rglob("*") if path.is_file()]
+
+
+def test_a_partitioned_upload_without_rows_has_no_parts(tables: TableFiles) -> None:
+    manifest, rows = adopted(tables, partitioned(DAYS.slice(0, 0), "day"))
+
+    assert (manifest.parts, rows, manifest.partition_by) == ((), [], "day")

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rebaser_server.files import SharedFiles
-from rebaser_server.tables import Attempt, Manifest, StoredTable, TableFiles, TableMissing
+from rebaser_server.tables import Attempt, Manifest, Part, StoredTable, TableFiles, TableMissing
 
 SHOP, KEY, OTHER = "shop", "a" * 64, "b" * 64
+WHOLE, MORE = "c" * 64, "d" * 64
 FIELDS = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
 LATER = 4e9
 """A time, in seconds since 1970, before which everything was written."""
@@ -42,8 +43,21 @@ def written(tables: TableFiles, *ids: int, key: str = KEY) -> Attempt:
     return attempt
 
 
+def composed(tables: TableFiles, key: str, *parts: str) -> Manifest:
+    """A table of parts that are there."""
+    manifests = {part: tables.get(SHOP, part) for part in parts}
+    listed = [Part(part, part, each.rows, each.content) for part, each in manifests.items()]
+    return tables.compose(SHOP, key, FIELDS, "id", listed)
+
+
+def compose_found(tables: TableFiles) -> None:
+    parts = [part for part in (KEY, OTHER) if tables.find(SHOP, part) is not None]
+    if parts:
+        composed(tables, WHOLE, *parts)
+
+
 def ids_in(tables: TableFiles, key: str = KEY) -> list[int]:
-    batches = tables.batches(SHOP, key, tables.get(SHOP, key), ["id"])
+    batches = tables.batches(SHOP, tables.get(SHOP, key), ["id"])
     return [row["id"] for batch in batches for row in batch.to_pylist()]
 
 
@@ -65,11 +79,13 @@ def collect(
     tables: TableFiles, named: Collection[str] = (), running: Collection[Attempt] = ()
 ) -> None:
     """Do as the collector of garbage does, when all but what is running is old."""
-    for table in list(tables.stored()):
+    stored = list(tables.stored())
+    parts = tables.parts_in(stored)
+    for table in stored:
         for attempt in tables.abandoned(table, LATER):
             if attempt not in running:
                 tables.discard(attempt)
-        if table.key in named:
+        if table.key in named or table.key in parts:
             continue
         if table.condemned or not (table.written or table.attempts):
             tables.remove(table)
@@ -85,7 +101,7 @@ def test_a_table_is_found_once_it_is_finished(tables: TableFiles) -> None:
     manifest = tables.finish(attempt, FIELDS, 2, "content")
 
     assert tables.find(SHOP, KEY) == tables.get(SHOP, KEY) == manifest
-    assert [path for path, _ in manifest.files] == [f"{attempt.name}/part-0.parquet"]
+    assert [path for path, _ in manifest.files] == [f"{KEY}/{attempt.name}/part-0.parquet"]
     assert ids_in(tables) == [1, 2]
     assert tables.find("another", KEY) is None
 
@@ -400,6 +416,100 @@ def test_a_crash_between_any_two_changes_leaves_a_whole_table_or_none(
     assert left(tables) == []
 
 
+def test_a_table_of_parts_has_their_rows_and_no_files(tables: TableFiles) -> None:
+    written(tables, 1, 2)
+    written(tables, 3, key=OTHER)
+
+    manifest = composed(tables, WHOLE, OTHER, KEY)
+
+    assert (manifest.rows, ids_in(tables, WHOLE)) == (3, [1, 2, 3])
+    assert tables.find(SHOP, WHOLE) == manifest
+    assert found(tables, WHOLE).attempts == ()
+    same = composed(tables, MORE, KEY, OTHER)
+    assert same.content == manifest.content != composed(tables, "e" * 64, KEY).content
+
+
+def test_a_part_outlives_the_wholes_that_have_it(tables: TableFiles) -> None:
+    """Whichever are named; afterwards it goes like any table that nothing names."""
+    written(tables, 1)
+    written(tables, 2, key=OTHER)
+    composed(tables, WHOLE, KEY, OTHER)
+    composed(tables, MORE, KEY)
+
+    for _ in range(5):
+        collect(tables, [MORE])
+    assert ids_in(tables, MORE) == [1]
+    assert {table.key for table in tables.stored()} == {MORE, KEY}
+    for _ in range(5):
+        collect(tables)
+
+    assert left(tables) == []
+
+
+@pytest.mark.parametrize("name", ["part-0.parquet", "manifest.json"])
+def test_a_table_that_lacks_a_part_is_not_found(tables: TableFiles, name: str) -> None:
+    """It is whole again once the part is written again, with the rows that it had."""
+    written(tables, 1)
+    written(tables, 2, key=OTHER)
+    composed(tables, WHOLE, KEY, OTHER)
+
+    next((Path(tables.files.root) / "tables" / SHOP / KEY).rglob(name)).unlink()
+
+    assert tables.find(SHOP, WHOLE) is None
+    with pytest.raises(TableMissing):
+        tables.get(SHOP, WHOLE)
+    written(tables, 1)
+    assert ids_in(tables, WHOLE) == [1, 2]
+
+
+def test_a_part_with_other_rows_is_none_of_the_table(tables: TableFiles) -> None:
+    """Of an impure function: the table is not taken for what it was not."""
+    written(tables, 1)
+    composed(tables, WHOLE, KEY)
+    tables.condemn(SHOP, KEY)
+
+    written(tables, 2)
+
+    assert tables.find(SHOP, WHOLE) is None
+    assert composed(tables, WHOLE, KEY).rows == 1
+    assert ids_in(tables, WHOLE) == [2]
+
+
+@pytest.mark.parametrize("after", range(22))
+def test_a_crash_while_a_table_is_made_of_parts_loses_nothing(tmp_path: Path, after: int) -> None:
+    """It is whole or not there; what is left of it goes, and another's parts stay."""
+    tables = TableFiles(SharedFiles(str(tmp_path)))
+    written(tables, 9, key=OTHER)
+    composed(tables, MORE, OTHER)
+    dying = TableFiles(_Crashing(str(tmp_path)))
+    dying.files.after = after
+
+    try:
+        attempt = dying.begin(SHOP, "e" * 64)
+        for place in ("x", "y"):
+            sink = io.BytesIO()
+            pq.write_table(pa.table({"id": pa.array([ord(place)], pa.int64())}), sink)
+            dying.files.put(f"{attempt.directory}/{place}/part-0.parquet", sink.getvalue())
+        for place in ("x", "y"):
+            key = KEY if place == "x" else "f" * 64
+            dying.finish_part(attempt, place, FIELDS, Part(place, key, 1, place))
+        dying.discard(attempt)
+        composed(dying, WHOLE, KEY, "f" * 64, OTHER)
+        collect(dying, [WHOLE, MORE])
+    except _Crash:
+        pass
+
+    if tables.find(SHOP, WHOLE) is not None:
+        assert sorted(ids_in(tables, WHOLE)) == [9, ord("x"), ord("y")]
+    for _ in range(4):
+        collect(tables, [MORE])
+    assert ids_in(tables, MORE) == [9]
+    assert {table.key for table in tables.stored()} == {MORE, OTHER}
+    for _ in range(5):
+        collect(tables)
+    assert left(tables) == []
+
+
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 30))]
 )
@@ -409,8 +519,10 @@ def test_a_named_table_is_whole_after_any_sequence_of_steps(tables: TableFiles, 
     named: set[str] = set()
     running: list[Attempt] = []
     for step in range(100):
-        key = draw.choice([KEY, OTHER])
+        key = draw.choice([KEY, OTHER, WHOLE])
         match draw.randrange(6):
+            case 0 if key == WHOLE:
+                compose_found(tables)
             case 0:
                 running.append(begun(tables, step, key=key))
             case 1 if running:
@@ -422,10 +534,10 @@ def test_a_named_table_is_whole_after_any_sequence_of_steps(tables: TableFiles, 
                 named.discard(key)
             case 4:
                 running.clear()  # they died
-            case 5:
+            case _:
                 collect(tables, named, running)
         for each in named:
-            assert len(ids_in(tables, each)) == 1
-    for _ in range(3):
+            assert len(ids_in(tables, each)) == len(tables.get(SHOP, each).parts or [each])
+    for _ in range(5):
         collect(tables)
     assert left(tables) == []

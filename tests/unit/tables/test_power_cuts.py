@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from blake3 import blake3
 
+from rebaser_core.table_schemas import PARTITION_BY
 from rebaser_server.files import SharedFiles, forget_directories
 from rebaser_server.tables import TableFiles
 from tests.helpers.sync_recorder import SyncRecorder
@@ -17,9 +18,12 @@ SHOP, KEY = "shop", "a" * 64
 FIELDS = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
 
 
-def parquet(*ids: int) -> bytes:
+def parquet(*ids: int, partition_by: str | None = None) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), sink)
+    with pq.ParquetWriter(sink, pa.schema({"id": pa.int64()})) as writer:
+        writer.write_table(pa.table({"id": pa.array(ids, pa.int64())}))
+        if partition_by is not None:
+            writer.add_key_value_metadata({PARTITION_BY: partition_by})
     return sink.getvalue()
 
 
@@ -33,9 +37,9 @@ def written_by_spark(root: Path) -> None:
     tables.finish(attempt, FIELDS, 2, "content")
 
 
-def upload(root: Path) -> str:
+def upload(root: Path, partition_by: str | None = None) -> str:
     """Adopt an upload; return its key."""
-    payload = parquet(1, 2)
+    payload = parquet(1, 2, partition_by=partition_by)
     digest = blake3(payload).hexdigest()
     TableFiles(SharedFiles(str(root))).adopt(SHOP, digest, payload)
     return digest
@@ -48,6 +52,7 @@ def test_a_table_is_on_the_disk_with_all_names_once_it_is_finished(tmp_path: Pat
         assert recorder.lost(tmp_path) == []
 
         upload(root)
+        upload(root, partition_by="id")
 
         assert recorder.lost(tmp_path) == []
 
@@ -64,7 +69,8 @@ def test_what_is_found_at_any_moment_is_on_the_disk(tmp_path: Path) -> None:
         for key in reader.files.list_names(f"tables/{SHOP}"):
             found = reader.find(SHOP, key) is not None
             looks[found] += 1
-            assert not found or recorder.lost(tmp_path / "tables" / SHOP / key) == []
+            for each in (key, *reader.parts_of(SHOP, key)) if found else ():
+                assert recorder.lost(tmp_path / "tables" / SHOP / each) == []
         looking = False
 
     with recorder.recording():
@@ -78,5 +84,6 @@ def test_what_is_found_at_any_moment_is_on_the_disk(tmp_path: Path) -> None:
         with mock.patch("os.fsync", fsync):
             written_by_spark(tmp_path)
             upload(tmp_path)
+            upload(tmp_path, partition_by="id")
 
     assert min(looks) > 4

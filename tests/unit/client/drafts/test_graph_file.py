@@ -99,7 +99,7 @@ functions:
       GROUP BY day
 sources:
   orders: {$table: orders.csv}
-  codes: {$table: {file: orders.csv, text: [net]}}
+  codes: {$table: {file: orders.csv, text: [net], partition_by: day}}
 values:
   days: {function: by day, inputs: {orders: orders}}
 """
@@ -112,7 +112,7 @@ def test_a_source_is_a_table_and_a_function_is_sql(tmp_path: Path) -> None:
     (tmp_path / "graph.yaml").write_text(TABLES)
     wanted = Draft()
     wanted.table("orders", orders)
-    wanted.table("codes", orders, text=["net"])
+    wanted.table("codes", orders, text=["net"], partition_by="day")
     query = sql("SELECT day, sum(net) AS net\nFROM orders\nGROUP BY day\n", name="by day")
     wanted.value("days", query, orders="orders")
 

@@ -15,6 +15,7 @@ import pytest
 from rebaser_client import Draft, InvalidDraft, sql
 from rebaser_client.draft import TableUpload
 from rebaser_client.table_uploads import written
+from rebaser_core.table_schemas import PARTITION_BY
 
 ROWS = [
     {"id": n, "day": f"d{n % 3}", "net": n / 2 if n % 5 else None, "tags": ["a", "b"]}
@@ -157,3 +158,16 @@ def test_a_table_is_one_value_and_sql_takes_inputs_by_name() -> None:
         g.value("wrong", query, orders)
     with pytest.raises(InvalidDraft, match="two values are called 'orders'"):
         g.table("orders", ARROW.slice(1))
+
+
+def test_a_table_says_which_column_partitions_it() -> None:
+    """It is another value than the same rows without it; a column that cannot is named."""
+    plain, upload = written(ARROW), written(ARROW, partition_by=ARROW.schema.names[0])
+
+    metadata = pq.read_metadata(io.BytesIO(upload.read())).metadata
+    assert metadata == {PARTITION_BY.encode(): ARROW.schema.names[0].encode()}
+    assert upload.digest == written(ARROW, (), ARROW.schema.names[0]).digest != plain.digest
+    with pytest.raises(InvalidDraft, match="no column 'x', by which the table is partitioned"):
+        Draft().table("orders", ARROW, partition_by="x")
+    with pytest.raises(InvalidDraft, match="'n' is of type double, and a table is partitioned by"):
+        Draft().table("orders", pa.table({"n": [0.5]}), partition_by="n")
