@@ -19,6 +19,7 @@ from rebaser_server.compute.errors import describe
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.task_protocol import execute
 from rebaser_server.compute.work_unit import WorkUnit
+from rebaser_server.runtime.late_pandas import defer_pandas
 
 LENGTH: Final = 8
 DONE: Final = b"\0"
@@ -31,6 +32,7 @@ def main() -> None:
     os.dup2(2, 1)  # the output of functions is no answer
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)  # nor what they read a question
+    defer_pandas()
     process_guard.claim()
     queue: SimpleQueue[bytes] = SimpleQueue()
     Thread(target=_read_questions, args=(questions, queue), daemon=True).start()

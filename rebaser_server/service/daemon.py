@@ -4,8 +4,10 @@ Its application is the value graph, with its tables and the executors that compu
 """
 
 import asyncio
+import gc
 import os
 import resource
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,16 +30,16 @@ from rebaser_server.compute.spark.options import SparkOptions, default_directory
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import TableExecutor
 from rebaser_server.compute.work_unit import CallLimits
-from rebaser_server.files import CHANGE_SETS, TABLES, local_path
+from rebaser_server.files import TABLES, local_path
 from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
 from rebaser_server.processor.outcomes import Notifier
+from rebaser_server.runtime.late_pandas import defer_pandas
 from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory
 from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, switch_often
 from rebaser_server.service import composition
-from rebaser_server.settings.settings import Settings, SparkSettings, StoreSettings
-from rebaser_server.store.checkpoints import import_reader
+from rebaser_server.settings.settings import Settings, SparkSettings
 from rebaser_server.store.publications import Publications
 from rebaser_server.tables import TableFiles
 from rebaser_server.telemetry.work_stats import SparkAbsence
@@ -105,6 +107,9 @@ class FolderRefused(RebaserError):
 _WARM_AFTER: Final = 1.0  # seconds from when tasks are taken
 _WARM_RETRY_AFTER: Final = 2.0  # seconds, doubled up to
 _WARM_RETRY_EVERY: Final = 60.0
+_GARBAGE_EVERY: Final = 60.0  # seconds
+_PUT_OFF: Final = 10
+"""Maximum number of times that a look for garbage is put off while a large batch is in hand."""
 
 
 async def run(
@@ -129,6 +134,7 @@ async def run(
     switch_often()
     collect_rarely()
     limit_kept_memory()
+    defer_pandas()
     costs = CostModel()
     files = open_shared_files(settings.store)
     spark = SparkExecutor(spark_options(settings), has_tables=lambda: files.has(TABLES))
@@ -151,7 +157,7 @@ async def run(
 
     try:
         async with (
-            background(_import_table_reader(settings.store, begins)),
+            background(_collect_garbage(begins)),
             background(
                 _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
             ),
@@ -240,20 +246,25 @@ async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> N
     await _wait_forever()
 
 
-async def _import_table_reader(store: StoreSettings, begins: asyncio.Event) -> Never:
-    """Import the reader of tables, if there are any, before the first change set is taken up.
+async def _collect_garbage(begins: asyncio.Event, every: float = _GARBAGE_EVERY) -> Never:
+    """Look at all objects for garbage once a minute; what the first look leaves is exempt later.
 
-    Meanwhile this process waits to know whether former owners are alive (F6).
+    Python's own looks are at young objects. What has a cycle and became old, as a connection that
+    ended with an error, would stay for ever. A look stops the process, for 20 ms or so; it is put
+    off while there are twice as many objects as usual, which a large batch in hand has.
     """
     await begins.wait()
-    with suppress(Exception):  # the first load says what is wrong with the store
-        await asyncio.to_thread(_import_if_needed, store)
-    await _wait_forever()
-
-
-def _import_if_needed(store: StoreSettings) -> None:
-    if open_shared_files(store).has(CHANGE_SETS):
-        import_reader()
+    await asyncio.sleep(every)
+    gc.collect()
+    exempt_modules()  # Spark's, too
+    usual = sys.getallocatedblocks()
+    while True:
+        for _ in range(_PUT_OFF):
+            await asyncio.sleep(every)
+            if sys.getallocatedblocks() < 2 * usual:
+                break
+        gc.collect()
+        usual = sys.getallocatedblocks()
 
 
 async def _wait_forever() -> Never:

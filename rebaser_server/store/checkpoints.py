@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -147,11 +146,6 @@ class GraphCheckpoint:
     """Reason why a later checkpoint could not be read; empty if this is the last one."""
 
 
-def import_reader() -> None:
-    """Import early what `scan` needs: the import takes half as long as a start."""
-    import_module("pyarrow.dataset")  # and with it pandas
-
-
 def _read_checkpoint(
     delta: DeltaTable, damage: str, at: int | None = None
 ) -> GraphCheckpoint | None:
@@ -216,7 +210,7 @@ class _Rows(NamedTuple):
 
 def scan(delta: DeltaTable, columns: list[str], at: int | None = None) -> _Rows:
     """The rows of these columns up to commit `at`, or all."""
-    from pyarrow.dataset import ParquetReadOptions  # see `import_reader`
+    from pyarrow.dataset import ParquetReadOptions  # it may import pandas
 
     options = ParquetReadOptions(dictionary_columns=_DICTIONARY_COLUMNS)
     dataset = delta.to_pyarrow_dataset(parquet_read_options=options)

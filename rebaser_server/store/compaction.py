@@ -179,7 +179,7 @@ def _batches(
     dataset: "Dataset", start: int, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows up to commit `start`, in a stable order; few of them in memory."""
-    from pyarrow.dataset import ParquetFragmentScanOptions  # see `import_reader`
+    from pyarrow.dataset import ParquetFragmentScanOptions  # it may import pandas
 
     wanted, options = pc.field("commit") <= start, ParquetFragmentScanOptions(pre_buffer=False)
     for fragment in dataset.get_fragments(wanted):

@@ -1,41 +1,51 @@
-"""What a daemon imports once it is ready."""
+"""What a daemon does beside its work: it looks for garbage."""
 
-import asyncio
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
-
-from rebaser_server.runtime.tasks import background
+_PROGRAM = """
+import asyncio, gc, weakref
+from contextlib import suppress
+from rebaser_server.runtime.memory import collect_rarely
 from rebaser_server.service import daemon
-from rebaser_server.settings.settings import StoreSettings
+from tests.helpers.eventually import eventually
 
+class Node:
+    pass
 
-@pytest.mark.parametrize(("directory", "is_imported"), [("change_sets", True), ("results", False)])
-def test_what_reads_tables_is_imported_early_where_there_are_some(
-    tmp_path: Path, directory: str, *, is_imported: bool
-) -> None:
-    """It takes long, and else the first change sets of a start with a checkpoint wait for it."""
-    (tmp_path / directory).mkdir()
-    code = (
-        "import sys; from rebaser_server.service.daemon import _import_if_needed;"
-        "from rebaser_server.settings.settings import StoreSettings;"
-        f"_import_if_needed(StoreSettings(root={str(tmp_path)!r}));"
-        "print('pyarrow.dataset' in sys.modules)"
-    )
+def old_garbage():
+    node = Node()
+    node.itself = node
+    for generation in range(2):
+        gc.collect(generation)
+    return weakref.ref(node)
 
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert run.stdout == f"{is_imported}\n"
-
-
-async def test_a_store_that_cannot_be_opened_does_not_end_a_daemon_that_imports_ahead():
-    """The first load says what is wrong with it."""
+async def main():
+    collect_rarely()
     begins = asyncio.Event()
     begins.set()
+    looking = asyncio.create_task(daemon._collect_garbage(begins, every=0.01))
+    await eventually(lambda: gc.get_freeze_count() > 0)
+    for large in {batches}:
+        batch = [[] for _ in range(large)]
+        gone = old_garbage()
+        await eventually(lambda: gone() is None)
+        looking.cancel()
+    with suppress(asyncio.CancelledError):
+        await looking
 
-    async with background(
-        daemon._import_table_reader(StoreSettings(root="nosuch://bucket"), begins)
-    ):
-        await asyncio.sleep(0.2)  # time in which it fails, which nothing shows
+asyncio.run(main())
+"""
+
+
+def _run(*batches: int) -> None:
+    program = _PROGRAM.replace("{batches}", str([*batches]))
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=100)
+
+
+def test_garbage_that_became_old_is_found() -> None:
+    _run(0)
+
+
+def test_garbage_that_became_old_is_found_at_last_beside_a_large_batch() -> None:
+    _run(2_000_000)
