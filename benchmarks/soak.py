@@ -150,6 +150,7 @@ class Soak:
         await branches[0].apply()
         for branch in branches[1:]:
             await branch.abandon()
+        await shop.settled()
         found = (await shop.values("sum"))["sum"].value
         self._check(f"{name}: sum of head", found, sum(range(size)) + applied)
         if has_table:
@@ -176,6 +177,7 @@ class Soak:
     def _check(self, what: str, found: Any, expected: Any) -> None:
         if found != expected:
             self.wrong.append(f"{what}: {found!r}, not {expected!r}")
+            print("wrong:", self.wrong[-1], file=sys.stderr, flush=True)
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(max(0.0, seconds) * self._rng.uniform(0.5, 1.5))
