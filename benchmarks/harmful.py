@@ -42,7 +42,7 @@ _SETTINGS: Final = {
     "SPARK__WARM": "false",
     "QUIET_PERIOD": "2",
 }
-_CODE: Final = """\
+CODE: Final = """\
 import os, time
 
 KEPT = []
@@ -66,7 +66,7 @@ def leaking(value):
 def crashing(value):
     os.abort()
 """
-_KINDS: Final = {
+KINDS: Final = {
     "slow": "take 3 s each",
     "huge": "take 200 MB each, and return 500 KB",
     "leaking": "leave 5,000 files open each",
@@ -95,10 +95,10 @@ class Times(NamedTuple):
 
 async def run(directory: Path, sizes: Sizes, say: Say) -> list[Table]:
     """One daemon; each kind in turn, and alone before it."""
-    found = {kind: Times([], [], []) for kind in _KINDS}
+    found = {kind: Times([], [], []) for kind in KINDS}
     functions = directory / "functions"
     functions.mkdir()
-    install(functions, "harmful", _CODE, {f"harm-{kind}": f"harmful:{kind}" for kind in _KINDS})
+    install(functions, "harmful", CODE, {f"harm-{kind}": f"harmful:{kind}" for kind in KINDS})
     with broker(directory / "nats") as server:
         async with client_of(server) as (client, js):
             settings = Settings.model_validate(
@@ -126,7 +126,7 @@ async def run(directory: Path, sizes: Sizes, say: Say) -> list[Table]:
             rounds=sizes.peer_rounds, updates=UPDATES, change_sets=CHANGE_SETS, values=VALUES,
             aim=AIM, durability=server.durability,
         )  # fmt: skip
-    rows = [_row(_KINDS[kind], times) for kind, times in found.items()]
+    rows = [_row(KINDS[kind], times) for kind, times in found.items()]
     return [Table("A small sum beside harmful values", _COLUMNS, rows, [note])]
 
 
