@@ -243,6 +243,9 @@ def pyspark(given: str | Callable[..., Any], *, name: str | None = None) -> Func
 
     Raises:
         InvalidDraft: `given` is no function, takes no session, or a Rebaser could not find it.
+
+    Example:
+        draft.value("totals by day", pyspark("totals"), orders="orders")
     """
     found = _of_tables(given, name, "pyspark")
     if not callable(given):
