@@ -2,8 +2,8 @@
 
 `python -m benchmarks.soak [--minutes 120] [--json FILE]`: a table on stdout of what one daemon, its
 processes, its Spark, its nats-server and its store hold, a line each minute on stderr, and how many
-of the sums and tables that were read came out wrong. What is kept for days is kept for
-minutes here, so that it levels within the run.
+of the sums and tables that were read came out wrong. What is kept for days is kept for minutes
+here, so that it levels within the run.
 """
 
 import argparse
