@@ -485,8 +485,11 @@ class TableExecutor:
         taken, parameters = await asyncio.to_thread(self._inputs, used, query.tables, owner)
         views = {name: self._view(manifest, owner) for name, manifest in taken.items()}
         job = Query(query.text, views, parameters, None, definition)
-        run = partial(self._queries.run_query, about=call.value_id, owner=owner, progress=progress)
         key = _key(query.text, definition.contract, used)
+
+        def run(job: Query) -> Coroutine[Any, Any, Any]:
+            return self._queries.run_query(job, call.value_id, owner, progress)
+
         if definition.partition_by is not None:
             by = await asyncio.to_thread(_partitioned_input, job, taken)
             pieces = (

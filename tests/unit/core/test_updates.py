@@ -84,7 +84,7 @@ def test_the_error_for_an_unknown_kind_lists_the_known_ones():
         ({"setValue": {"valueId": ONE, "value": b"x"}}, "0.value: bytes is not JSON"),
         ({"putValue": {"valueId": ONE, "name": ""}}, "0.name: String should have at least 1"),
         ({"putValue": {"valueId": ONE, "name": "x" * 513}}, "0.name: String should have at most"),
-        ({"putFunc": {"funcId": FUNC, "name": "f", "runtime": "java"}}, "'sql' or 'arrow'"),
+        ({"putFunc": {"funcId": FUNC, "name": "f", "runtime": "java"}}, "'arrow' or 'pyspark'"),
         ({"putFunc": {"funcId": FUNC, "name": "f", "runtime": "cel", "code": "x" * 65_537}}, "655"),
     ],
 )  # fmt: skip

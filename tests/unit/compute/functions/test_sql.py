@@ -141,12 +141,12 @@ def test_comments_do_not_reach_spark() -> None:
 )
 def test_strings_are_printed_so_that_nothing_ends_or_replaces_them(text: str) -> None:
     """Read again, they are the same, and no variable of the environment is put into them."""
-    tree = sql._read("select 'x'")
+    tree = sql.read("select 'x'")
     tree.expressions[0].set("this", text)
 
     printed = sql._print(tree)
 
-    assert sql._read(printed).expressions[0].this == text
+    assert sql.read(printed).expressions[0].this == text
     assert "${" not in printed
 
 
