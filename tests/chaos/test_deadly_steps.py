@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.deadly_steps import STEPS, TABLE_STEPS, VARIABLE
 from tests.helpers.paths import ROOT
 
@@ -70,6 +72,7 @@ def run(code: str, tmp_path: Path) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.long
 def test_a_process_that_remembers_results_dies_at_each_step_on_the_way(tmp_path: Path) -> None:
     """The two steps of the commit itself it does not come to."""
     killed = [int(line) == 9 for line in run(REMEMBERS, tmp_path)]

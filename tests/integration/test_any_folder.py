@@ -91,7 +91,8 @@ async def run(*arguments: str, folder: Path, environment: dict[str, str]) -> str
     return done.stdout
 
 
-@pytest.mark.parametrize("all_on_spark", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("all_on_spark", [True, False])
 async def test_values_are_computed_and_kept_in_any_folder(
     tmp_path: Path, installation: Path, *, all_on_spark: bool
 ) -> None:

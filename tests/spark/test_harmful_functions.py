@@ -53,13 +53,8 @@ async def test_sound_values_beside_harmful_ones_are_what_they_are_alone(
 
 
 @pytest.mark.usefixtures("harmful")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == "leaks_files" else pytest.mark.long)
-        for name in [*ENDED, *REPLACED]
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", [*ENDED, *REPLACED])
 async def test_what_a_function_leaves_behind_holds_no_run_up(
     executor: SparkExecutor, tmp_path: Path, name: str
 ) -> None:

@@ -88,6 +88,7 @@ async def test_of_one_changed_partition_one_part_is_computed(sheet: Sheet) -> No
     assert sheet.manifest("by_day").partition_by == "day"
 
 
+@pytest.mark.long
 async def test_nothing_is_computed_for_a_partition_that_was_there_before(sheet: Sheet) -> None:
     """Changes of two partitions come together, one vanishes, and all is set back."""
     sheet.query("by_day", BY_DAY, "orders", "rate")
@@ -110,6 +111,7 @@ async def test_nothing_is_computed_for_a_partition_that_was_there_before(sheet: 
     assert sheet.value("by_day") == first
 
 
+@pytest.mark.long
 async def test_another_input_that_changes_is_taken_by_all_partitions(sheet: Sheet) -> None:
     """In one job, whose result is split; equal rows have equal content then."""
     sheet.query("by_day", BY_DAY, "orders", "rate")
@@ -126,6 +128,7 @@ async def test_another_input_that_changes_is_taken_by_all_partitions(sheet: Shee
     assert sheet.manifest("by_day").content == before
 
 
+@pytest.mark.long
 async def test_a_query_that_takes_partitions_together_is_computed_whole(sheet: Sheet) -> None:
     """Its result is split all the same, so that the next table is computed by its parts."""
     code = "-- partition by: day\nSELECT *, rank() OVER (ORDER BY amount) AS place FROM orders"
@@ -145,14 +148,15 @@ async def test_a_query_that_takes_partitions_together_is_computed_whole(sheet: S
     assert (sheet.asked["ranked"], sheet.asked["last"]) == (2, 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "cells"),
     [
         (pa.string(), ["", "a/b=c", "ä🙂" * 200, None, "null", "None"]),
-        pytest.param(pa.int8(), [-1, 0, 1, None], marks=pytest.mark.long),
-        pytest.param(pa.int64(), [1 << 40, -(1 << 40), 7, None], marks=pytest.mark.long),
+        (pa.int8(), [-1, 0, 1, None]),
+        (pa.int64(), [1 << 40, -(1 << 40), 7, None]),
         (pa.date32(), [date(1, 1, 1), date(2026, 2, 28), None, date(9999, 12, 31)]),
-        pytest.param(pa.bool_(), [True, False, None], marks=pytest.mark.long),
+        (pa.bool_(), [True, False, None]),
     ],
 )
 async def test_any_value_is_a_partition(sheet: Sheet, kind: pa.DataType, cells: list[Any]) -> None:
@@ -173,6 +177,7 @@ async def test_any_value_is_a_partition(sheet: Sheet, kind: pa.DataType, cells: 
     assert len(sheet.parts("again")) == len(cells)
 
 
+@pytest.mark.long
 async def test_a_table_without_rows_has_no_partition(sheet: Sheet) -> None:
     """And one of which no row is left has none; both are read by what takes them."""
     sheet.upload("orders", ORDERS.slice(0, 0), "day")
@@ -251,6 +256,7 @@ async def test_a_key_across_partitions_is_looked_at_when_nothing_is_computed(she
     assert sheet.value("it").startswith("2 rows have the key id=0")
 
 
+@pytest.mark.long
 async def test_a_partition_by_that_is_added_or_taken_away_is_a_change(sheet: Sheet) -> None:
     plain = BY_DAY.partition("\n")[2]
     sheet.query("by_day", plain, "orders", "rate")
