@@ -130,7 +130,7 @@ class TableService:
         assert isinstance(row, ValueRow)  # noqa: S101 - no function was asked for
         if row.status != "ok":
             why = f": {row.message}" if row.message else ""
-            raise NoTable(f"{value!r} has no result: it is {row.status}{why}")
+            raise NoTable(f"{value!r} has no result ({row.status}){why}")
         key = table_key(loads(row.text))
         if key is None:
             raise NoTable(f"{value!r} is no table: `values` reads what it is")

@@ -93,6 +93,16 @@ class Parser(argparse.ArgumentParser):
     def _groups(self) -> list[Any]:
         return [action for action in self._actions if isinstance(action.choices, dict)]
 
+    def _longer(self, word: str) -> str:
+        """Return the end of an error message about a word that only names a command of a group."""
+        commands: dict[str, Parser] = next((each.choices for each in self._groups()), {})
+        found = [
+            f"`{parser.prog} {word}`"
+            for parser in commands.values()
+            if parser.command_of([word])[0] is not parser.command_of([])[0]
+        ]
+        return f"; there is {' and '.join(found)}" if found else ""
+
     def parse_known_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
         groups = self._groups()
         if groups:
@@ -101,9 +111,9 @@ class Parser(argparse.ArgumentParser):
             if self.default_command and not (words and words[0] in known):
                 words.insert(0, self.default_command)
             elif words and not words[0].startswith("-") and words[0] not in known:
+                near = self._longer(words[0]) or offer(words[0], groups[0].choices)
                 self.error(
-                    f"there is no command {words[0]!r}{offer(words[0], groups[0].choices)}; "
-                    f"`{self.prog} --help` lists all"
+                    f"there is no command {words[0]!r}{near}; `{self.prog} --help` lists all"
                 )
             options = self._option_string_actions
             if words and words[0].startswith("-") and not set(words) & {*known, *options}:

@@ -117,7 +117,10 @@ def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
 def _first_line(error: object) -> str:
     """Return the first line, which has mistake and place, without the code in front of it."""
     line = str(error).strip().split("\n", 1)[0]
-    return re.sub(r"^[A-Z_]+: (ERROR: )?| \[[A-Z_]+\]$", "", line)
+    line = re.sub(r"^[A-Z_]+: (ERROR: )?| \[[A-Z_]+\]$", "", line)
+    if "No matching overloads" in line and "int64" in line and "double" in line:
+        line += "; CEL mixes no whole numbers with decimal ones: write double(x)"
+    return line
 
 
 _GROUP: Final = "rebaser.functions"

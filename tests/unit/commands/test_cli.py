@@ -253,6 +253,7 @@ def test_a_fault_of_our_own_is_one_line_and_a_file(
     [
         ("--url x", "there is no option '--url'; options stand behind the command, and REBASER_NA"),
         ("value get", "there is no command 'value'; there is 'values'"),
+        ("apply shop/b", "there is no command 'apply'; there is `rebaser change-sets apply`"),
         ("log shop --last -3", "--last: expected a whole number above 0, got '-3'"),
         ("log shop --last 0", "--last: expected a whole number above 0, got '0'"),
         ("values shop --at x", "--at: expected the number of a commit, as in `rebaser log`, got"),

@@ -67,7 +67,7 @@ def test_every_json_comes_through_as_it_is(data: Any) -> None:
         ("missing", {"a": 1}, "undeclared reference to 'missing'"),
         ("a / 0", {"a": 1}, "divide by zero"),
         ("a + 1", {"a": 2**63 - 1}, "integer overflow"),
-        ("a + 1.0", {"a": 1}, "No matching overloads"),
+        ("a + 1.0", {"a": 1}, r"No matching overloads.* write double\(x\)"),
         ("a.b", {"a": {}}, "Key not found"),
         ("v.map(a, v.map(b, v.map(c, v.map(d, 1))))", {"v": [0] * 30}, "Iteration budget exceeded"),
         ("(" * 500 + "1" + ")" * 500, {}, "recursion limit"),
