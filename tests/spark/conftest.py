@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from tests.helpers.dear_functions import install_meeting
 from tests.helpers.graph_builder import install
 from tests.helpers.spark_functions import install_spark_functions
+from tests.helpers.table_sheet import ORDERS, TableSheet
 
 FUNCTIONS = """
 import os, time
@@ -58,7 +59,7 @@ def exits(value):
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where `misbehaving`, `meeting` and functions of runtime `pyspark` are installed."""
+    """A directory with `misbehaving`, `meeting` and functions of runtime `pyspark`."""
     directory = tmp_path_factory.mktemp("site")
     names = ("hang", "crash", "slow", "exits", "interrupts", "forks", "large", "fells")
     install_meeting(directory)
@@ -81,3 +82,13 @@ def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor
     spark = SparkExecutor(options, has_tables=lambda: True)
     yield spark
     asyncio.run(spark.close())
+
+
+@pytest.fixture
+async def sheet(executor: SparkExecutor, tmp_path: Path) -> AsyncIterator[TableSheet]:
+    """A sheet with a table of orders and a rate."""
+    made = TableSheet(executor, tmp_path)
+    made.upload("orders", ORDERS)
+    made.source("rate", 2)
+    yield made
+    await made.close()

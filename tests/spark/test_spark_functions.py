@@ -1,7 +1,6 @@
 """Functions of runtime `pyspark` on real Spark: what they take, give, leave, and do wrong."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,18 +14,9 @@ from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from tests.helpers.eventually import eventually
 from tests.helpers.graph_builder import is_running, pids_in
-from tests.helpers.table_sheet import BY_DAY, ORDERS, OWNER, TableSheet
+from tests.helpers.table_sheet import BY_DAY, OWNER, TableSheet
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-async def sheet(executor: SparkExecutor, tmp_path: Path) -> AsyncIterator[TableSheet]:
-    made = TableSheet(executor, tmp_path)
-    made.upload("orders", ORDERS)
-    made.source("rate", 2)
-    yield made
-    await made.close()
 
 
 async def test_frames_and_plain_values_are_taken_and_returned(sheet: TableSheet) -> None:

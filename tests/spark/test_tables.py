@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,18 +10,9 @@ import pytest
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, QueryFailed
 from tests.helpers.arrow_functions import install_arrow_functions
-from tests.helpers.table_sheet import BY_DAY, ORDERS, OWNER, TableSheet
+from tests.helpers.table_sheet import BY_DAY, OWNER, TableSheet
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-async def sheet(executor: SparkExecutor, tmp_path: Path) -> AsyncIterator[TableSheet]:
-    made = TableSheet(executor, tmp_path)
-    made.upload("orders", ORDERS)
-    made.source("rate", 2)
-    yield made
-    await made.close()
 
 
 def plain_query(text: str) -> Query:
