@@ -48,7 +48,7 @@ WORKSPACES, BRANCHES = 30, 9
 LIFE: Final = 240.0
 """Seconds from the creation of a workspace to its deletion, at least."""
 EDITS: Final = 4
-"""Of each branch."""
+"""Number of edits of each branch."""
 HARMED: Final = 2
 """Change sets whose functions harm, of each kind."""
 MARKS: Final = (0, 0.25, 0.5, 0.75, 1)
@@ -80,13 +80,13 @@ is kept for minutes."""
 
 
 class Soak:
-    """What goes on, and what was wrong."""
+    """Life, visitors and harm on one daemon, and the mistakes that were seen."""
 
     def __init__(self, client: RebaserClient, streams: Streams, nc: Client, url: str) -> None:
         self._client = client
         self._streams = streams
         self._nc = nc
-        self._inbox = nc.new_inbox()  # nobody listens
+        self._inbox = nc.new_inbox()  # answers to it are dropped
         self._url = url.rstrip("/")
         self._host, _, port = self._url.removeprefix("http://").rpartition(":")
         self._port = int(port)
@@ -262,7 +262,7 @@ class Soak:
 
 
 def measured(daemon: Daemon, server: NatsServer, directory: Path) -> list[Cell]:
-    """What they hold now, as in the columns of the table."""
+    """Return the memory, threads, files and so on that they hold now, in the table's order."""
     pid, broker = daemon.process.pid, server.process
     beside = [each for child in children_of(pid) for each in (child, *children_of(child))]
     spark = [each for each in beside if "java" in _name(each)]

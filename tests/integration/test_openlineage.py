@@ -136,7 +136,7 @@ async def test_a_catalog_that_is_away_holds_up_nothing(deployment: Deployment) -
 
 
 async def test_events_go_to_a_file(deployment: Deployment, tmp_path: Path) -> None:
-    """Those of an update that ends as the daemon stops, too."""
+    """Events of an update that ends while the daemon stops are sent, too."""
     file = tmp_path / "events.jsonl"
     daemon = await deployment.start(**NO_SPARK, LINEAGE__TARGET=str(file))
     shop = await load(deployment)

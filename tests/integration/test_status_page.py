@@ -137,7 +137,7 @@ async def test_the_front_page_shows_change_sets_and_what_becomes_of_them_without
 async def test_failed_values_are_listed_again_after_a_restart(
     deployment: Deployment, browser: Browser
 ) -> None:
-    """Nobody has to remember them: the change set itself has them."""
+    """The page reads them from the change set, which outlives the daemon."""
     daemon = await started(deployment)
     shop = await deployment.client.workspace("shop").create()
     async with shop.edit() as g:

@@ -113,7 +113,7 @@ async def test_nothing_is_computed_for_a_partition_that_was_there_before(sheet: 
 
 @pytest.mark.long
 async def test_another_input_that_changes_is_taken_by_all_partitions(sheet: Sheet) -> None:
-    """In one job, whose result is split; equal rows have equal content then."""
+    """One job computes all, and its result is split; equal rows then have equal content."""
     sheet.query("by_day", BY_DAY, "orders", "rate")
     await sheet.compute()
     sheet.source("rate", 3)
