@@ -268,7 +268,8 @@ def measured(daemon: Daemon, server: NatsServer, directory: Path) -> list[Cell]:
     spark = [each for each in beside if "java" in _name(each)]
     others = [each for each in beside if each not in spark]
     jetstream = _get(server.monitoring.removeprefix("http://"), "/jsz?consumers=true")
-    files = [path for path in (directory / "store").rglob("*") if path.is_file()]
+    # `walk` passes over directories that are removed meanwhile.
+    files = [Path(at) / name for at, _, names in os.walk(directory / "store") for name in names]
     stored = sum(_size(path) for path in files)
     log = sum(_size(path) for path in directory.glob("*.log"))
     return [
