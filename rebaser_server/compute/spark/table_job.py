@@ -87,7 +87,7 @@ def run(spark: "SparkSession", query: Query | SparkCall, slots: int) -> Any:
         _require_key(_frame_of(spark, View(fields, [query.target])), key)
     if not query.is_split:
         return written
-    apart = {"name": _apart(fields), "type": "string", "nullable": True, "metadata": {}}
+    apart = {"name": _apart(fields), "type": "long", "nullable": True, "metadata": {}}
     rows = _frame_of(spark, View([*fields, apart], [query.target]))
     return replace(written, parts=_parts(rows, fields, query, functions))
 
@@ -207,10 +207,10 @@ def _write(
     )
     if is_split:
         value = functions.col(_quoted(definition.partition_by or ""))
-        # A name that any file system takes, for any value.
-        name = functions.concat(functions.lit("p"), functions.hex(_hash(functions, value)))
+        # A number is a name that any file system takes, for any value.
+        number = functions.xxhash64(value, value.isNull())
         apart = _apart(fields)
-        observed.withColumn(apart, name).write.partitionBy(apart).parquet(target)
+        observed.withColumn(apart, number).write.partitionBy(apart).parquet(target)
     else:
         observed.write.parquet(target)
     found = seen.get
@@ -248,22 +248,18 @@ def _content(found: Any) -> str:
     return content.hexdigest()[:_CONTENT_DIGITS]
 
 
-def _hash(functions: Any, value: Any) -> Any:
-    return functions.xxhash64(value, value.isNull())
-
-
 def _parts(
     rows: "DataFrame", fields: Sequence[dict[str, Any]], query: Query, functions: Any
 ) -> tuple[WrittenPart, ...]:
     """Return the partitions that were written. Raises `NotATable` if two have one hash."""
     apart, by = _apart(fields), query.definition.partition_by or ""
-    value, text = functions.col(_quoted(by)), functions.col(_quoted(by)).cast("string")
+    value = functions.col(_quoted(by))
     found = rows.groupBy(apart).agg(
         functions.count(functions.lit(1)).alias("rows"),
         *_digests(functions, fields),
         functions.count(value).alias("values"),
-        functions.min(text).alias("least"),
-        functions.max(text).alias("most"),
+        functions.min(value).cast("string").alias("least"),
+        functions.max(value).cast("string").alias("most"),
     )
     parts = []
     for row in found.limit(MAX_PARTITIONS + 1).collect():
