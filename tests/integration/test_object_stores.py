@@ -3,9 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from rebaser_core.updates import PutValue, RemoveValue, SetValue
 from rebaser_server.files import BatchFiles, OrphanFiles, SharedFiles
@@ -16,35 +14,15 @@ from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.random_batches import contents
+from tests.helpers.s3_server import BUCKET, s3_running
 from tests.integration.test_checkpoints import history
-
-BUCKET = "rebaser"
 
 
 @pytest.fixture
 def options() -> Iterator[dict[str, str]]:
     """What `REBASER_STORE__OPTIONS` would be, for an S3 with an empty bucket."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    client = boto3.client(
-        "s3",
-        endpoint_url=options["AWS_ENDPOINT_URL"],
-        aws_access_key_id="a",
-        aws_secret_access_key="b",
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket=BUCKET)
-    yield options
-    client.close()
-    server.stop()
+    with s3_running() as options:
+        yield options
 
 
 @pytest.fixture
