@@ -181,7 +181,7 @@ def _open_objects(root: str, options: Mapping[str, str]) -> Any:
     Arrow's client puts no object once only, and leaves an empty object in place of a directory
     whose last file it deletes.
     """
-    from obstore import store  # noqa: PLC0415 - Spark's workers may not have it
+    from obstore import store  # noqa: PLC0415 - for object stores alone
 
     client = {name: options[name] for name in options if name.lower().removeprefix("aws_") in _HTTP}
     if root.startswith(("s3://", "s3a://")):
@@ -198,7 +198,7 @@ def _open_objects(root: str, options: Mapping[str, str]) -> Any:
 @contextmanager
 def _reaching_store() -> Iterator[None]:
     """Raise `OSError` in place of the errors of `_open_objects`' client."""
-    from obstore.exceptions import BaseError, NotFoundError  # noqa: PLC0415
+    from obstore.exceptions import BaseError, NotFoundError  # noqa: PLC0415 - for object stores alone
 
     try:
         yield
@@ -273,7 +273,7 @@ class SharedFiles:
         """
         target = self._root / path
         if not isinstance(self._files, LocalFileSystem):
-            import obstore  # noqa: PLC0415 - see `_open_objects`
+            import obstore  # noqa: PLC0415 - for object stores alone
 
             with _reaching_store(), suppress(obstore.exceptions.AlreadyExistsError):
                 obstore.put(self._objects, path, payload, mode="create")
@@ -340,7 +340,7 @@ class SharedFiles:
         An object store copies it and then deletes it: for a moment there are both.
         """
         if not isinstance(self._files, LocalFileSystem):
-            import obstore  # noqa: PLC0415 - see `_open_objects`
+            import obstore  # noqa: PLC0415 - for object stores alone
 
             with _reaching_store():
                 obstore.copy(self._objects, path, new_path)
@@ -395,7 +395,7 @@ class SharedFiles:
         return _open_objects(self.root, self._options)
 
     def _delete_objects(self, paths: Sequence[str]) -> None:
-        import obstore  # noqa: PLC0415 - see `_open_objects`
+        import obstore  # noqa: PLC0415 - for object stores alone
 
         if paths:
             with _reaching_store(), suppress(FileNotFoundError):

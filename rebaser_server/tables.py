@@ -16,6 +16,12 @@ First it is *condemned*: from then on it is not found any more, so that no commi
 but those under way, which take less than that time. One that was condemned that long ago and is
 still not named is removed. A condemned table that is written or uploaded anew is found again.
 A part is named by each manifest that there is: it outlives the wholes that have it.
+
+All of this holds in a folder and in an object store. Both put a manifest whole, and once: a link
+to a file, or a request that is refused if there is an object. Both show at once what was written or
+deleted. A folder's renaming is one step; an object store copies and then deletes. So a manifest
+that is written anew in between may be deleted in place of the one before: who writes it looks once
+more after taking the mark of the condemned away, and who removes looks for that mark after it.
 """
 
 import json
