@@ -134,7 +134,7 @@ class LocalCopies:
 
     def remove(self, directory: str) -> None:
         """Remove what is in a directory of the folder; what is uploaded from it ends."""
-        for each in [each for each in self._abandoned if _is_within(each, directory)]:
+        for each in [each for each in list(self._abandoned) if _is_within(each, directory)]:
             self._abandoned[each] = True
         with self._lock:
             for path in [path for path in self._copies if _is_within(path, directory)]:
