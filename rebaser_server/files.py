@@ -198,7 +198,7 @@ def _open_objects(root: str, options: Mapping[str, str]) -> Any:
 @contextmanager
 def _reaching_store() -> Iterator[None]:
     """Raise `OSError` in place of the errors of `_open_objects`' client."""
-    from obstore.exceptions import BaseError, NotFoundError  # noqa: PLC0415 - for object stores alone
+    from obstore.exceptions import BaseError, NotFoundError  # noqa: PLC0415 - as above
 
     try:
         yield
@@ -409,10 +409,11 @@ class SharedFiles:
                     payload(file)
                 else:
                     file.write(payload)
-        except BaseException:
+        except BaseException as error:
             # Closed, an object is complete with what it has so far.
-            with suppress(OSError):
-                self.delete(str(target.relative_to(self._root)))
+            if isinstance(self._files, LocalFileSystem) or not is_of_store(error):
+                with suppress(OSError):
+                    self.delete(str(target.relative_to(self._root)))
             raise
 
 

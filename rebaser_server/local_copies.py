@@ -106,16 +106,21 @@ class LocalCopies:
         self._shrink()
 
     def upload(self, directory: str, target: str, names: Collection[str]) -> None:
-        """Move files from a directory of the folder to one of the store; they are copies then.
+        """Bring files from a directory of the folder to one of the store; they are copies then.
 
-        Blocks. Raises `OSError`, and `Abandoned` once the directory is removed; what was uploaded
-        until then stays.
+        Those that are copies already stay, and other files of the directory are removed. Blocks.
+        Raises `OSError`, and `Abandoned` once the directory is removed; what was brought until then
+        stays.
         """
+        new = [name for name in names if f"{directory}/{name}" not in self._copies]
         self._abandoned[directory] = False
         try:
-            _for_each(partial(self._upload, directory, target), names)
+            _for_each(partial(self._upload, directory, target), new)
         finally:
             del self._abandoned[directory]
+        for info in self.files.list_infos(directory):
+            if info.is_file and info.base_name not in names:
+                self.files.delete(f"{directory}/{info.base_name}")
         self._shrink()
 
     def _upload(self, directory: str, target: str, name: str) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from blake3 import blake3
 
-from rebaser_core.table_schemas import PARTITION_BY
+from rebaser_core.table_schemas import PARTITION_BY, NotATable
 from rebaser_server.files import SharedFiles
 from rebaser_server.local_copies import Abandoned, LocalCopies
 from rebaser_server.tables import Part, TableFiles, TableMissing
@@ -192,6 +192,7 @@ class _Interrupted(SharedFiles):
         return super().__getattribute__(name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", range(3, 8))
 @pytest.mark.parametrize("how", ["written", "renewed"])
 def test_a_table_that_is_found_while_it_is_removed_stays(
@@ -214,6 +215,7 @@ def test_a_table_that_is_found_while_it_is_removed_stays(
     assert not any(was_found) or ids_in(tables)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", range(7, 13))
 def test_a_table_that_is_removed_while_it_is_written_anew_is_there(
     tables: TableFiles, call: int
@@ -229,12 +231,25 @@ def test_a_table_that_is_removed_while_it_is_written_anew_is_there(
     assert ids_in(tables) == [2]
 
 
-@pytest.mark.parametrize("until", [4, 5])
-@pytest.mark.parametrize("at", range(8, 13))
+@pytest.mark.parametrize(
+    ("until", "at"),
+    [
+        (4, 11),
+        *(
+            pytest.param(until, at, marks=pytest.mark.long)
+            for until in (4, 5)
+            for at in range(8, 13)
+            if (until, at) != (4, 11)
+        ),
+    ],
+)
 def test_a_table_that_is_written_and_removed_in_turns_is_there(
     tables: TableFiles, until: int, at: int
 ) -> None:
-    """The removal begins; the table is written for some steps; each goes on in its turn."""
+    """The removal begins; the table is written for some steps; each goes on in its turn.
+
+    4 is before the removal deletes the manifest that it has copied, 11 before the mark goes.
+    """
     written(tables, 1)
     tables.condemn(SHOP, KEY)
     seen = found(tables)
@@ -277,9 +292,19 @@ def spark_writes(tables: TableFiles, directory: str, *ids: int) -> None:
     (folder / ".part-0.parquet.crc").touch()
 
 
+def copied(tables: TableFiles) -> list[Path]:
+    return list(Path(tables._near.root).rglob("*.parquet"))
+
+
 def paths_of(tables: TableFiles, key: str = KEY) -> list[Path]:
     uris = tables.uris(SHOP, tables.get(SHOP, key).files)
     return [Path(uri.removeprefix("file://")) for uri in uris]
+
+
+def test_a_cluster_computes_tables_in_a_folder_alone(tables: TableFiles) -> None:
+    """What else is to be done is said."""
+    with pytest.raises(NotATable, match=r"a folder that it shares .* or REBASER_SPARK__MASTER to"):
+        tables.uri(tables.begin(SHOP, KEY))
 
 
 def test_what_spark_writes_is_uploaded_and_at_hand(near: TableFiles, tables: TableFiles) -> None:
@@ -294,6 +319,7 @@ def test_what_spark_writes_is_uploaded_and_at_hand(near: TableFiles, tables: Tab
     assert pq.read_table(path).num_rows == 2
     names = [path.rpartition("/")[2] for path in everything(tables.files)]
     assert not {"_SUCCESS", ".part-0.parquet.crc"}.intersection(names)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 def test_parts_are_uploaded_one_by_one(near: TableFiles, tables: TableFiles) -> None:
@@ -304,6 +330,8 @@ def test_parts_are_uploaded_one_by_one(near: TableFiles, tables: TableFiles) -> 
 
     for name, key, rows in (("p=1", KEY, 1), ("p=2", OTHER, 2)):
         near.finish_part(attempt, name, FIELDS, Part(name, key, rows, name))
+    assert near.copies is not None
+    assert near.copies.moved == sum(path.stat().st_size for path in copied(near))
     near.discard(attempt)
     composed(near, WHOLE, KEY, OTHER)
 
@@ -402,6 +430,25 @@ def test_a_process_that_dies_before_the_manifest_leaves_only_an_attempt(
     collect(tables)
     collect(tables)
     assert everything(tables.files) == []
+
+
+def test_a_store_that_is_away_when_spark_is_done_has_no_table(
+    tables: TableFiles, tmp_path: Path
+) -> None:
+    """The error is the store's, and what was written is removed here."""
+    with s3_running() as options:
+        files = SharedFiles(tables.files.root, options)
+        near = TableFiles(files, LocalCopies(files, tmp_path / "copies"))
+        attempt = near.begin(SHOP, KEY)
+        spark_writes(near, attempt.directory, 1)
+
+    with pytest.raises(OSError, match="AWS Error"):
+        near.finish(attempt, FIELDS, 1, "content")
+    with pytest.raises(OSError, match="AWS Error"):
+        near.discard(attempt)
+
+    assert list((tmp_path / "copies").rglob("*.parquet")) == []
+    assert tables.find(SHOP, KEY) is None
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
