@@ -27,7 +27,7 @@ _CHUNK: Final = 4 << 20
 
 
 class Abandoned(OSError):
-    """What was being moved is not wanted any more."""
+    """End of the moving of a file that is not wanted any more."""
 
 
 class _Copy:
@@ -162,7 +162,7 @@ class LocalCopies:
                 excess -= copy.size or 0
                 gone.append(path)
                 del self._copies[path]
-            for path in gone:  # under the lock: nobody fetches it anew before it is gone
+            for path in gone:  # under the lock: no reader fetches it before it is gone
                 self.files.delete(path)
                 for directory in list(PurePosixPath(path).parents)[:-1]:
                     self.files.delete_empty(str(directory))
