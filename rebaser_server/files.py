@@ -21,13 +21,14 @@ The paths of everything in the store, relative to its root:
 Batches, results and unfinished files may lose their owners: `OrphanFiles` finds these.
 """
 
+import errno
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 from uuid import uuid4
@@ -99,6 +100,23 @@ _S3: Final = {
 """Option of Delta's client for S3, in lower case and with its prefix → parameter of Arrow's."""
 
 
+_HTTP: Final = (
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "timeout",
+    "proxy_url",
+)
+"""Options of Delta's client that are not the store's."""
+AWAY: Final = re.compile(
+    r"generic \w+ error|\bos error \d|lacked (the necessary privileges|valid authentication)"
+    r"|error joining spawned task|error sending request|operation timed out"
+    r"|\b(aws|google|azure)\w* error|can't spawn|resources exhausted",
+    re.IGNORECASE,
+)
+"""Texts of errors of the clients of stores: `object_store`, which Delta uses, and Arrow's. And
+those of a machine that lacks threads or memory."""
+
 _IS_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NOT_FOR_DELTA: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\x00-\x1f\x7f\[\\\]^|]")
 """Characters of a path that Delta's client for local files misreads."""
@@ -143,13 +161,63 @@ def _open_filesystem(root: str, options: Mapping[str, str]) -> tuple[FileSystem,
     if scheme not in ("s3", "s3a"):
         filesystem, place = FileSystem.from_uri(root)
         return filesystem, PurePosixPath(place)
-    parameters: dict[str, str] = {}
+    parameters = {_S3[name]: value for name, value in _named_for_s3(options).items()}
+    # What is small is one request, and not three.
+    return S3FileSystem(**parameters, allow_delayed_open=True), PurePosixPath(path)
+
+
+def _named_for_s3(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that both clients of S3 know, by the names in `_S3`."""
+    named = {}
     for name, value in options.items():
         lower = name.lower()
-        parameter = _S3.get(lower if lower.startswith("aws_") else f"aws_{lower}")
-        if parameter is not None:
-            parameters[parameter] = value
-    return S3FileSystem(**parameters), PurePosixPath(path)
+        named[lower if lower.startswith("aws_") else f"aws_{lower}"] = value
+    return {name: value for name, value in named.items() if name in _S3}
+
+
+def _open_objects(root: str, options: Mapping[str, str]) -> Any:
+    """Open the object store by another client, that of Delta.
+
+    Arrow's client puts no object once only, and leaves an empty object in place of a directory
+    whose last file it deletes.
+    """
+    from obstore import store  # noqa: PLC0415 - for object stores alone
+
+    client = {name: options[name] for name in options if name.lower().removeprefix("aws_") in _HTTP}
+    if root.startswith(("s3://", "s3a://")):
+        config = _named_for_s3(options)
+        if config.get("aws_endpoint_url", config.get("aws_endpoint", "")).startswith("http://"):
+            client["allow_http"] = "true"  # as for Arrow's
+    else:
+        config = {name: value for name, value in options.items() if name not in client}
+    client = {name.lower().removeprefix("aws_"): value for name, value in client.items()}
+    open_store: Any = store.from_url  # typed for options that are known
+    return open_store(root, config=config, client_options=client)
+
+
+@contextmanager
+def _reaching_store() -> Iterator[None]:
+    """Raise `OSError` in place of the errors of `_open_objects`' client."""
+    from obstore.exceptions import BaseError, NotFoundError  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except NotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, _first_line(error)) from error
+    except BaseError as error:
+        raise OSError(errno.EIO, _first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def is_of_store(error: BaseException) -> bool:
+    """Whether an error tells that the store failed, and not that what was read is no sound file.
+
+    Arrow raises `OSError` for both: for a local file with the number of an error.
+    """
+    return getattr(error, "errno", None) is not None or AWAY.search(str(error)) is not None
 
 
 TEMP_DIR: Final = "unfinished"
@@ -200,13 +268,15 @@ class SharedFiles:
     def put_if_absent(self, path: str, payload: bytes) -> None:
         """Store the bytes as `put` does, unless the file exists: of several writers one wins.
 
-        On an object store, and a file system without hard links, two that write at one
-        moment may both succeed, and the later one wins.
+        On a file system without hard links, two that write at one moment may both succeed, and the
+        later one wins.
         """
         target = self._root / path
         if not isinstance(self._files, LocalFileSystem):
-            if self._files.get_file_info(str(target)).type is FileType.NotFound:
-                self._write(target, payload)
+            import obstore  # noqa: PLC0415 - for object stores alone
+
+            with _reaching_store(), suppress(obstore.exceptions.AlreadyExistsError):
+                obstore.put(self._objects, path, payload, mode="create")
             return
         own = f"{TEMP_DIR}/{uuid4().hex}"
         self.put(own, payload)
@@ -265,9 +335,18 @@ class SharedFiles:
         return self._files.open_input_file(str(self._root / path))
 
     def rename(self, path: str, new_path: str) -> None:
-        """Give the file another name, which outlasts a power cut. Replaces a file."""
-        if isinstance(self._files, LocalFileSystem):
-            self._files.create_dir(str((self._root / new_path).parent), recursive=True)
+        """Give the file another name, which outlasts a power cut. Replaces a file.
+
+        An object store copies it and then deletes it: for a moment there are both.
+        """
+        if not isinstance(self._files, LocalFileSystem):
+            import obstore  # noqa: PLC0415 - for object stores alone
+
+            with _reaching_store():
+                obstore.copy(self._objects, path, new_path)
+            self.delete(path)
+            return
+        self._files.create_dir(str((self._root / new_path).parent), recursive=True)
         self._files.move(str(self._root / path), str(self._root / new_path))
         self.sync([new_path])
 
@@ -289,12 +368,18 @@ class SharedFiles:
 
     def delete(self, path: str) -> None:
         """Delete the file; a missing one is no error."""
-        if self.has(path):
+        if not isinstance(self._files, LocalFileSystem):
+            self._delete_objects([path])
+        elif self.has(path):
             self._files.delete_file(str(self._root / path))
 
     def delete_directory(self, directory: str) -> None:
         """Delete the directory with its content; a missing one is no error."""
-        if self.has(directory):
+        if not isinstance(self._files, LocalFileSystem):
+            infos = self.list_infos(directory, recursive=True)
+            inside = [PurePosixPath(info.path) for info in infos if info.is_file]
+            self._delete_objects([str(path.relative_to(self._root)) for path in inside])
+        elif self.has(directory):
             self._files.delete_dir(str(self._root / directory))
             forget_directories()
 
@@ -305,12 +390,31 @@ class SharedFiles:
                 Path(self._root / directory).rmdir()
                 forget_directories()
 
+    @cached_property
+    def _objects(self) -> Any:
+        return _open_objects(self.root, self._options)
+
+    def _delete_objects(self, paths: Sequence[str]) -> None:
+        import obstore  # noqa: PLC0415 - for object stores alone
+
+        if paths:
+            with _reaching_store(), suppress(FileNotFoundError):
+                obstore.delete(self._objects, paths)
+
     def _write(self, target: PurePosixPath, payload: bytes | Callable[[NativeFile], None]) -> None:
-        with self._files.open_output_stream(str(target)) as file:
-            if callable(payload):
-                payload(file)
-            else:
-                file.write(payload)
+        file = self._files.open_output_stream(str(target))
+        try:
+            with file:
+                if callable(payload):
+                    payload(file)
+                else:
+                    file.write(payload)
+        except BaseException as error:
+            # Closed, an object is complete with what it has so far.
+            if isinstance(self._files, LocalFileSystem) or not is_of_store(error):
+                with suppress(OSError):
+                    self.delete(str(target.relative_to(self._root)))
+            raise
 
 
 _RESULTS: Final = "results"

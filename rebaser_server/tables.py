@@ -16,6 +16,12 @@ First it is *condemned*: from then on it is not found any more, so that no commi
 but those under way, which take less than that time. One that was condemned that long ago and is
 still not named is removed. A condemned table that is written or uploaded anew is found again.
 A part is named by each manifest that there is: it outlives the wholes that have it.
+
+All of this holds in a folder and in an object store. Both put a manifest whole, and once: a link
+to a file, or a request that is refused if there is an object. Both show at once what was written or
+deleted. A folder's renaming is one step; an object store copies and then deletes. So a manifest
+that is written anew in between may be deleted in place of the one before: who writes it looks once
+more after taking the mark of the condemned away, and who removes looks for that mark after it.
 """
 
 import json
@@ -49,11 +55,13 @@ from rebaser_core.table_values import TableHandle
 from rebaser_server.files import (
     TABLES,
     SharedFiles,
+    is_of_store,
     is_table_key,
     local_path,
     table_directory,
     tables_directory,
 )
+from rebaser_server.local_copies import Held, LocalCopies
 
 if TYPE_CHECKING:
     from rebaser_server.values.column_hashes import ContentDigest
@@ -166,8 +174,10 @@ class StoredTable(NamedTuple):
 class TableFiles:
     """The tables of all workspaces. All methods block, and may be called from any thread."""
 
-    def __init__(self, files: SharedFiles) -> None:
+    def __init__(self, files: SharedFiles, copies: LocalCopies | None = None) -> None:
+        """`copies`: place where Spark, in this process, has the files of an object store."""
         self.files = files
+        self.copies = copies
 
     def find(self, workspace: str, key: str) -> Manifest | None:
         """Return the manifest of a table that is whole; None if there is none, or a condemned one.
@@ -236,21 +246,40 @@ class TableFiles:
         Raises:
             NotATable: the store is none that Spark can write to.
         """
-        return self._uri(attempt.directory)
+        return f"{self._place}/{attempt.directory}"
 
     def uris(self, workspace: str, files: Iterable[DataFile]) -> list[str]:
-        """Return the URIs by which Spark reads files of tables. Raises as `uri` does."""
-        directory = tables_directory(workspace)
-        return [self._uri(f"{directory}/{path}") for path, _ in files]
+        """Return the URIs by which Spark reads files of tables, while these are at hand.
 
-    def _uri(self, path: str) -> str:
-        root = local_path(self.files.root)
+        Raises as `uri` does.
+        """
+        return [f"{self._place}/{tables_directory(workspace)}/{path}" for path, _ in files]
+
+    def hold(self, uris: Iterable[str]) -> Held | None:
+        """Return a hold of the files with these URIs, which has to fetch them; None: it need not.
+
+        The caller releases it once Spark has read them.
+        """
+        if self.copies is None:
+            return None
+        return self.copies.hold([uri.removeprefix(f"{self._place}/") for uri in uris])
+
+    @property
+    def _place(self) -> str:
+        """URI of the folder in which Spark finds the paths of the store."""
+        root = local_path(self._near.root)
         if root is None:
             raise NotATable(
-                "tables need a store in a folder that Rebasers and Spark share: set "
-                "REBASER_STORE__ROOT to one"
+                "Spark on a cluster reads and writes tables in a folder that it shares with "
+                f"Rebasers, and the store is {self.files.root}: have an operator set "
+                "REBASER_STORE__ROOT to such a folder, or REBASER_SPARK__MASTER to local[*]"
             )
-        return f"file://{root}/{path}"
+        return f"file://{root}"
+
+    @property
+    def _near(self) -> SharedFiles:
+        """Files as Spark writes them."""
+        return self.files if self.copies is None else self.copies.files
 
     def write(self, attempt: Attempt, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         """Write rows, in a schema of `kept_schema`, as the one file of an attempt."""
@@ -258,7 +287,7 @@ class TableFiles:
 
     def size(self, attempt: Attempt) -> tuple[int, int]:
         """Return the bytes, and the number of partitions, that Spark has written so far."""
-        infos = self.files.list_infos(attempt.directory, recursive=True)
+        infos = self._near.list_infos(attempt.directory, recursive=True)
         partitions = {
             info.base_name
             for info in infos
@@ -284,9 +313,10 @@ class TableFiles:
         if found := self.find(workspace, key):
             self.discard(attempt)
             return found
+        self._upload(attempt.directory, attempt.directory)
         files = [
             DataFile(f"{key}/{attempt.name}/{info.base_name}", info.size)
-            for info in self._data_in(attempt.directory)
+            for info in _data_in(self.files, attempt.directory)
         ]
         self.files.sync([f"{tables_directory(workspace)}/{path}" for path, _ in files])
         manifest = Manifest(fields, sorted(files), rows, content)
@@ -295,13 +325,11 @@ class TableFiles:
             self.discard(attempt)
         return found
 
-    def _data_in(self, directory: str) -> list[FileInfo]:
-        """Return the files of data, without those that Spark leaves beside them."""
-        return [
-            info
-            for info in self.files.list_infos(directory)
-            if info.base_name.endswith(".parquet") and not info.base_name.startswith((".", "_"))
-        ]
+    def _upload(self, directory: str, target: str) -> None:
+        """Bring what Spark has written to a directory, if that is not in the store, to `target`."""
+        if self.copies is not None:
+            names = [info.base_name for info in _data_in(self.copies.files, directory)]
+            self.copies.upload(directory, target, names)
 
     def _put_manifest(self, workspace: str, key: str, manifest: Manifest) -> Manifest:
         """Write the manifest, unless a sound one came first; return that which is there then."""
@@ -313,6 +341,9 @@ class TableFiles:
             return found
         self.files.put(place, manifest.encode())  # a condemned one is there, or one with a lack
         self.files.delete(f"{directory}/{_CONDEMNED}")
+        # In an object store `remove` may have taken it for that which was there before, and seen
+        # the mark a moment ago; later it sees none.
+        self.files.put_if_absent(place, manifest.encode())
         return manifest
 
     def finish_part(
@@ -331,7 +362,8 @@ class TableFiles:
             own = self.begin(attempt.workspace, part.key)
             source = f"{attempt.directory}/{directory}"
             try:
-                for info in self._data_in(source):
+                self._upload(source, own.directory)
+                for info in _data_in(self.files, source):
                     name = info.base_name
                     self.files.rename(f"{source}/{name}", f"{own.directory}/{name}")
                 found = self.finish(own, fields, part.rows, part.content)
@@ -367,8 +399,14 @@ class TableFiles:
         self._put_manifest(workspace, key, manifest)
         return self.get(workspace, key)
 
+    def abandon(self, attempt: Attempt) -> None:
+        """Have what brings an attempt's files to the store end with an error, soon."""
+        if self.copies is not None:
+            self.copies.remove(attempt.directory)
+
     def discard(self, attempt: Attempt) -> None:
         """Remove what an attempt has written, if anything."""
+        self.abandon(attempt)
         self.files.delete_directory(attempt.directory)
 
     def condemn(self, workspace: str, key: str) -> None:
@@ -568,15 +606,24 @@ class TableFiles:
                         yield cast(rows.select(names), schema)
 
 
+def _data_in(files: SharedFiles, directory: str) -> list[FileInfo]:
+    """Return the files of data, without those that Spark leaves beside them."""
+    return [
+        info
+        for info in files.list_infos(directory)
+        if info.base_name.endswith(".parquet") and not info.base_name.startswith((".", "_"))
+    ]
+
+
 @contextmanager
 def _reading_upload() -> Iterator[None]:
-    """Raise `NotATable` for errors of reading the bytes; the store's have a number and pass."""
+    """Raise `NotATable` for errors of reading the bytes; those of the store pass."""
     try:
         yield
     except NotATable:
         raise
     except (pa.ArrowException, OSError) as error:
-        if getattr(error, "errno", None) is not None:
+        if is_of_store(error):
             raise
         raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
 

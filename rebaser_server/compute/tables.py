@@ -289,6 +289,18 @@ class Written:
     """Partitions that have rows, if they are split."""
 
 
+def uris_of(job: Query | SparkCall) -> list[str]:
+    """Return the URIs of all files that a query or call reads."""
+
+    def of(value: Any) -> list[str]:
+        if isinstance(value, list):
+            return [uri for each in value for uri in of(each)]
+        return list(value.uris) if isinstance(value, View) else []
+
+    views = job.views if isinstance(job, Query) else job.arguments
+    return of(list(views.values()))
+
+
 class QueryFailed(Exception):
     """The query or function has a mistake, or its data has; the message is that of its value."""
 
@@ -450,8 +462,11 @@ class TableExecutor:
                 try:
                     found = await work.compute(attempt)
                     if isinstance(found, Written):
-                        found = await asyncio.to_thread(
+                        finish = partial(
                             tables.finish, attempt, found.fields, found.rows, found.content
+                        )
+                        found = await self._moving(
+                            finish, progress, partial(tables.abandon, attempt)
                         )
                     if not isinstance(found, Manifest):
                         await asyncio.to_thread(tables.discard, attempt)
@@ -488,7 +503,7 @@ class TableExecutor:
         key = _key(query.text, definition.contract, used)
 
         def run(job: Query) -> Coroutine[Any, Any, Any]:
-            return self._queries.run_query(job, call.value_id, owner, progress)
+            return self._run_query(job, call.value_id, owner, progress)
 
         if definition.partition_by is not None:
             by = await asyncio.to_thread(_partitioned_input, job, taken)
@@ -547,24 +562,64 @@ class TableExecutor:
         files = [file for piece in missing for file in piece.files]
         job = work.job_of(tables.uris(owner, files) if missing else None)
         job = replace(job, target=tables.uri(attempt), is_split=only is None)
+        abandon = partial(tables.abandon, attempt)
         try:
             found = await self._bounded(attempt, work.run(job), room, work.partition_by)
             if only is not None:
-                manifest = await asyncio.to_thread(
-                    tables.finish, attempt, found.fields, found.rows, found.content
-                )
+                finish = partial(tables.finish, attempt, found.fields, found.rows, found.content)
+                manifest = await self._moving(finish, work.progress, abandon)
                 return found.fields, [Part(only.value, only.key, manifest.rows, manifest.content)]
             require_few_partitions(work.partition_by, len(found.parts))
             made = []
             for directory, part in work.parts_of(found, missing):
-                finish = partial(tables.finish_part, attempt, directory, found.fields, part)
-                made.append(await asyncio.to_thread(finish))
+                finish_part = partial(tables.finish_part, attempt, directory, found.fields, part)
+                made.append(await self._moving(finish_part, work.progress, abandon))
                 work.progress.extend()
             await asyncio.to_thread(tables.discard, attempt)
         except BaseException:
             await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
             raise
         return found.fields, made
+
+    async def _run_query(
+        self, job: Query | SparkCall, about: str, owner: str, progress: JobProgress
+    ) -> Any:
+        """Run a query or call while the files that it reads are where Spark reads them."""
+        held = self._tables.hold(uris_of(job))
+        if held is None:
+            return await self._queries.run_query(job, about, owner, progress)
+        try:
+            await self._moving(held.fetch, progress, held.stop)
+            return await self._queries.run_query(job, about, owner, progress)
+        finally:
+            await asyncio.shield(asyncio.to_thread(held.release))
+
+    async def _moving(
+        self, work: Callable[[], T], progress: JobProgress, stop: Callable[[], None]
+    ) -> T:
+        """Return the result of work in a thread that may move files; that is progress, too.
+
+        Cancelled, it waits until the work has ended, which `stop` brings about.
+        """
+        copies = self._tables.copies
+        if copies is None:
+            return await asyncio.to_thread(work)
+        working, moved = asyncio.ensure_future(asyncio.to_thread(work)), copies.moved
+        try:
+            while not working.done():
+                await asyncio.wait([working], timeout=_LOOK_EVERY)
+                if copies.moved != moved:
+                    moved = copies.moved
+                    progress.extend()
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.to_thread(stop))
+            await asyncio.wait([working])
+            working.exception()
+            raise
+        try:
+            return working.result()
+        except OSError as error:
+            raise breakdown(StoreFailed, str(error)) from error
 
     async def _bounded(
         self, attempt: Attempt, running: Coroutine[Any, Any, T], room: int, partition_by: str = ""
@@ -651,7 +706,7 @@ class TableExecutor:
 
         async def compute(attempt: Attempt) -> Any:
             job = SparkCall(function, arguments, self._tables.uri(attempt))
-            running = self._queries.run_query(job, call.value_id, owner, progress)
+            running = self._run_query(job, call.value_id, owner, progress)
             found = await self._bounded(attempt, running, self._max_bytes)
             return found if isinstance(found, Written) else _kept(found)
 

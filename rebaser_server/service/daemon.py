@@ -26,7 +26,11 @@ from rebaser_server.compute.level_parallel import LevelParallelExecutor
 from rebaser_server.compute.memo import Memo
 from rebaser_server.compute.plan import UnitLimits
 from rebaser_server.compute.spark.launch import spark_home
-from rebaser_server.compute.spark.options import SparkOptions, default_directory
+from rebaser_server.compute.spark.options import (
+    ScratchDirectory,
+    SparkOptions,
+    default_directory,
+)
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import TableExecutor
 from rebaser_server.compute.work_unit import CallLimits
@@ -35,6 +39,7 @@ from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
 from rebaser_server.graph_application.openlineage import LineageEvents
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
+from rebaser_server.local_copies import LocalCopies
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.late_pandas import defer_pandas
 from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory
@@ -155,7 +160,11 @@ async def run(
         costs,
         large_from=_large_from(settings.spark),
     )
-    tables = TableFiles(files)
+    copies, scratch = None, None
+    if local_path(files.root) is None and spark_options(settings).is_local:
+        scratch = ScratchDirectory(settings.spark.state_directory / "scratch")
+        copies = LocalCopies(files, scratch.directory)
+    tables = TableFiles(files, copies)
     executor = TableExecutor(functions, spark, tables, settings.functions.table_bytes)
     begins = asyncio.Event()
 
@@ -177,6 +186,8 @@ async def run(
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
         await executor.close()
+        if scratch is not None:
+            scratch.close()
 
 
 def _large_from(spark: SparkSettings) -> int | None:

@@ -351,7 +351,8 @@ class SparkSettings(SettingsGroup):
     """Heap of the JVM that the daemon starts, such as `4g`; by default 1g, and 2g once there are
     tables."""
     state_directory: Path = Path("rebaser-data/spark")
-    """Directory for what Spark writes in addition to the data; each daemon may have its own."""
+    """Directory for what Spark writes in addition to the data, and for copies of tables that lie in
+    an object store; each daemon may have its own."""
     warm: bool = True
     """Start Spark with the daemon, so that the first update does not wait for it."""
     parallelism: Annotated[int, Field(ge=1)] | None = None

@@ -22,7 +22,7 @@ from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyarrow.parquet import ParquetFile, read_metadata
 
-from rebaser_server.files import SharedFiles
+from rebaser_server.files import AWAY, SharedFiles
 from rebaser_server.runtime.failures import StoreDamaged, StoreFailed, is_panic
 from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDigest
 
@@ -31,15 +31,6 @@ _GONE: Final = re.compile(
 )
 """Texts of errors about a file that is missing or shorter than it was, or about an impossible
 name."""
-
-_AWAY: Final = re.compile(
-    r"generic \w+ error|\bos error \d|lacked (the necessary privileges|valid authentication)"
-    r"|error joining spawned task|error sending request|operation timed out"
-    r"|\b(aws|google|azure)\w* error|can't spawn|resources exhausted",
-    re.IGNORECASE,
-)
-"""Texts of errors of the clients of stores: `object_store`, which Delta uses, and Arrow's. And
-those of a machine that lacks threads or memory."""
 
 _DECODING: Final = (ValueError, LookupError, TypeError, ArithmeticError, pa.ArrowException)
 _BAD_NAME: Final = (errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL)
@@ -77,7 +68,7 @@ def _is_damage(error: BaseException) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _BAD_NAME
     text = str(error)
-    return _GONE.search(text) is not None or _AWAY.search(text) is None
+    return _GONE.search(text) is not None or AWAY.search(text) is None
 
 
 APP_ID: Final = "rebaser"

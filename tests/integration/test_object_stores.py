@@ -1,50 +1,35 @@
 """The store on S3, as a server on loopback speaks it."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 
-import boto3
+import pyarrow as pa
 import pytest
-from moto.server import ThreadedMotoServer
+from deltalake import DeltaTable
 
+from rebaser_client import sql
 from rebaser_core.updates import PutValue, RemoveValue, SetValue
 from rebaser_server.files import BatchFiles, OrphanFiles, SharedFiles
+from rebaser_server.settings.settings import StoreSettings
 from rebaser_server.store import compaction
 from rebaser_server.store.checkpoints import Checkpoints
 from rebaser_server.values.rebase import rebase
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid
+from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
+from tests.helpers.eventually import eventually
 from tests.helpers.random_batches import contents
+from tests.helpers.s3_server import BUCKET, s3_running
 from tests.integration.test_checkpoints import history
-
-BUCKET = "rebaser"
 
 
 @pytest.fixture
 def options() -> Iterator[dict[str, str]]:
     """What `REBASER_STORE__OPTIONS` would be, for an S3 with an empty bucket."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    client = boto3.client(
-        "s3",
-        endpoint_url=options["AWS_ENDPOINT_URL"],
-        aws_access_key_id="a",
-        aws_secret_access_key="b",
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket=BUCKET)
-    yield options
-    client.close()
-    server.stop()
+    with s3_running() as options:
+        yield options
 
 
 @pytest.fixture
@@ -122,3 +107,66 @@ async def test_a_daemon_works_on_it(
     checkpoint = await asyncio.to_thread(Checkpoints(root, options).load, change_set)
     assert checkpoint.graph.values[values.gross].value == 42
     assert len(checkpoint.graph.values) == 603
+
+
+ORDERS = pa.table({"id": range(1000), "day": [f"d{n % 3}" for n in range(1000)]})
+BY_DAY = "-- key: day\nSELECT day, count_if(id >= :least) AS large FROM orders GROUP BY day"
+APART = "-- partition by: day\nSELECT day, id * 2 AS twice FROM orders WHERE id >= :least"
+
+
+@pytest.mark.spark
+@pytest.mark.long
+async def test_tables_are_computed_reviewed_published_and_collected_on_it(
+    deployment: Deployment, root: str, options: dict[str, str]
+) -> None:
+    """Whole, in parts, and by a Rebaser that has no copies yet."""
+    store = StoreSettings(root=root, options=options)
+    deployment.settings = deployment.settings.model_copy(update={"store": store})
+    published = deployment.directory / "published"
+    commands = Commands(deployment, STORE__OPTIONS=json.dumps(options))
+    settings = {
+        "STORE__OPTIONS": json.dumps(options),
+        "STORE__PUBLISHED": str(published),
+        "SPARK__MASTER": "local[2]",
+    }
+    daemon = await deployment.start(**settings)
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        orders, least = g.table("orders", ORDERS), g.source("least", 500)
+        by_day = g.value("by_day", sql(BY_DAY), orders=orders, least=least)
+        g.value("apart", sql(APART), orders=orders, least=least)
+        total = "-- returns: value\nSELECT sum(large) FROM by_day"
+        g.value("total", sql(total), by_day=by_day)
+    await shop.settled()
+    assert (await shop.values("total"))["total"].value == 500
+    first = await shop.table("apart")
+    assert sorted((await first.to_arrow())["twice"].to_pylist()) == [*range(1000, 2000, 2)]
+
+    branch = await shop.fork("winter")
+    async with branch.edit() as g:
+        g.source("least", 999)
+    found = await (await branch.table("by_day")).diff()
+    assert found.summary() == "3 rows changed, 0 added, 0 removed; sum(large) 500 → 1"
+    listed = await commands.tell("diff", "shop/winter", "--rows")
+    assert f"by_day: {found.summary()}" in listed
+    await branch.apply()
+    await shop.settled()
+
+    folder = published / str((await shop.ids()).workspace_id) / "apart"
+
+    async def is_published() -> bool:
+        return folder.exists() and DeltaTable(folder).count() == 1
+
+    await eventually(is_published, within=60)
+    daemon.kill()
+    await deployment.start(**settings)
+    async with shop.edit() as g:
+        g.source("least", 998)
+    await shop.settled()
+    assert (await shop.values("total"))["total"].value == 2
+    assert (await (await shop.table("apart")).to_arrow()).num_rows == 2
+    collector = deployment.collector()
+    for _ in range(3):
+        await collector.remove(await collector.find())
+    assert await first.to_arrow() is not None  # the past has it
+    assert (await (await shop.table("orders")).to_arrow()) == ORDERS

@@ -24,7 +24,7 @@ from rebaser_core.table_schemas import (
 from rebaser_core.table_values import TABLE, is_table
 from rebaser_server.compute.errors import TableRefused, describe
 from rebaser_server.compute.json_values import NotJson, ReadOnlyDict, ReadOnlyList, read_only
-from rebaser_server.files import SharedFiles
+from rebaser_server.files import SharedFiles, is_of_store
 from rebaser_server.tables import Attempt, Manifest, TableFiles
 from rebaser_server.values.column_hashes import ContentDigest
 
@@ -147,7 +147,7 @@ def _refusing(before: str = "") -> Iterator[None]:
     try:
         yield
     except (NotATable, pa.ArrowException, OSError) as error:
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+        if isinstance(error, MemoryError) or is_of_store(error):
             raise
         raise TableRefused(f"{before}{first_line(error)}") from None
 
