@@ -254,6 +254,8 @@ def _delta(place: Path, version: int | None = None) -> DeltaTable:
 def _naming(file: Path) -> Iterator[None]:
     try:
         yield
+    except MemoryError:  # one is an `ArrowException`, too, and no fault of the file
+        raise
     except pa.ArrowException as error:
         raise NotATable(f"{file.name} is not a whole file in Parquet: {error}") from error
     except OSError as error:
