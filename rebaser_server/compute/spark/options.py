@@ -380,9 +380,10 @@ _RPC: Final = re.compile(
 )
 _REMEDIES: Final = {
     r"getSubject is": "this Spark needs an older Java: install Java 17 or 21 and set JAVA_HOME",
-    r"Invalid \w+ heap|Could not reserve|insufficient memory|OutOfMemory|SIGKILL|exceeds the max": (
-        "give the machine or the container more memory, or set REBASER_SPARK__DRIVER_MEMORY"
-    ),
+    (
+        r"Invalid \w+ heap|Could not reserve|[Ii]nsufficient (driver )?memory|OutOfMemory|SIGKILL"
+        r"|exceeds the max"
+    ): "give the machine or the container more memory, or set REBASER_SPARK__DRIVER_MEMORY",
     r"BindException|assign requested address|Service '\w+' failed after": (
         "set spark.driver.port, or spark.driver.bindAddress and spark.driver.host to an address "
         "of this machine, in REBASER_SPARK__CONF"
