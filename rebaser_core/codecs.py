@@ -226,7 +226,7 @@ def _mistake(what: str, error: Exception) -> MalformedMessage | MemoryError:
 
 
 def _no_memory(error: BaseException) -> MemoryError:
-    """Return the error in place of cbor2's panic: it is no fault of the message."""
+    """Return the error in place of cbor2's own or its panic: it is no fault of the message."""
     return MemoryError(f"no memory for a message: {error}")
 
 

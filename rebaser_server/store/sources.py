@@ -382,4 +382,6 @@ def _reading(path: str) -> Iterator[None]:
     except NotATable as error:
         raise NotATable(f"{path}: {first_line(error)}") from error
     except StoreFailed as error:
+        if isinstance(error.__cause__, MemoryError):
+            raise error.__cause__ from None
         raise NotATable(f"{path} cannot be read: {first_line(error)}") from error
