@@ -65,7 +65,11 @@ def dumps(content_type: str, data: Any) -> bytes:
     try:
         return _ENCODERS[content_type](data)
     except (ValueError, TypeError, RecursionError, cbor2.CBOREncodeError) as error:
-        raise MalformedMessage(f"cannot be written as {content_type}: {_cause(error)}") from error
+        raise _mistake(f"cannot be written as {content_type}", error) from error
+    except BaseException as error:
+        if _panicked(error):
+            raise _no_memory(error) from error
+        raise
 
 
 def loads(content_type: str, payload: bytes) -> Any:
@@ -78,7 +82,11 @@ def loads(content_type: str, payload: bytes) -> Any:
     try:
         data = _DECODERS[content_type](payload)
     except (ValueError, RecursionError, EOFError, cbor2.CBORDecodeError) as error:
-        raise MalformedMessage(f"not {content_type}: {_cause(error)}") from error
+        raise _mistake(f"not {content_type}", error) from error
+    except BaseException as error:
+        if _panicked(error):
+            raise _no_memory(error) from error
+        raise
     validate_json(data, MAX_MESSAGE_DEPTH)
     return data
 
@@ -209,6 +217,21 @@ def _load_cbor(payload: bytes) -> Any:
     if stream.tell() != len(payload):
         raise ValueError("bytes are left over after the document")
     return data
+
+
+def _mistake(what: str, error: Exception) -> MalformedMessage | MemoryError:
+    if isinstance(error.__cause__, MemoryError):  # cbor2 says it in its own words
+        return _no_memory(error)
+    return MalformedMessage(f"{what}: {_cause(error)}")
+
+
+def _no_memory(error: BaseException) -> MemoryError:
+    """Return the error in place of cbor2's own or its panic: it is no fault of the message."""
+    return MemoryError(f"no memory for a message: {error}")
+
+
+def _panicked(error: BaseException) -> bool:
+    return type(error).__module__ == "pyo3_runtime"
 
 
 def _cause(error: BaseException) -> str:

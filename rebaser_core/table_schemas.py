@@ -35,6 +35,8 @@ def cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     for field, column in zip(schema, batch.columns, strict=True):
         try:
             columns.append(_cast_column(column, field.type))
+        except MemoryError:  # one is an `ArrowException`, too
+            raise
         except pa.ArrowException as error:
             message = f"column {field.name!r} does not fit {field.type}: {first_line(error)}"
             raise NotATable(message) from error

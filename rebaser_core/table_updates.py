@@ -144,6 +144,8 @@ def read_stream(payload: bytes) -> pa.RecordBatch:
         rows = pa.ipc.read_record_batch(message, schema)
         rows.validate(full=True)
         _require_end(messages)
+    except MemoryError:  # one is an `ArrowException`, too, and no fault of the message
+        raise
     except (pa.ArrowException, ValueError, OSError, EOFError, StopIteration, struct.error) as error:
         raise MalformedMessage(f"a table that is no Arrow IPC stream: {error!s:.200}") from error
     return rows

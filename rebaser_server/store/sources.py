@@ -363,6 +363,8 @@ def _delta(place: Path, version: int | None = None) -> DeltaTable:
 def _naming(file: _ParquetFile) -> Iterator[None]:
     try:
         yield
+    except MemoryError:  # one is an `ArrowException`, too, and no fault of the file
+        raise
     except pa.ArrowException as error:
         raise NotATable(f"{file.name} is not a whole file in Parquet: {error}") from error
     except OSError as error:
@@ -380,4 +382,6 @@ def _reading(path: str) -> Iterator[None]:
     except NotATable as error:
         raise NotATable(f"{path}: {first_line(error)}") from error
     except StoreFailed as error:
+        if isinstance(error.__cause__, MemoryError):
+            raise error.__cause__ from None
         raise NotATable(f"{path} cannot be read: {first_line(error)}") from error

@@ -63,7 +63,7 @@ def _translated(error: BaseException, path: str) -> StoreFailed:
 def _is_damage(error: BaseException) -> bool:
     if isinstance(error, FileNotFoundError):
         return True
-    if isinstance(error, CommitFailedError | TimeoutError | ConnectionError):
+    if isinstance(error, CommitFailedError | TimeoutError | ConnectionError | MemoryError):
         return False
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _BAD_NAME
@@ -170,8 +170,11 @@ class DeltaFiles:
         names = [_entry(each) for each in range(first, last + 1)]
         if len(names) <= 1:
             return "".join(map(self._foreign_change, names))
-        with ThreadPoolExecutor(_READERS) as readers:
-            return next(filter(None, readers.map(self._foreign_change, names)), "")
+        try:
+            with ThreadPoolExecutor(_READERS) as readers:
+                return next(filter(None, readers.map(self._foreign_change, names)), "")
+        except RuntimeError:  # a limit of processes: no thread may be started
+            return next(filter(None, map(self._foreign_change, names)), "")
 
     def _foreign_change(self, name: str) -> str:
         path = f"{self._directory}/{_LOG}/{name}"

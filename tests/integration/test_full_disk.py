@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import BatchFiles, SharedFiles
 from rebaser_server.runtime.containment import is_transient
 from rebaser_server.runtime.failures import DiskFull
@@ -88,6 +91,22 @@ async def test_an_update_without_room_for_its_result_is_no_fault_of_its_values(d
 
     assert is_transient(refused.value)
     assert len(result) == 1
+
+
+@pytest.mark.spark
+async def test_a_spark_without_room_to_start_is_away_and_says_where_to_make_some(
+    disk: Path,
+) -> None:
+    executor = SparkExecutor(SparkOptions(disk / "spark"))
+
+    with full(disk), pytest.raises(SessionFailed, match="No space left") as refused:
+        await executor.start()
+
+    assert is_transient(refused.value)
+    assert "make room in REBASER_SPARK__STATE_DIRECTORY" in str(refused.value)
+    assert str(disk) in str(refused.value)
+    assert str(refused.value) in str(executor.absence)
+    await executor.close()
 
 
 @pytest.mark.parametrize("left", [0, 4096, 8192])

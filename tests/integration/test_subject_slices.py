@@ -9,6 +9,7 @@ from nats.aio.msg import Msg
 from rebaser_core.jetstream import JetStream, NotListed, api
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.reconciler import Reconciler, StrayRequests, SubjectSlices
+from rebaser_server.ops import status
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.poison_data import publish_raw
 
@@ -98,6 +99,28 @@ async def test_a_stray_among_many_requests_is_moved(deployment: Deployment) -> N
     assert len(await js.stream_subjects(streams.requests_stream)) == MANY
     letters = await js.stream_info(streams.dead_letters_stream)
     assert letters.state.messages == len(strays)
+
+
+async def test_the_page_counts_what_waits_and_lists_none_of_very_many(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks at it asks NATS for as little as while few wait."""
+    monkeypatch.setattr(status, "_MOST_SUBJECTS", FEW)
+    monkeypatch.setattr(status, "_FRESH", 0)
+    queues, asked = status.QueueWatch(deployment.streams), await lists(deployment)
+    for change_set in new_change_sets(FEW):
+        await deployment.js.publish(deployment.streams.requests(change_set), b"x")
+    few = await queues.look()
+    await deployment.js.publish(deployment.streams.requests(new_change_sets(1)[0]), b"x")
+    await deployment.nc.flush()
+    asked.clear()
+
+    very_many = await queues.look()
+
+    await deployment.nc.flush()
+    assert (few.change_sets_waiting, len(few.deepest)) == (FEW, FEW)
+    assert (very_many.change_sets_waiting, very_many.deepest) == (FEW + 1, [])
+    assert asked == []
 
 
 async def test_a_list_of_subjects_has_a_limit_of_its_own(deployment: Deployment) -> None:

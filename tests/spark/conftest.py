@@ -51,6 +51,13 @@ def forks(value):
 def large(value):
     return "x" * (100 << 20)
 
+def prints_much(size):
+    print("first")
+    for _ in range(size >> 10):
+        print("x" * 1023)
+    print("last", flush=True)
+    return size
+
 def exits(value):
     print("is not an answer")
     raise SystemExit(3)
@@ -62,6 +69,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with `misbehaving`, `meeting` and functions of runtime `pyspark`."""
     directory = tmp_path_factory.mktemp("site")
     names = ("hang", "crash", "slow", "exits", "interrupts", "forks", "large", "fells")
+    names += ("prints_much",)
     install_meeting(directory)
     install_spark_functions(directory)
     install(directory, "misbehaving", FUNCTIONS, {name: f"misbehaving:{name}" for name in names})

@@ -19,6 +19,7 @@ from rebaser_server.compute.plan import plan
 from rebaser_server.compute.rescue import run_isolated
 from rebaser_server.compute.results import RunStore, decode_result
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.files import SharedFiles
 from rebaser_server.runtime.progress import JobProgress
 from tests.helpers.dear_functions import meetings, most_at_once
@@ -116,6 +117,20 @@ async def test_a_function_that_exits_fails_its_value_alone(executor: SparkExecut
     assert status == "failed"
     assert str(message).startswith("SystemExit: 3 (at misbehaving.py:")
     assert found == {"next": ("blocked", "it"), "other": ("ok", 1)}
+
+
+async def test_of_much_that_functions_print_the_end_is_kept(executor: SparkExecutor) -> None:
+    """The log would fill the disk on which Spark has its scratch files, too."""
+    log, size = executor._session._options.log, 20 << 20
+
+    [outcome] = await executor.run(plan(python("prints_much", size=size).graph, slots=2).units)
+
+    await eventually(lambda: b"\nlast\n" in log.read_bytes())
+    await executor.run([WorkUnit().encode()])
+
+    assert outcome.value_results == [("it", "ok", size)]
+    assert log.stat().st_size < size // 2
+    assert b"bytes before this were dropped" in log.read_bytes()[:200]
 
 
 async def test_a_crash_fails_the_run_and_not_the_next(executor: SparkExecutor) -> None:

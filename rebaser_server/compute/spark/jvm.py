@@ -19,7 +19,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
-from rebaser_server.compute.errors import SessionFailed, breakdown
+from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.spark.launch import CONNECTION, environment, forget_settings
 from rebaser_server.compute.spark.options import (
     ScratchDirectory,
@@ -200,7 +200,7 @@ def start(
             cause = last_log_line(options.log.read_text(errors="replace")) or cause
         cause += "" if ended is None else _why(ended)
         reason = f"Spark did not start: {with_remedy(cause)} (see {options.log})"
-        raise breakdown(SessionFailed, reason) from error
+        raise SessionFailed(reason) from error
     finally:
         if gateway is None:
             process.kill()

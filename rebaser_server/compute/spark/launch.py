@@ -163,7 +163,7 @@ def launch(options: SparkOptions, java: Path, scratch: ScratchDirectory) -> Pope
     ours = environment(options, java)
     ours["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(scratch.directory / CONNECTION)
     ours["TMPDIR"] = str(scratch.directory)  # not here, where other code would keep it
-    with options.log.open("wb") as output:
+    with options.log.open("ab") as output:  # other writers may cut it meanwhile
         # Not in our process group: a signal to that would end Spark before what waits for it.
         return spawn_bound(
             command(options, java, scratch),

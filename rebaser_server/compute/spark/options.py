@@ -380,18 +380,23 @@ _RPC: Final = re.compile(
 )
 _REMEDIES: Final = {
     r"getSubject is": "this Spark needs an older Java: install Java 17 or 21 and set JAVA_HOME",
-    r"Invalid \w+ heap|Could not reserve|insufficient memory|OutOfMemory|SIGKILL|exceeds the max": (
-        "give the machine or the container more memory, or set REBASER_SPARK__DRIVER_MEMORY"
-    ),
+    (
+        r"Invalid \w+ heap|Could not reserve|[Ii]nsufficient (driver )?memory|OutOfMemory|SIGKILL"
+        r"|exceeds the max"
+    ): "give the machine or the container more memory, or set REBASER_SPARK__DRIVER_MEMORY",
     r"BindException|assign requested address|Service '\w+' failed after": (
         "set spark.driver.port, or spark.driver.bindAddress and spark.driver.host to an address "
         "of this machine, in REBASER_SPARK__CONF"
+    ),
+    r"No space left|[Qq]uota exceeded": (
+        "make room in REBASER_SPARK__STATE_DIRECTORY (on a cluster, in its executors' folders, "
+        "too), or set it to another directory"
     ),
     r"UnknownHost|service not known|masters are unresponsive|(Invalid|parse) [Mm]aster URL": (
         "see that a master answers at REBASER_SPARK__MASTER"
     ),
 }
-"""Pattern of the reason why a JVM did not start → what to do about it."""
+"""Pattern of the reason why Spark did not do its work → what to do about it."""
 
 
 def root_cause(error: BaseException) -> str:
@@ -459,7 +464,7 @@ def python_error_name(error: BaseException) -> str | None:
 
 
 def with_remedy(cause: str) -> str:
-    """Return the reason why a JVM did not start, and the remedy, if that is known."""
+    """Return the reason why Spark did not start or complete a run, and the remedy, if known."""
     remedies = (remedy for pattern, remedy in _REMEDIES.items() if re.search(pattern, cause))
     return "; ".join([cause, *remedies])
 

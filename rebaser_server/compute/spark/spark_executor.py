@@ -50,6 +50,7 @@ from rebaser_server.compute.spark.options import (
     query_mistake,
     require_supported,
     root_cause,
+    with_remedy,
 )
 from rebaser_server.compute.tables import Query, QueryFailed, SparkCall
 from rebaser_server.compute.work_unit import WorkUnit
@@ -160,8 +161,9 @@ class _SessionHolder:
                     except EvaluatorAway:
                         raise
                     except Exception as error:  # no place to write, or half installed
-                        reason = f"Spark did not start: {error}"
-                        raise breakdown(SessionFailed, reason) from error
+                        where = f" (its files: {options.state_directory})"
+                        reason = f"Spark did not start: {with_remedy(str(error))}{where}"
+                        raise SessionFailed(reason) from error
                     finally:
                         self._starting = None
             with self._counting:
@@ -204,6 +206,12 @@ class _SessionHolder:
         running = self._running
         return 0 if running is None else running.steps(run)
 
+    def cut_log(self) -> None:
+        """Drop all but the end of what Spark and functions have printed, if that is much."""
+        with suppress(OSError):  # a server of others has no log here
+            if self._options.log.stat().st_size > _MOST_PRINTED:
+                _cut(self._options.log, _KEPT_PRINTED)
+
     def close(self) -> None:
         """End the session; its work fails, and from now on `job` does."""
         self._is_closed = True
@@ -217,6 +225,21 @@ class _SessionHolder:
         running, self._running = self._running, None  # first: no other call finds it while it ends
         if running is not None:
             running.stop()
+
+
+_MOST_PRINTED: Final = 16 << 20
+"""Bytes in the log from which on it is cut."""
+_KEPT_PRINTED: Final = 1 << 20
+
+
+def _cut(log: Path, kept: int) -> None:
+    """Leave that many bytes, the last ones. The JVM goes on appending to the file."""
+    with log.open("r+b") as file:
+        dropped = file.seek(-kept, os.SEEK_END)
+        end = file.read()
+        file.truncate(0)
+    with log.open("ab") as file:
+        file.write(b"(%d bytes before this were dropped)\n" % dropped + end)
 
 
 def _start(options: SparkOptions, begun: Callable[[Popen[bytes]], None]) -> "Running":
@@ -424,6 +447,7 @@ class SparkExecutor:
                 if ending.done():
                     break
                 await report()
+                await asyncio.to_thread(self._session.cut_log)
                 if progress is not None and self._session.is_starting:
                     progress.extend()
                 if time.monotonic() - looked > _LOOK_EVERY:
@@ -496,6 +520,8 @@ class SparkExecutor:
         except SessionFailed as error:
             self._note_absence(str(error))
             raise
+        finally:
+            self._session.cut_log()
 
     def _note_absence(self, reason: str) -> None:
         since = {} if self.absence is None else {"since": self.absence.since}
@@ -508,7 +534,9 @@ class SparkExecutor:
             self._note_absence(ended)
             return breakdown(RunFailed, f"{about}: {ended}")
         reason, name = f"{about}: {root_cause(error)}", python_error_name(error)
-        return breakdown(RunFailed, reason) if name is None else evaluator_error(name, reason)
+        if name is None:
+            return breakdown(RunFailed, with_remedy(reason))
+        return evaluator_error(name, reason)
 
     async def _require_session(self, ending: "asyncio.Future[Any]") -> None:
         """Raise `SessionFailed` if a run waits in vain and would not learn that by itself."""

@@ -1,6 +1,8 @@
 """Bytes ⇄ plain data."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 
@@ -92,3 +94,38 @@ def test_a_value_that_contains_itself_is_not_plain():
 def test_data_that_cannot_be_encoded_is_a_malformed_message(data, content_type):
     with pytest.raises(MalformedMessage, match="cannot be written"):
         codecs.dumps(content_type, data)
+
+
+STARVED = """
+import resource, sys
+from rebaser_core import codecs
+
+payload = codecs.dumps(sys.argv[1], ["x" * 200 for _ in range(100_000)])
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (8 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+try:
+    codecs.loads(sys.argv[1], payload)
+except Exception as error:
+    kind = type(error).__name__
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    print(kind)
+"""
+
+
+@BOTH
+def test_a_message_is_not_to_blame_for_want_of_memory(content_type):
+    """A request would be buried for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", STARVED, content_type], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "MemoryError\n"
+
+
+@pytest.mark.parametrize("head", [b"\x5b", b"\x7b", b"\x9b", b"\xbb"])
+@pytest.mark.parametrize("length", [1 << 30, 1 << 40, (1 << 63) - 1, (1 << 64) - 1])
+def test_a_message_that_claims_to_be_large_lacks_no_memory(head, length):
+    """Else it would be tried again."""
+    with pytest.raises(MalformedMessage):
+        codecs.loads(codecs.CBOR, head + length.to_bytes(8, "big") + b"abc")

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from rebaser_core.table_schemas import MAX_COLUMNS, NotATable, arrow_schema
 from rebaser_core.table_values import PinnedTable
 from rebaser_server.files import SharedFiles
+from rebaser_server.store import sources as store_sources
 from rebaser_server.store.sources import Sources
 from rebaser_server.tables import TableFiles
 
@@ -384,3 +385,9 @@ def test_a_table_with_rows_that_the_log_alone_deletes_is_refused(lake: Lake) -> 
     entry.write_text("\n".join(lines))
 
     assert "deletionVectors" in lake.refusal(str(path), 0)
+
+
+def test_want_of_memory_is_no_mistake_of_a_table() -> None:
+    """Its request would be refused for it."""
+    with pytest.raises(MemoryError), store_sources._reading("a table"):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")

@@ -1,12 +1,14 @@
 """What a checkpoint is made of outlasts a power cut before anything relies on it (S-7)."""
 
+import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from rebaser_core.updates import PutValue
-from rebaser_server.runtime.failures import StoreDamaged
+from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
 from rebaser_server.store import checkpoints as store_checkpoints
 from rebaser_server.store import compaction, table_files
 from rebaser_server.store.checkpoints import Checkpoints
@@ -118,3 +120,27 @@ def test_a_checkpoint_that_reads_back_otherwise_does_not_count(
 
     with pytest.raises(StoreDamaged):
         save_on(checkpoints, graph_of(1), 2, 2)
+
+
+def test_want_of_memory_is_no_damage() -> None:
+    """Another checkpoint would be taken in its place."""
+    with pytest.raises(StoreFailed) as failed, table_files.translate_store_errors("a file"):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    assert not isinstance(failed.value, StoreDamaged)
+
+
+def test_a_table_is_read_where_no_thread_may_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under a container's limit of processes."""
+    save_on(Checkpoints(str(tmp_path)), graph_of(1), 1, 4)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    loaded = Checkpoints(str(tmp_path)).load(CHANGE_SET)
+
+    assert loaded is not None
+    assert (loaded.commit, loaded.damage) == (4, "")

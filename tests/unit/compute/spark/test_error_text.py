@@ -164,8 +164,11 @@ def test_what_the_code_of_a_worker_raised_is_told_from_the_end_of_a_worker(
     ("cause", "remedy"),
     [
         ("Invalid maximum heap size: -Xmxmuch", "REBASER_SPARK__DRIVER_MEMORY"),
+        ("Insufficient driver memory: System memory 1 must be", "REBASER_SPARK__DRIVER_MEMORY"),
         ("Cannot assign requested address: Service 'sparkDriver' failed after 16 retries", "port"),
         ("All masters are unresponsive! Giving up.", "REBASER_SPARK__MASTER"),
+        ("java.io.IOException: No space left on device", "REBASER_SPARK__STATE_DIRECTORY"),
+        ("[Errno 122] Disk quota exceeded", "REBASER_SPARK__STATE_DIRECTORY"),
     ],
 )
 def test_the_cause_of_a_jvm_that_does_not_start_comes_with_what_to_do(
