@@ -213,11 +213,13 @@ def _first_line(error: Exception) -> str:
 
 
 def is_of_store(error: BaseException) -> bool:
-    """Whether an error tells that the store failed, and not that what was read is no sound file.
+    """Whether an error is of the store or of want of memory, and not of a file that is not sound.
 
     Arrow raises `OSError` for both: for a local file with the number of an error.
     """
-    return getattr(error, "errno", None) is not None or AWAY.search(str(error)) is not None
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+        return True
+    return AWAY.search(str(error)) is not None
 
 
 TEMP_DIR: Final = "unfinished"

@@ -147,7 +147,7 @@ def _refusing(before: str = "") -> Iterator[None]:
     try:
         yield
     except (NotATable, pa.ArrowException, OSError) as error:
-        if isinstance(error, MemoryError) or is_of_store(error):
+        if is_of_store(error):
             raise
         raise TableRefused(f"{before}{first_line(error)}") from None
 
