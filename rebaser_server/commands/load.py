@@ -80,6 +80,12 @@ def _read(arguments: argparse.Namespace) -> "Draft":
     from rebaser_server.terminal.tables import progress_bar
 
     file: Path = arguments.file
+    more = [word for word in arguments.address[1:] if Path(word).is_file()]
+    if more:
+        raise UnusableInput(
+            f"{file} and {more[0]} are two files: load one after the other; what both describe "
+            "stays together"
+        )
     with progress_bar(f"read {file.name}"):
         if file.suffix.lower() in SUFFIXES:
             return read_table_file(file, dict(arguments.map))

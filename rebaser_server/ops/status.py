@@ -437,6 +437,7 @@ class DeploymentStatus:
             "impure": self._context.impure.latest,
             "durability": self._context.stats.durability(),
             "spark": str(self._context.stats.spark_absence() or "") or None,
+            "sparkReady": self._context.stats.spark_is_ready(),
             "natsProblem": self._context.stats.nats_problem(),
         }
 

@@ -91,6 +91,8 @@ class WorkStats:
         self.spark_absence: Callable[[], SparkAbsence | None] = lambda: None
         """Reason why there is no Spark to compute on; None if there is, or before the first
         look."""
+        self.spark_is_ready: Callable[[], bool] = lambda: False
+        """Whether Spark computed when it last was to; False before it has started."""
         self.nats_problem: Callable[[], tuple[str, str] | None] = lambda: None
         """Reason why NATS does not take messages, or will not keep them, and what to do; or
         None."""

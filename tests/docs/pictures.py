@@ -1,4 +1,4 @@
-"""`python -m tests.docs.pictures [DIRECTORY]`: takes the pictures of the pages in docs/images anew."""
+"""`python -m tests.docs.pictures [DIRECTORY]`: takes all pictures of pages anew."""
 
 import asyncio
 import itertools
@@ -22,7 +22,7 @@ from tests.docs.conftest import ROOT
 from tests.helpers.arrow_functions import install_arrow_functions
 from tests.helpers.batches import Batch, ExampleGraph, new_id, set_to
 from tests.helpers.browser import browsing
-from tests.helpers.deployment import Daemon, Deployment, deployed
+from tests.helpers.deployment import Deployment, deployed
 from tests.helpers.nats_process import NatsServer, running
 from tests.integration.test_ops_endpoint import started, url_of
 from tests.integration.test_status_page import given_up
@@ -48,7 +48,8 @@ class Shot(NamedTuple):
     height: int
     width: int = 1100
     dark: bool = False
-    whole: bool = False
+    at: str = "body"
+    """Selector of the element that the picture begins with."""
 
 
 PHONE: Final = 390
@@ -114,9 +115,7 @@ async def _connected(page: Page) -> None:
     await expect(page.get_by_role("status").first).to_contain_text("2 Rebasers", timeout=PATIENCE)
 
 
-async def _acted_on(
-    page: Page, url: str
-) -> AsyncIterator[tuple[Page, Sequence[Shot]]]:
+async def _acted_on(page: Page, url: str) -> AsyncIterator[tuple[Page, Sequence[Shot]]]:
     """A change set, a value of it, and a branch with a conflict and a table."""
     await page.goto(f"{url}shop/head")
     await page.get_by_role("button", name="price/*/UK").click(timeout=PATIENCE)
@@ -141,9 +140,10 @@ async def _acted_on(
     await page.get_by_role("searchbox", name="Search changes").fill("orders")
     rows = page.get_by_role("table", name="Computed effects").locator("tbody tr")
     await expect(rows).to_have_count(2, timeout=PATIENCE)
+    yield page, [Shot("table", 420, at="#searchchanges")]
     await rows.get_by_role("button", name="orders/by day").click()
     await expect(page.locator("#tablesize")).to_be_visible(timeout=PATIENCE)
-    yield page, [Shot("table", 900)]
+    yield page, []
 
 
 async def _operated(page: Page, url: str) -> AsyncIterator[tuple[Page, Sequence[Shot]]]:
@@ -272,11 +272,14 @@ async def shown(page: Page, shot: Shot) -> None:
 
 async def _take(page: Page, shot: Shot, into: Path) -> None:
     await shown(page, shot)
-    await page.evaluate("scrollTo(0, 0)")
+    begin = "(first) => scrollTo(0, first.getBoundingClientRect().top + scrollY - 16)"
+    await page.locator(shot.at).evaluate(begin)
     file = into / f"page-{shot.name}.png"
-    await page.screenshot(path=file, full_page=shot.whole)
+    await page.screenshot(path=file)
     with Image.open(file) as taken:
-        few = taken.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        few = taken.convert("RGB").quantize(
+            256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
     few.save(file, optimize=True)
 
 

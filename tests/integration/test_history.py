@@ -173,5 +173,5 @@ async def test_what_undoes_or_closes_is_asked_at_a_terminal_and_said_in_words(
     assert "Abandon b? It takes no more requests [y/N]" in still_open.err
     assert dry == "rate is 1 again\nnot sent (--dry-run)\n"
     assert re.search(rf"request \w{{26}} undoes commit {commit} and is commit \d+", done.out)
-    assert "nothing to undo" in again
+    assert f"nothing of commit {commit} is left to undo" in again
     assert "abandoned" in abandoned

@@ -101,8 +101,8 @@ async def show_revert(
     batch, or values failed because of it.
 
     Raises:
-        NotRetained, NotRevertible, NothingToRevert, ReadRefused: the commit cannot be undone; nothing
-            was enqueued.
+        NotRetained, NotRevertible, NothingToRevert, ReadRefused: it cannot be undone; nothing was
+            enqueued.
     """
     as_json = arguments.json
     commit = arguments.commit
@@ -204,7 +204,7 @@ def _outcome(
     plan: "RevertPlan", request_id: RequestId | None, response: EnqueueUpdatesResponseV2 | None
 ) -> str:
     if not plan.updates:
-        return "nothing to undo"
+        return f"nothing of commit {plan.commit} is left to undo"
     if response is None:
         return "not sent (--dry-run)"
     if isinstance(response.status, SuccessStatusV2):

@@ -80,13 +80,13 @@ function histogram({ bins, zero }) {
 
 const sized = (number) => `${number > 0 ? "+" : number < 0 ? "-" : ""}${brief(Math.abs(number))} %`;
 
-function familyRow({ pattern, title, size, failed, sides, change, largest, moves, tables }) {
+function familyRow({ pattern, title, size, failed, sides, change, largest, moves, tables, rows }) {
   const label = moves && `from ${sized(moves.least)} to ${sized(moves.most)}`;
   return { key: `family ${pattern}`, tone: failed ? "bad" : "", cells: [
     size === 1 ? valueOf(page, largest[0]) : button(title, () => choose(pattern), { class: "more", "aria-expanded": String(family === pattern) }),
     failed ? [element("span", count(size)), element("span", ` ${count(failed)} failed`, { class: "bad" })] : count(size),
     sides[0], tables && size > 1 ? "tables" : sides[1], change,
-    size === 1 ? "" : largest.map((each) => element("div", each.text)),
+    size === 1 ? rows ?? "" : largest.map((each) => element("div", each.text)),
     moves && size > 2 ? drawn(JSON.stringify(moves), () => histogram(moves), { class: "histogram", "aria-label": `Moves ${label}`, title: label }) : ""] };
 }
 
