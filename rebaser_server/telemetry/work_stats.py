@@ -70,8 +70,13 @@ class SparkAbsence:
     """Whether Spark never could in this process."""
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
+    @property
+    def brief(self) -> str:
+        """Since when, without the reason, which may name hosts and folders."""
+        return f"away since {_iso(self.since)}"
+
     def __str__(self) -> str:
-        return f"away since {_iso(self.since)}: {self.reason}"
+        return f"{self.brief}: {self.reason}"
 
 
 class WorkStats:
@@ -171,7 +176,7 @@ class WorkStats:
         for row in [row for row in self.failures if mark.items() <= row.items()]:
             self.failures.remove(row)
         results = f"{found['before']}, and then to {found['now']} from the same inputs"
-        reason = f"value {found['value']} came to {results}: {found['function']}"
+        reason = f"{found['function']} came to {results}"
         self.failure(change_set, _IMPURE, reason)
         self.failures[-1] |= mark
 

@@ -272,6 +272,8 @@ async def shown(page: Page, shot: Shot) -> None:
 
 async def _take(page: Page, shot: Shot, into: Path) -> None:
     await shown(page, shot)
+    if "Rebaser" in await page.get_by_role("status").first.inner_text():
+        await _connected(page)
     begin = "(first) => scrollTo(0, first.getBoundingClientRect().top + scrollY - 16)"
     await page.locator(shot.at).evaluate(begin)
     file = into / f"page-{shot.name}.png"
