@@ -72,10 +72,10 @@ function histogram({ bins, zero }) {
   const width = 100 / bins.length;
   const bars = bins.map((number, place) => {
     const height = number && Math.max(1.5, (24 * number) / most);
-    return svg("rect", { x: place * width, y: 24 - height, width: width - 1, height });
+    return `M${place * width} 24v${-height}h${width - 1}v${height}z`;
   });
   const line = zero === null ? [] : [svg("line", { x1: 100 * zero, x2: 100 * zero, y1: 0, y2: 24 })];
-  return svg("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, ...line, ...bars);
+  return svg("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, ...line, svg("path", { d: bars.join("") }));
 }
 
 const sized = (number) => `${number > 0 ? "+" : number < 0 ? "-" : ""}${brief(Math.abs(number))} %`;
