@@ -49,8 +49,8 @@ def _add_file(parser: Parser) -> None:
     parser.add_argument(
         "file",
         type=Path,
-        help="file with the graph (docs/graph-files.md): YAML, JSON or TOML; or with a table whose "
-        "rows are values: .csv, .parquet or .jsonl",
+        help="file with the graph, as `rebaser init` writes one: YAML, JSON or TOML; or with a "
+        "table whose rows are values: .csv, .parquet or .jsonl",
     )
     parser.add_argument(
         "--map",
