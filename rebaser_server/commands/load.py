@@ -83,8 +83,8 @@ def _read(arguments: argparse.Namespace) -> "Draft":
     more = [word for word in arguments.address[1:] if Path(word).is_file()]
     if more:
         raise UnusableInput(
-            f"{file} and {more[0]} are two files: load one after the other; what both describe "
-            "stays together"
+            f"one file is loaded at a time, and this names {' and '.join([*more, str(file)])}: "
+            "load one after the other, which keeps what each describes"
         )
     with progress_bar(f"read {file.name}"):
         if file.suffix.lower() in SUFFIXES:

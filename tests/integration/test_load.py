@@ -64,7 +64,7 @@ async def test_a_file_is_planned_loaded_and_then_nothing_differs(
         "unchanged": 5,
     }
     assert (declined.code, declined.err) == (1, "Enqueue this? [y/N] not enqueued\n")
-    assert (two.code, "two files: load one after the other" in two.err) == (1, True)
+    assert (two.code, "one file is loaded at a time" in two.err) == (1, True)
     assert failed.code == 5
     assert "2 values failed by this" in failed.out
     assert pruned["status"]["success"]["commit"] > 0
