@@ -22,7 +22,7 @@ from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_core.table_values import is_table
 
 NO_ROWS: Final[Mapping[str, str]] = MappingProxyType({})
-"""No table whose differing rows are known."""
+"""Default where the differing rows of no table are known."""
 MOST: Final = 12
 """Maximum number of names in one place of a pattern that are kept apart."""
 _DIGITS: Final = re.compile(r"([0-9]+)")

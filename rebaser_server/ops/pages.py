@@ -157,7 +157,8 @@ class ChangeSetPage:
             function = str(change_set.workspace_id), func.runtime, func.code
             note = await asyncio.to_thread(self._impure.of_function, *function)
         if note is not None:
-            its = await loader.read(lambda state: graph_of(state).values.get(note["value"]))
+            noted = str(note["value"])
+            its = await loader.read(lambda state: graph_of(state).values.get(noted))
             note = {**note, "name": None if its is None else its.name}
         table = None
         if described.pop("isTable", False):

@@ -72,7 +72,7 @@ class SparkAbsence:
 
     @property
     def brief(self) -> str:
-        """Since when, without the reason, which may name hosts and folders."""
+        """Time of its loss, without the reason, which may name hosts and folders."""
         return f"away since {_iso(self.since)}"
 
     def __str__(self) -> str:

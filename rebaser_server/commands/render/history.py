@@ -41,7 +41,7 @@ _STATUSES: Final = {"applying": "being applied"}
 
 
 class NothingToRevert(RebaserError):
-    """No commit that is kept changed anything by a request."""
+    """The commits that are kept have no change by a request."""
 
 
 async def show_log(
