@@ -21,10 +21,10 @@ A part is named by each manifest that there is: it outlives the wholes that have
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
 
 import pyarrow as pa
@@ -54,6 +54,9 @@ from rebaser_server.files import (
     table_directory,
     tables_directory,
 )
+
+if TYPE_CHECKING:
+    from rebaser_server.values.column_hashes import ContentDigest
 
 _MANIFEST: Final = "manifest.json"
 _CONDEMNED: Final = "condemned"
@@ -469,35 +472,59 @@ class TableFiles:
             raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
         schema = kept_schema(source.schema_arrow)
         by = (source.metadata.metadata or {}).get(PARTITION_BY.encode())
-        # A table of parts has no attempts of its own.
-        attempt = self.begin(workspace, digest if by is None else part_key(digest, "split"))
-        try:
-            batches = (cast(batch, schema) for batch in source.iter_batches(_BATCH_ROWS))
+        batches = (cast(batch, schema) for batch in source.iter_batches(_BATCH_ROWS))
+        with _reading_upload():
             if by is not None:
-                return self._adopt_parts(attempt, digest, schema, by.decode(), batches)
-            self.write(attempt, schema, batches)
-        except (NotATable, pa.ArrowException, OSError) as error:
-            self.discard(attempt)
-            if isinstance(error, NotATable) or getattr(error, "errno", None) is not None:
-                raise  # a number: it is the store's error, not that of reading the bytes
-            raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
+                whole = digest[:_DIGITS]
+                return self.write_parts(workspace, digest, schema, by.decode(), batches, whole)
+            attempt = self.begin(workspace, digest)
+            try:
+                self.write(attempt, schema, batches)
+            except BaseException:
+                self.discard(attempt)
+                raise
         return self.finish(
             attempt, spark_fields(schema), source.metadata.num_rows, digest[:_DIGITS]
         )
 
-    def _adopt_parts(
+    def write_parts(
         self,
-        attempt: Attempt,
-        digest: str,
+        workspace: str,
+        key: str,
         schema: pa.Schema,
         by: str,
         batches: Iterable[pa.RecordBatch],
+        content: str | None = None,
     ) -> Manifest:
-        """Make each partition of an upload a table, and the upload one of these."""
-        from rebaser_server.values.column_hashes import ContentDigest  # noqa: PLC0415 - has numpy
+        """Make the rows of each value of column `by` a part, and these parts the table of that key.
 
+        `content`: as `compose` has it. No table is made if the iterator of the rows raises, nor
+        does anything stay. Rows of one value that come one after the other make the fewest files.
+
+        Raises:
+            NotATable: a table cannot be partitioned by that column.
+        """
         fields = spark_fields(schema)
         require_partition_column(fields, by)
+        # A table of parts has no attempts of its own.
+        attempt = self.begin(workspace, part_key(key, "split"))
+        try:
+            digests = self._write_apart(attempt, schema, by, batches)
+            described = Manifest(fields, [], 0, "").schema_digest
+            parts = []
+            for value, seen in digests.items():
+                part = Part(value, part_key(seen.text, described), seen.rows, seen.text)
+                parts.append(self.finish_part(attempt, _folder(value), fields, part))
+        finally:
+            self.discard(attempt)
+        return self.compose(workspace, key, fields, by, parts, content)
+
+    def _write_apart(
+        self, attempt: Attempt, schema: pa.Schema, by: str, batches: Iterable[pa.RecordBatch]
+    ) -> "dict[str | None, ContentDigest]":
+        """Write the rows of each value of a column to a folder of its own; return their digests."""
+        from rebaser_server.values.column_hashes import ContentDigest  # noqa: PLC0415 - has numpy
+
         digests: dict[str | None, ContentDigest] = {}
         waiting: dict[str | None, list[pa.RecordBatch]] = defaultdict(list)
         size = files = 0
@@ -518,13 +545,7 @@ class TableFiles:
                 write()
                 size, files = 0, files + 1
         write()
-        described = Manifest(fields, [], 0, "").schema_digest
-        parts = []
-        for value, seen in digests.items():
-            part = Part(value, part_key(seen.text, described), seen.rows, seen.text)
-            parts.append(self.finish_part(attempt, _folder(value), fields, part))
-        self.discard(attempt)
-        return self.compose(attempt.workspace, digest, fields, by, parts, digest[:_DIGITS])
+        return digests
 
     def batches(
         self, workspace: str, manifest: Manifest, names: Sequence[str], offset: int = 0
@@ -545,6 +566,19 @@ class TableFiles:
                     offset -= batch.num_rows - rows.num_rows
                     if rows.num_rows:
                         yield cast(rows.select(names), schema)
+
+
+@contextmanager
+def _reading_upload() -> Iterator[None]:
+    """Raise `NotATable` for errors of reading the bytes; the store's have a number and pass."""
+    try:
+        yield
+    except NotATable:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
 
 
 def part_key(*digests: str) -> str:

@@ -7,7 +7,8 @@ publisher that comes later, or did not know that another was faster, adds no ver
 older rows over newer ones. Delta's log takes an entry of each number once.
 
 The data files are links to those of the immutable table in the store, or copies where there can be
-none. The collector of garbage need not know of them. `published.json` beside the tables says what
+none. The collector of garbage need not know of them. A version keeps the files of the one before
+that it has, too, such as those of equal partitions. `published.json` beside the tables says what
 was published last, so that nothing is opened that has not changed. If it is lost, each table's log
 says the same. Files that a version does not need any more are kept for a time, for those who
 read an older one.
@@ -252,19 +253,19 @@ class Publications:
             if key is None and last.number < 0:
                 return -1, False
             wanted = _Contents(last.schema, {}) if key is None else self._contents(head, key)
-            is_same = last.schema == wanted.schema and wanted.files.keys() == {
-                file.partition("-")[0] for file in last.files
-            }
-            if is_same and last.number >= 0:
+            kept = self._kept(directory, last, wanted)
+            missing = wanted.files.keys() - {_digest_of(name) for name in kept}
+            replaced = [file for file in last.files.items() if file[0] not in kept]
+            if last.number >= 0 and last.schema == wanted.schema and not missing and not replaced:
                 return last.number, False
             if last.commit >= commit:
                 return -1, False
-            added = self._bring(directory, wanted, commit)
+            added = self._bring(directory, {each: wanted.files[each] for each in missing}, commit)
             actions = [
                 _commit_info(commit, key),
                 *_table_actions(last, wanted.schema, name),
                 {"txn": {"appId": app, "version": commit, "lastUpdated": _milliseconds()}},
-                *map(_remove, last.files.items()),
+                *map(_remove, replaced),
                 *added,
             ]
             version = last.number + 1
@@ -317,10 +318,20 @@ class Publications:
             files[digest] = (f"{store}/{path}", size)
         return _Contents(schema, files)
 
-    def _bring(self, directory: str, wanted: _Contents, commit: int) -> list[dict[str, Any]]:
+    def _kept(self, directory: str, last: _LastVersion, wanted: _Contents) -> set[str]:
+        """Return the names of the files of the last version that are wanted, and are whole."""
+        if last.schema != wanted.schema:
+            return set()
+        names = [name for name in last.files if _digest_of(name) in wanted.files]
+        sizes = self._published.sizes(directory, names)
+        return {name for name in names if sizes.get(name) == last.files[name]}
+
+    def _bring(
+        self, directory: str, files: Mapping[str, tuple[str, int]], commit: int
+    ) -> list[dict[str, Any]]:
         """Link or copy the files there, so that they outlast a power cut; return their actions."""
         adds, paths = [], []
-        for digest, (source, size) in wanted.files.items():
+        for digest, (source, size) in files.items():
             # No name is used by two versions: a file that is due to be removed never comes back.
             name = f"{digest}-{commit}.parquet"
             path = f"{directory}/{name}"
@@ -379,6 +390,11 @@ class Publications:
 
 def _entry(version: int) -> str:
     return f"{version:020d}.json"
+
+
+def _digest_of(name: str) -> str:
+    """Return the first part of a file's name, see `_Contents`."""
+    return name.partition("-")[0]
 
 
 def _files_in(delta: DeltaTable) -> tuple[list[str], list[int]]:

@@ -3,17 +3,23 @@
 A table is a folder of Delta, a folder of Parquet files, or one such file. Rebaser reads one version
 of it, once: its copy is a table like one that was uploaded, and does not change with it. A version
 of Delta is a number. Parquet files have none, so theirs is a digest of their names and bytes, and a
-copy is made only of files with that digest.
+copy is made only of files with that digest. Folders such as `day=2026-11-01` add a column to the
+Parquet files in them.
+
+The copy of a table that is partitioned by one column is partitioned by it, too, where a table can
+be: so versions share the partitions that are equal in both.
 
 Nothing outside of the folders is read, by whichever links, nor does a message say what is there.
 """
 
 import json
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +28,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from rebaser_core.errors import many
-from rebaser_core.table_schemas import NotATable, cast, first_line, kept_schema, spark_fields
+from rebaser_core.table_schemas import (
+    NotATable,
+    cast,
+    first_line,
+    kept_schema,
+    require_few_partitions,
+    require_partition_column,
+    spark_fields,
+)
 from rebaser_core.table_values import PinnedTable
 from rebaser_server.files import delta_root, local_path
 from rebaser_server.runtime.failures import StoreFailed
@@ -32,6 +46,10 @@ from rebaser_server.values.column_hashes import ContentDigest
 
 _LOG: Final = "_delta_log"
 _PARQUET: Final = ".parquet"
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+"""Value of a folder's name that stands for null."""
+_NUMBER: Final = re.compile(r"0|-?[1-9][0-9]*")
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _BATCH_ROWS: Final = 65_536
 """Rows that are in memory at a time."""
 _READ: Final = 1024 * 1024
@@ -52,6 +70,18 @@ class _Opened(NamedTuple):
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     """Rows; the iterator raises `NotATable`, also at its end, if they are not of that version."""
+    partitions: Mapping[str, Collection[str | None]]
+    """Values, as text, of each column that the table is partitioned by."""
+
+
+class _ParquetFile(NamedTuple):
+    """A file of a table, and what the folders between say of its rows."""
+
+    path: Path
+    name: str
+    """Path from the table's folder on."""
+    columns: Mapping[str, str | None] = {}
+    """Value of each column that a folder names, as text."""
 
 
 class Sources:
@@ -74,9 +104,9 @@ class Sources:
             files = self._parquet_files(place)
             hasher = blake3()
             for file in files:
-                with file.open("rb") as opened:
+                with file.path.open("rb") as opened:
                     _copy(opened, None, file.name, hasher)
-            last = max(file.stat().st_mtime for file in files)
+            last = max(file.path.stat().st_mtime for file in files)
             return NewestVersion(PinnedTable(path, hasher.hexdigest()), last)
 
     def copy(self, table: PinnedTable, workspace: str, tables: TableFiles) -> Manifest:
@@ -90,20 +120,27 @@ class Sources:
             return found
         with _reading(table.path):
             place = self._place(table.path)
-            opened = self._open_delta if _is_delta(place) else self._open_parquet
-            schema, batches = opened(place, table)
-            kept = kept_schema(schema)
-        attempt, digest = tables.begin(workspace, table.key), ContentDigest()
+            open_version = self._open_delta if _is_delta(place) else self._open_parquet
+            opened = open_version(place, table)
+            kept = kept_schema(opened.schema)
+            by = _partition_column(kept, opened.partitions)
 
         def rows() -> Iterator[pa.RecordBatch]:
             with _reading(table.path):
-                for batch in batches:
-                    made = cast(batch, kept)
-                    digest.add(made)
-                    yield made
+                for batch in opened.batches:
+                    yield cast(batch, kept)
+
+        if by is not None:
+            return tables.write_parts(workspace, table.key, kept, by, rows())
+        attempt, digest = tables.begin(workspace, table.key), ContentDigest()
+
+        def digested() -> Iterator[pa.RecordBatch]:
+            for batch in rows():
+                digest.add(batch)
+                yield batch
 
         try:
-            tables.write(attempt, kept, rows())
+            tables.write(attempt, kept, digested())
             return tables.finish(attempt, spark_fields(kept), digest.rows, digest.text)
         except BaseException:
             tables.discard(attempt)
@@ -171,48 +208,106 @@ class Sources:
         batches = dataset.to_batches(
             batch_size=_BATCH_ROWS, batch_readahead=2, fragment_readahead=1
         )
-        return _Opened(dataset.schema, batches)
+        values = {
+            name: {values.get(name) for values in delta.partitions()}
+            for name in delta.metadata().partition_columns
+        }
+        return _Opened(dataset.schema, batches, values)
 
-    def _parquet_files(self, place: Path) -> list[Path]:
+    def _parquet_files(self, place: Path) -> list[_ParquetFile]:
         """Return the files of a folder, or the one file, in the order of their names."""
         if place.is_file():
-            files = [place]
+            files = [_ParquetFile(place, place.name)]
         else:
-            files = []
-            for entry in place.iterdir():
-                if entry.name.startswith((".", "_")):
-                    continue
-                if entry.is_dir():
-                    raise NotATable(
-                        f"it has a folder {entry.name!r:.200}, and Parquet is read from files of "
-                        "one folder: name that, or make it a table of Delta"
-                    )
-                if entry.name.endswith(_PARQUET):
-                    files.append(entry)
+            files = sorted(_files_below(place, "", {}))
             if not files:
                 raise NotATable(f"it has no {_LOG} and no {_PARQUET} file: it is no table")
         for file in files:
-            self._require_allowed(file.resolve())
-        self._require_fits(sum(file.stat().st_size for file in files))
-        return sorted(files)
+            self._require_allowed(file.path.resolve())
+        self._require_fits(sum(file.path.stat().st_size for file in files))
+        for file in files:
+            if file.columns.keys() != files[0].columns.keys():
+                raise NotATable(
+                    f"{file.name} and {files[0].name} lie in folders of other columns: all files "
+                    "of a table lie as deep, in folders such as day=2026-11-01"
+                )
+        return files
 
     def _open_parquet(self, place: Path, table: PinnedTable) -> _Opened:
         if isinstance(table.version, int):
             raise NotATable("it is no table of Delta: the version of Parquet files is their digest")
         files = self._parquet_files(place)
-        with files[0].open("rb") as first, _naming(files[0]):
+        with files[0].path.open("rb") as first, _naming(files[0]):
             schema = pq.read_schema(first)
-        return _Opened(schema, _parquet_batches(files, schema, table.version))
+        values = {name: {file.columns[name] for file in files} for name in files[0].columns}
+        added = [pa.field(name, _type_of(texts)) for name, texts in values.items()]
+        whole = pa.schema([*_without(schema, values), *added])
+        return _Opened(whole, _parquet_batches(files, schema, whole, table.version), values)
+
+
+def _files_below(
+    folder: Path, above: str, columns: Mapping[str, str | None]
+) -> Iterator[_ParquetFile]:
+    """Yield the Parquet files of a folder, and of those in it that name a column."""
+    for entry in folder.iterdir():
+        name = f"{above}{entry.name}"
+        if entry.name.startswith((".", "_")):
+            continue
+        if entry.is_dir():
+            column, is_named, text = unquote(entry.name).partition("=")
+            if not is_named or not column or column in columns:
+                raise NotATable(
+                    f"it has a folder {name!r:.200}, and Parquet is read from files of one folder, "
+                    "or of folders such as day=2026-11-01: name that folder, or make the table one "
+                    "of Delta"
+                )
+            value = None if text == _NULL else text
+            yield from _files_below(entry, f"{name}/", {**columns, column: value})
+        elif entry.name.endswith(_PARQUET):
+            yield _ParquetFile(entry, name, columns)
+
+
+def _type_of(texts: Collection[str | None]) -> pa.DataType:
+    """Return the type of a column that folders name: whole numbers or dates if all are."""
+    known = [text for text in texts if text is not None]
+    for pattern, kind in ((_NUMBER, pa.int64()), (_DATE, pa.date32())):
+        if known and all(map(pattern.fullmatch, known)):
+            with suppress(pa.ArrowInvalid):
+                pa.array(known).cast(kind)
+                return kind
+    return pa.string()
+
+
+def _partition_column(
+    schema: pa.Schema, partitions: Mapping[str, Collection[str | None]]
+) -> str | None:
+    """Return the column by which the copy is partitioned; None: it is not."""
+    if len(partitions) != 1:
+        return None
+    [(name, values)] = partitions.items()
+    try:
+        require_partition_column(spark_fields(schema), name)
+        require_few_partitions(name, len(values))
+    except NotATable:
+        return None
+    return name
+
+
+def _without(schema: pa.Schema, names: Collection[str]) -> list[pa.Field]:
+    return [field for field in schema if field.name not in names]
 
 
 def _parquet_batches(
-    files: Sequence[Path], schema: pa.Schema, version: str
+    files: Sequence[_ParquetFile], schema: pa.Schema, whole: pa.Schema, version: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the files from copies that do not change, and then require the version."""
+    """Yield the rows of the files from copies that do not change, and then require the version.
+
+    `schema` is that of each file, `whole` has the columns that folders name, too.
+    """
     hasher = blake3()
     for file in files:
         with tempfile.TemporaryFile() as copied:
-            with file.open("rb") as opened:
+            with file.path.open("rb") as opened:
                 _copy(opened, copied, file.name, hasher)
             copied.seek(0)
             with _naming(file):
@@ -222,12 +317,26 @@ def _parquet_batches(
                         f"{file.name} has other columns than {files[0].name}: all files of a "
                         "table have equal ones"
                     )
-                yield from source.iter_batches(_BATCH_ROWS)
+                for batch in source.iter_batches(_BATCH_ROWS):
+                    yield _with_columns(batch, file.columns, whole)
     if hasher.hexdigest() != version:
         raise NotATable(
             f"{many(len(files), 'file')} changed since this version: `rebaser tables pin` prints "
             "the newest one"
         )
+
+
+def _with_columns(
+    batch: pa.RecordBatch, columns: Mapping[str, str | None], whole: pa.Schema
+) -> pa.RecordBatch:
+    """Return the rows with the columns that folders name, which stand for those of the file."""
+    arrays = [
+        pa.repeat(pa.scalar(columns[field.name], pa.string()).cast(field.type), batch.num_rows)
+        if field.name in columns
+        else batch.column(field.name)
+        for field in whole
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=whole)
 
 
 def _copy(opened: BinaryIO, copied: Any, name: str, hasher: Any) -> None:
@@ -251,7 +360,7 @@ def _delta(place: Path, version: int | None = None) -> DeltaTable:
 
 
 @contextmanager
-def _naming(file: Path) -> Iterator[None]:
+def _naming(file: _ParquetFile) -> Iterator[None]:
     try:
         yield
     except pa.ArrowException as error:

@@ -1,5 +1,6 @@
 """Tables of others as values: pinned to a version, copied once, followed by a watcher."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from rebaser_client.errors import RequestRefused
 from rebaser_core.table_values import PinnedTable
 from tests.helpers.arrow_functions import install_arrow_functions
 from tests.helpers.command_line import Commands
-from tests.helpers.deployment import Daemon, Deployment
+from tests.helpers.deployment import REBASER, Daemon, Deployment
 from tests.integration.test_action_service import target
 from tests.integration.test_ops_endpoint import get, started, url_of
 
@@ -163,6 +164,36 @@ async def test_a_watcher_proposes_each_new_version_once(shop: Shop) -> None:
     assert "'rows' is no table with a URI" in await shop.commands.tell(
         "tables", "watch", "shop", "rows", "--once", code=2
     )
+
+
+async def test_a_watcher_outlasts_a_table_that_is_away_and_a_restart_of_nats(shop: Shop) -> None:
+    """It says once that the table is away, and proposes what is there when it is back."""
+    await shop.shop.load(shop.draft(0))
+    shutil.move(shop.path, f"{shop.path}.away")
+    sources = {"REBASER_STORE__SOURCES": shop.settings["STORE__SOURCES"]}
+    watcher = await asyncio.create_subprocess_exec(
+        *(*REBASER, "tables", "watch", "shop", "--every", "0.1"),
+        env=os.environ | {"REBASER_NATS__URL": shop.deployment.nats.url} | sources,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert watcher.stdout is not None
+    assert watcher.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            said = await watcher.stderr.readline()
+        assert b"orders: " + shop.path.encode() + b": there is no such file" in said
+        shop.deployment.nats.kill()
+        shop.deployment.nats.start()
+        shutil.move(f"{shop.path}.away", shop.path)
+        shop.write(ORDERS.slice(0, 1), "append")
+        async with asyncio.timeout(60):
+            said = await watcher.stdout.readline()
+        assert f"orders: version 1 of {shop.path}, commit ".encode() in said
+        assert await shop.total() == 6
+    finally:
+        watcher.terminate()
+        await watcher.wait()
 
 
 async def test_what_cannot_be_copied_is_refused_and_changes_nothing(shop: Shop) -> None:

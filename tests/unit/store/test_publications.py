@@ -103,7 +103,20 @@ def test_a_partitioned_table_is_published_with_the_rows_of_all_parts(shelf: Shel
 
     read = [shelf.delta("orders", version).to_pyarrow_table().to_pylist() for version in (0, 1)]
     assert [sorted(row["amount"] for row in rows) for rows in read] == [[5, 7, 8], [6, 7, 8]]
+    files = [set(shelf.delta("orders", version).file_uris()) for version in (0, 1)]
+    assert len(files[0] & files[1]) == 2, "those of two days are shared"
     assert all(path.stat().st_nlink > 1 for path in Path(shelf.path("orders")).glob("*.parquet"))
+
+
+def test_a_shared_file_that_was_lost_is_brought_again(shelf: Shelf) -> None:
+    shelf.publish(1, orders=pa.table({"day": ["mon", "tue"], "amount": [5, 7]}))
+    for file in Path(shelf.path("orders")).glob("*.parquet"):
+        file.unlink()
+
+    shelf.publish(2, orders=pa.table({"day": ["mon", "tue"], "amount": [6, 7]}))
+
+    rows = shelf.delta("orders").to_pyarrow_table().to_pylist()
+    assert sorted(row["amount"] for row in rows) == [6, 7]
 
 
 def test_duckdb_polars_and_deltalake_read_equal_rows_of_all_types(shelf: Shelf) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,96 @@ def test_parquet_is_pinned_by_the_digest_of_its_files(lake: Lake) -> None:
     assert "3 files changed since this version" in lake.refusal(path, DIGEST)
 
 
+def test_folders_of_parquet_name_a_column(lake: Lake) -> None:
+    """As other programs write and read it: it comes last, and stands for one of that name."""
+    lake.parquet("orders/day=2026-11-02/b.parquet", ORDERS.slice(0, 6))
+    lake.parquet("orders/day=2026-11-01/a.parquet", ORDERS.slice(6))
+    lake.parquet("orders/day=__HIVE_DEFAULT_PARTITION__/a.parquet", ORDERS.slice(0, 0))
+    first, second = date(2026, 11, 2), date(2026, 11, 1)
+
+    copied = lake.copy(lake.path("orders"))
+
+    assert copied == pa.table({"id": range(10), "day": [first] * 6 + [second] * 4})
+
+
+@pytest.mark.parametrize(
+    ("names", "values"),
+    [
+        (["3", "-1", "40"], [3, -1, 40]),
+        (["03", "1"], ["03", "1"]),
+        (["2026-02-30", "2026-01-01"], ["2026-02-30", "2026-01-01"]),
+        (["99999999999999999999"], ["99999999999999999999"]),
+        (["a%2Fb=c", "__HIVE_DEFAULT_PARTITION__"], ["a/b=c", None]),
+        (["__HIVE_DEFAULT_PARTITION__"], [None]),
+    ],
+)
+def test_values_of_folders_have_the_type_that_all_can_have(
+    lake: Lake, names: list[str], values: list[Any]
+) -> None:
+    for number, name in enumerate(names):
+        lake.parquet(f"orders/part={name}/a.parquet", pa.table({"id": [number]}))
+
+    assert lake.copy(lake.path("orders"))["part"].to_pylist() == values
+
+
+def test_folders_in_folders_name_more_columns(lake: Lake) -> None:
+    lake.parquet("orders/year=2026/month=1/a.parquet", pa.table({"id": [1]}))
+    lake.parquet("orders/year=2026/month=2/a.parquet", pa.table({"id": [2]}))
+
+    copied = lake.copy(lake.path("orders"))
+
+    assert copied == pa.table({"id": [1, 2], "year": [2026, 2026], "month": [1, 2]})
+
+
+def test_files_in_folders_of_different_columns_are_no_table(lake: Lake) -> None:
+    lake.parquet("orders/day=1/a.parquet")
+    lake.parquet("orders/a.parquet")
+    lake.parquet("twice/day=1/day=2/a.parquet")
+
+    assert "lie in folders of other columns" in lake.refusal(lake.path("orders"), DIGEST)
+    assert "it has a folder 'day=1/day=2'" in lake.refusal(lake.path("twice"), DIGEST)
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_versions_share_the_partitions_that_are_equal_in_both(lake: Lake, kind: str) -> None:
+    """So what is computed by partitions is computed anew for the others alone."""
+
+    def parts(version: int) -> dict[str | None, str]:
+        days = [ORDERS.slice(0, 4), ORDERS.slice(4 + version)]
+        table = pa.table({"id": [], "day": []}, ORDERS.schema)
+        for number, rows in enumerate(days):
+            day = pa.array([f"day {number}"] * rows.num_rows)
+            if kind == "parquet":
+                lake.parquet(f"orders/day=day {number}/a.parquet", rows.drop_columns("day"))
+            table = pa.concat_tables([table, rows.set_column(1, "day", day)])
+        if kind == "delta":
+            lake.delta("orders", table, mode="overwrite", partition_by=["day"])
+        newest = lake.sources.newest(lake.path("orders")).table
+        manifest = lake.sources.copy(newest, SHOP, lake.tables)
+        assert manifest.partition_by == "day"
+        assert manifest.rows == table.num_rows
+        return {part.value: part.key for part in manifest.parts}
+
+    before, after = parts(0), parts(1)
+
+    assert before["day 0"] == after["day 0"]
+    assert before["day 1"] != after["day 1"]
+
+
+def test_a_table_that_cannot_be_kept_in_parts_is_kept_whole(lake: Lake) -> None:
+    """As one that is partitioned by two columns, or by numbers that are not whole."""
+    for name, by, table in [
+        ("two", ["id", "day"], ORDERS.append_column("n", ORDERS["id"])),
+        ("doubles", ["x"], pa.table({"id": [1, 2], "x": [0.5, 1.5]})),
+    ]:
+        path = lake.delta(name, table, partition_by=by)
+
+        manifest = lake.sources.copy(PinnedTable(path, 0), SHOP, lake.tables)
+
+        assert manifest.partition_by is None
+        assert lake.copy(path) == table
+
+
 def test_one_file_of_parquet_is_a_table(lake: Lake) -> None:
     assert lake.copy(lake.parquet("orders.parquet")) == ORDERS
 
@@ -227,13 +317,13 @@ def test_what_is_no_table_is_refused(lake: Lake) -> None:
     """An empty folder, a file of another kind, nothing at all, and a version of the other kind."""
     Path(lake.path("empty")).mkdir()
     Path(lake.path("notes.txt")).write_text("notes")
-    lake.parquet("days/day=1/part.parquet")
+    lake.parquet("days/may/part.parquet")
     Path(lake.path("log/_delta_log")).mkdir(parents=True)
 
     assert "it has no _delta_log and no .parquet file" in lake.refusal(lake.path("empty"))
     assert "notes.txt is not a whole file in Parquet" in lake.refusal(lake.path("notes.txt"))
     assert "there is no such file or folder" in lake.refusal(lake.path("lost"))
-    assert "it has a folder 'day=1'" in lake.refusal(lake.path("days"))
+    assert "it has a folder 'may'" in lake.refusal(lake.path("days"))
     assert "cannot be read" in lake.refusal(lake.path("log"), 0)
     assert "its versions are numbers" in lake.refusal(lake.delta("delta"), DIGEST)
     assert "is their digest" in lake.refusal(lake.parquet("a.parquet"), 0)
