@@ -126,7 +126,14 @@ def _answers(turn: list[int], change_sets: int, lines: int) -> Answers:
     def difference() -> Any:
         rows = [edit(n, turn=turn[0], both=n < LISTED // 4) for n in range(lines)]
         graph = picture(5, 40, lines, turn=turn[0])
-        return {"digest": str(turn[0]), "changes": rows, "computed": rows, "graph": graph}
+        families = {"rows": [_family(n, turn[0]) for n in range(LISTED)], "of": LISTED}
+        return {
+            "digest": str(turn[0]),
+            "changes": rows,
+            "computed": rows,
+            "families": families,
+            "graph": graph,
+        }
 
     return {
         "identity": lambda: OPERATOR,
@@ -152,6 +159,24 @@ def _answers(turn: list[int], change_sets: int, lines: int) -> Answers:
             "paused": [],
             "changeSets": [change_set(n, turn=turn[0]) for n in range(LISTED)],
         },
+    }
+
+
+def _family(number: int, turn: int) -> dict[str, Any]:
+    """A name pattern whose sums, moves and histogram are others each turn."""
+    names = [f"net/{number}/{n}" for n in range(3)]
+    bins = [(number + turn + n) % 50 for n in range(12)]
+    return {
+        "pattern": f"net/{number}/*",
+        "title": f"net/{number}/*",
+        "size": 100,
+        "failed": 0,
+        "tables": False,
+        "rows": None,
+        "sides": [str(turn), str(turn + number)],
+        "change": f"+{turn} %",
+        "largest": [{"id": each, "name": each, "text": f"{each}: 1 → {turn}"} for each in names],
+        "moves": {"bins": bins, "least": -1.0, "most": float(turn), "zero": 0.5},
     }
 
 

@@ -285,7 +285,7 @@ def _require_importable(given: Callable[..., Any]) -> None:
     module, name = given.__module__, given.__qualname__
     remedy = (
         "move it to the top level of a module that is installed where Rebaser runs, and name "
-        f'it in an entry point of group "{_GROUP}" (docs/functions.md); or use cel("…")'
+        f'it in pyproject.toml below [project.entry-points."{_GROUP}"]; or use cel("…")'
     )
     if given.__name__ == "<lambda>":
         raise InvalidDraft(f"a lambda of {module} cannot compute values: {remedy}")

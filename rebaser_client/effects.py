@@ -10,9 +10,10 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, Final
 
 from rebaser_client.display import table_text
@@ -20,6 +21,8 @@ from rebaser_core.errors import many
 from rebaser_core.queries import ChangedDefinition, ComputedDifference
 from rebaser_core.table_values import is_table
 
+NO_ROWS: Final[Mapping[str, str]] = MappingProxyType({})
+"""Default where the differing rows of no table are known."""
 MOST: Final = 12
 """Maximum number of names in one place of a pattern that are kept apart."""
 _DIGITS: Final = re.compile(r"([0-9]+)")
@@ -263,10 +266,17 @@ def result_brief(data: Any, status: str | None) -> str:
     return cut(result_text(data, status), _SHOWN)
 
 
-def move_text(one: ComputedDifference) -> str:
-    """Return the value's name, and what it has in head and in the branch."""
+def move_text(one: ComputedDifference, rows: Mapping[str, str] = NO_ROWS) -> str:
+    """Return the value's name, and what it has in head and in the branch.
+
+    `rows` says by id which rows of a table differ.
+    """
+    if one.id in rows:
+        return f"{one.name or one.id}: {rows[one.id]}"
     head = result_brief(one.head, one.head_status) or "not there"
     branch = result_brief(one.branch, one.branch_status) or "removed"
+    if head == branch and is_table(one.head):
+        return f"{one.name or one.id}: {head}, others than before"
     return f"{one.name or one.id}: {head} → {branch}"
 
 
@@ -275,14 +285,20 @@ _TOLD: Final = 5
 
 
 def particulars(
-    changes: Sequence[ChangedDefinition], differing: Sequence[ComputedDifference], unknown: str
+    changes: Sequence[ChangedDefinition],
+    differing: Sequence[ComputedDifference],
+    unknown: str,
+    rows: Mapping[str, str] = NO_ROWS,
 ) -> list[str]:
-    """Say what applying a branch does: conflicts, values that fail, what is unknown, effects."""
+    """Say what applying a branch does: conflicts, values that fail, what is unknown, effects.
+
+    `rows` says by id which rows of a table differ.
+    """
     return [
         *_first([each for each in changes if each.both], _conflict),
         *_first(list(filter(is_failing, differing)), _failure),
         *([f"Not known yet: {unknown}."] if unknown else []),
-        *_first(by_pattern(differing), family_text),
+        *_first(by_pattern(differing), lambda family: family_text(family, rows)),
     ]
 
 
@@ -302,14 +318,17 @@ def _failure(one: ComputedDifference) -> str:
     return f"{one.name or one.id} will have no value: {one.branch_status}."
 
 
-def family_text(family: EffectFamily) -> str:
-    """Say how many values of a family differ, and how far their sum moves."""
+def family_text(family: EffectFamily, rows: Mapping[str, str] = NO_ROWS) -> str:
+    """Say how many values of a family differ, and how far their sum moves.
+
+    `rows` says by id which rows of a table differ.
+    """
     if family.size == 1:
-        return move_text(family.largest[0])
+        return move_text(family.largest[0], rows)
     said = f"{family.title}: {many(family.size, 'value')}"
     if family.head is None or family.branch is None:
         return said
-    return f"{said}, sum {brief(family.head)} → {brief(family.branch)} {family.change}"
+    return f"{said}, sum {brief(family.head)} → {brief(family.branch)}, {family.change}"
 
 
 def question(edits: int, differing: int) -> str:

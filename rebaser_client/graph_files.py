@@ -128,7 +128,7 @@ def read_graph_file(path: str | Path) -> Draft:
             return read_manifest(data, path)
         return _draft(_GraphFile.model_validate(data), path.parent)
     except ValidationError as error:
-        raise InvalidDraft(f"{path}: {_mistake(error)}; docs/graph-files.md shows one") from error
+        raise InvalidDraft(f"{path}: {_mistake(error)}") from error
     except InvalidDraft as error:
         raise InvalidDraft(f"{path}: {error}") from error
 
@@ -313,7 +313,7 @@ def _meanings(columns: Iterable[str], renamed: Mapping[str, str]) -> dict[str, s
         commas = "; the cells of a CSV file have commas between them" if is_other else ""
         raise InvalidDraft(
             f"it has no column 'name'; it has {known}{commas}: --map COLUMN=name says which one "
-            "names the values. A graph file makes several values of each row: docs/graph-files.md"
+            "names the values. A graph file makes several values of each row"
         )
     unknown = [column for means, column in found.items() if means not in _COLUMNS]
     if unknown:

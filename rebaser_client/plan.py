@@ -381,8 +381,8 @@ def _function_called(
         known = [*wanted.similar, *BUILTIN_PARAMETERS, *(each.name for each in there)]
         raise InvalidDraft(
             f"{value!r}: no function is called {wanted.name!r}{offer(wanted.name, known)}; neither "
-            "file nor change set has one, and docs/functions.md lists the builtin ones: define it "
-            "in `functions` of a graph file"
+            "file nor change set has one: define it in `functions` of a graph file, or take a "
+            f"builtin one: {', '.join(sorted(BUILTIN_PARAMETERS))}"
         )
     if len(candidates) > 1:
         codes = "; ".join(f"{each.runtime} {each.code!r:.80}" for each in candidates[:_SHOWN])

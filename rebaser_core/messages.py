@@ -189,7 +189,7 @@ class Correction(WireModel):
     index: Annotated[int, Field(ge=0)]
     """Position of the update in the batch as sent, from 0."""
     code: str
-    """Constant per kind of correction: see `docs/wire.md`."""
+    """Constant per kind of correction: see docs/wire.md."""
     detail: str
     """Explanation for people."""
 

@@ -1,6 +1,6 @@
 """Puts and sets of values as columns of Arrow, which `UpdatesBatch` version 3 has in base64.
 
-`docs/wire.md` lists the columns. A table is an Arrow IPC stream of one record batch without
+The file docs/wire.md lists the columns. A table is an Arrow IPC stream of one record batch without
 compression, so that it takes the memory of its bytes.
 
 Import this module where there is a table: it takes pyarrow, which clients may do without.

@@ -124,6 +124,11 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
             f"remove the cause, then: `rebaser dvu run {shlex.join(arguments.address)} --failed`"
         )
     if impure:
+        found = await deployment.client.change_set(*change_set).values(
+            *(each["value"] for each in impure), missing_ok=True
+        )
+        names = {each.id: each.name for each in found.values()}
+        impure = [{**each, "value": names.get(each["value"]) or each["value"]} for each in impure]
         show(impure, _IMPURE, as_json=False, nothing="")
         say(
             "values of a function that is not pure may be wrong; mend it, then: "

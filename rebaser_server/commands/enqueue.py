@@ -20,10 +20,10 @@ from rebaser_server.terminal.lines import say, say_json
 if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
 
-_BATCH: Final = "a batch is a JSON array of updates, described in docs/wire.md"
-_TABLE: Final = (
-    "; `rebaser load` takes tables, and graph files with values for their rows: docs/graph-files.md"
+_BATCH: Final = (
+    'a batch is a JSON array of updates, such as [{"setValue": {"valueId": "…", "value": 5}}]'
 )
+_TABLE: Final = "; `rebaser load` takes tables, and graph files with values for their rows"
 _HINT: Final = "; --unregistered starts one that no list of change sets shows"
 
 
@@ -41,9 +41,7 @@ def add(commands: Any) -> None:
         ),
     )
     add_address(enqueue)
-    enqueue.add_argument(
-        "file", type=Path, help="file with a JSON array of updates (docs/wire.md); - reads stdin"
-    )
+    enqueue.add_argument("file", type=Path, help="file with a JSON array of updates; - reads stdin")
     enqueue.add_argument(
         "--request-id",
         type=request_id,

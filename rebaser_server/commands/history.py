@@ -11,6 +11,7 @@ from rebaser_server.commands.support.arguments import (
     add_ids,
     add_wait,
     commit_number,
+    commit_or_last,
     whole_number,
     with_deployment,
 )
@@ -46,9 +47,9 @@ def add(commands: Any) -> None:
     add_address(revert)
     revert.add_argument(
         "commit",
-        type=commit_number,
+        type=commit_or_last,
         metavar="COMMIT",
-        help="number of the commit, as in `rebaser log`",
+        help="number of the commit, as in `rebaser log`; `last` for the latest one of a request",
     )
     revert.add_argument(
         "--force", action="store_true", help="also undo what a later commit changed again"

@@ -49,8 +49,8 @@ def _add_file(parser: Parser) -> None:
     parser.add_argument(
         "file",
         type=Path,
-        help="file with the graph (docs/graph-files.md): YAML, JSON or TOML; or with a table whose "
-        "rows are values: .csv, .parquet or .jsonl",
+        help="file with the graph, as `rebaser init` writes one: YAML, JSON or TOML; or with a "
+        "table whose rows are values: .csv, .parquet or .jsonl",
     )
     parser.add_argument(
         "--map",
@@ -80,6 +80,12 @@ def _read(arguments: argparse.Namespace) -> "Draft":
     from rebaser_server.terminal.tables import progress_bar
 
     file: Path = arguments.file
+    more = [word for word in arguments.address[1:] if Path(word).is_file()]
+    if more:
+        raise UnusableInput(
+            f"one file is loaded at a time, and this names {' and '.join([*more, str(file)])}: "
+            "load one after the other, which keeps what each describes"
+        )
     with progress_bar(f"read {file.name}"):
         if file.suffix.lower() in SUFFIXES:
             return read_table_file(file, dict(arguments.map))

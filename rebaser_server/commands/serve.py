@@ -101,6 +101,8 @@ def _exit(*_: object) -> Never:
 async def _up(settings: "Settings", arguments: argparse.Namespace) -> None:
     if "instance_id" not in settings.model_fields_set:
         settings = settings.model_copy(update={"instance_id": "up"})
+    if sys.stderr.isatty() and "log_level" not in settings.model_fields_set:
+        settings = settings.model_copy(update={"log_level": "warning"})
     _prepare(settings)
     from rebaser_server.service.dev_server import run_dev_server
 

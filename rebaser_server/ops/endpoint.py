@@ -262,8 +262,9 @@ class _Endpoint:
     async def _healthz(self, _: web.Request) -> web.Response:
         return _verdict(self._context.health.alive())
 
-    async def _readyz(self, _: web.Request) -> web.Response:
-        return _verdict(await self._context.health.ready())
+    async def _readyz(self, request: web.Request) -> web.Response:
+        is_known = self._guard.visitor(request) is not None
+        return _verdict(await self._context.health.ready(with_reasons=is_known))
 
     async def _metrics(self, _: web.Request) -> web.Response:
         context = self._context

@@ -63,7 +63,7 @@ _COMPARED_ROWS: Final = 200_000
 """Maximum number of rows of two tables that are compared for the page."""
 _COMPARED_WITHIN: Final = 2.0
 """Seconds for comparing rows of tables each time that the page asks for the difference."""
-_NOT_COMPARED: Final = "for its rows: `rebaser tables diff`"
+_NOT_COMPARED: Final = "its rows are not compared here; rebaser tables diff does"
 
 _FIRST_ROWS: Final = 3
 """Number of rows of a table that are shown."""
@@ -156,6 +156,10 @@ class ChangeSetPage:
         if func is not None:
             function = str(change_set.workspace_id), func.runtime, func.code
             note = await asyncio.to_thread(self._impure.of_function, *function)
+        if note is not None:
+            noted = str(note["value"])
+            its = await loader.read(lambda state: graph_of(state).values.get(noted))
+            note = {**note, "name": None if its is None else its.name}
         table = None
         if described.pop("isTable", False):
             table = await self._table(change_set, value_id) | {"source": described.pop("source")}

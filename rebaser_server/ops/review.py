@@ -12,6 +12,7 @@ from rebaser_client.effects import (
     cut,
     families,
     move_text,
+    particulars,
     patterns_of,
     percentage,
     result_text,
@@ -38,8 +39,13 @@ def plain_difference(found: Diff, rows: Mapping[str, str]) -> Any:
         "digest": found.digest,
         "unknown": found.unknown(),
         "question": found.question(),
-        "particulars": found.particulars(),
-        "families": {"rows": [*map(_family, groups[:_FAMILIES])], "of": len(groups)},
+        "particulars": particulars(
+            sorted(found.changes, key=by_name), computed, found.unknown(), rows
+        ),
+        "families": {
+            "rows": [_family(each, rows) for each in groups[:_FAMILIES]],
+            "of": len(groups),
+        },
         "changes": [
             {
                 "id": change.id,
@@ -67,7 +73,7 @@ def plain_difference(found: Diff, rows: Mapping[str, str]) -> Any:
     }
 
 
-def _family(family: EffectFamily) -> dict[str, Any]:
+def _family(family: EffectFamily, rows: Mapping[str, str]) -> dict[str, Any]:
     return {
         "pattern": family.pattern,
         "title": family.title,
@@ -77,8 +83,10 @@ def _family(family: EffectFamily) -> dict[str, Any]:
         "tables": family.tables,
         "change": family.change,
         "largest": [
-            {"id": each.id, "name": each.name, "text": move_text(each)} for each in family.largest
+            {"id": each.id, "name": each.name, "text": move_text(each, rows)}
+            for each in family.largest
         ],
+        "rows": rows.get(family.largest[0].id) if family.size == 1 else None,
         "moves": None if family.moves is None else asdict(family.moves),
     }
 

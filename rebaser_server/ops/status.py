@@ -294,8 +294,10 @@ class HealthMonitor:
         """
         return Health(ok=True, reasons={"eventLoop": f"late by {self.lag:.3f} s"})
 
-    async def ready(self) -> Health:
+    async def ready(self, *, with_reasons: bool) -> Health:
         """Whether the daemon takes tasks, and has not found that it could never compute any.
+
+        Spark's own words are for visitors who may look on, `with_reasons`.
 
         A daemon whose Spark has gone stays ready, and says so: requests are handled without Spark.
         """
@@ -311,7 +313,7 @@ class HealthMonitor:
         reasons = {"nats": nats, "store": refusal or "takes files"}
         absence = self._stats.spark_absence()
         if absence is not None:
-            reasons["spark"] = str(absence)
+            reasons["spark"] = str(absence) if with_reasons else absence.brief
         never_started = absence is not None and absence.is_first
         takes_work = answers and not self._stats.is_stopped()
         ok = takes_work and refusal is None and not never_started
@@ -437,6 +439,7 @@ class DeploymentStatus:
             "impure": self._context.impure.latest,
             "durability": self._context.stats.durability(),
             "spark": str(self._context.stats.spark_absence() or "") or None,
+            "sparkReady": self._context.stats.spark_is_ready(),
             "natsProblem": self._context.stats.nats_problem(),
         }
 

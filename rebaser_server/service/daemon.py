@@ -64,12 +64,15 @@ class ValueGraph:
     """Costs of functions, as the executor knows them."""
     spark_absence: Callable[[], SparkAbsence | None] = lambda: None
     """Reason why there is no Spark to compute on, where there should be one; else None."""
+    spark_is_ready: Callable[[], bool] = lambda: False
+    """Whether there is a Spark that has computed."""
 
     def __call__(
         self, streams: Streams, batches: BatchStore, notifier: Notifier
     ) -> GraphApplication:
         settings = self.settings
         notifier.stats.spark_absence = self.spark_absence
+        notifier.stats.spark_is_ready = self.spark_is_ready
         tables = open_checkpoints(settings.store)
         keep_replaced = settings.store.replaced_file_retention.total_seconds()
         publications = None
@@ -130,12 +133,14 @@ async def run(
     settings: Settings,
     shutdown: Shutdown,
     ready: Callable[[str | None], None] = lambda _: None,
+    spark_ready: Callable[[], None] = lambda: log.info("spark is ready"),
     *,
     warm_after: float = _WARM_AFTER,
 ) -> None:
     """Serve until `shutdown`; Spark starts beside it or with the first update, and ends with this.
 
-    `ready` is called with the URL of the status page, or None. Spark starts `warm_after` seconds
+    `ready` is called with the URL of the status page, or None; `spark_ready` once Spark, started
+    before an update needs it, can compute. It starts `warm_after` seconds
     after tasks are taken, since its start keeps them waiting.
 
     Raises:
@@ -177,11 +182,18 @@ async def run(
         async with (
             background(_collect_garbage(begins)),
             background(
-                _warm_up(executor, begins, warm_after) if settings.spark.warm else _wait_forever()
+                _warm_up(executor, begins, warm_after, spark_ready)
+                if settings.spark.warm
+                else _wait_forever()
             ),
         ):
             value_graph = ValueGraph(
-                settings, executor, lambda: spark.slots, costs, lambda: spark.absence
+                settings,
+                executor,
+                lambda: spark.slots,
+                costs,
+                lambda: spark.absence,
+                lambda: spark.is_ready,
             )
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
@@ -248,8 +260,10 @@ def spark_options(settings: Settings) -> SparkOptions:
     )
 
 
-async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> Never:
-    """Start the executor; if that fails, try again later, as updates do, too.
+async def _warm_up(
+    executor: Executor, begins: asyncio.Event, after: float, ready: Callable[[], None]
+) -> Never:
+    """Start the executor and call `ready`; if it fails, try again later, as updates do, too.
 
     The start waits until tasks are taken, which its imports would hold up.
     """
@@ -261,6 +275,7 @@ async def _warm_up(executor: Executor, begins: asyncio.Event, after: float) -> N
         except (DvuError, OSError) as error:
             log.warning("spark warm-up failed", reason=str(error))
         else:
+            ready()
             break
         await asyncio.sleep(delay)
     await _wait_forever()

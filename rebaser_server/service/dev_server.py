@@ -219,7 +219,7 @@ _READY = """\
 Rebaser is up.
   NATS    {nats}, {synced}
   data    {data}
-  Spark   {spark}, starting
+  Spark   {spark}, {spark_state}
   page    {page}
 In another terminal, in this folder or after `export REBASER_NATS__URL={nats}`:
   rebaser workspaces create shop && rebaser load shop graph.yaml
@@ -262,11 +262,19 @@ async def run_dev_server(
                     lines.say_json({**facts, "page": page})
                 else:
                     ready = _READY.format(
-                        **facts, synced=_SYNCED[sync], page=page or "switched off"
+                        **facts,
+                        synced=_SYNCED[sync],
+                        spark_state="starting" if settings.spark.warm else "starts when needed",
+                        page=page or "switched off",
                     )
                     lines.complain(*ready.splitlines())
 
-            await daemon.run(settings_in_directory(settings, data, nats), shutdown, ready)
+            await daemon.run(
+                settings_in_directory(settings, data, nats),
+                shutdown,
+                ready,
+                lambda: lines.complain("Spark is ready."),
+            )
 
 
 async def _reset_deliveries(url: str, prefix: str | None) -> None:

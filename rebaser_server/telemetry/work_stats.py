@@ -70,8 +70,13 @@ class SparkAbsence:
     """Whether Spark never could in this process."""
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
 
+    @property
+    def brief(self) -> str:
+        """Time of its loss, without the reason, which may name hosts and folders."""
+        return f"away since {_iso(self.since)}"
+
     def __str__(self) -> str:
-        return f"away since {_iso(self.since)}: {self.reason}"
+        return f"{self.brief}: {self.reason}"
 
 
 class WorkStats:
@@ -91,6 +96,8 @@ class WorkStats:
         self.spark_absence: Callable[[], SparkAbsence | None] = lambda: None
         """Reason why there is no Spark to compute on; None if there is, or before the first
         look."""
+        self.spark_is_ready: Callable[[], bool] = lambda: False
+        """Whether Spark computed when it last was to; False before it has started."""
         self.nats_problem: Callable[[], tuple[str, str] | None] = lambda: None
         """Reason why NATS does not take messages, or will not keep them, and what to do; or
         None."""
@@ -169,7 +176,7 @@ class WorkStats:
         for row in [row for row in self.failures if mark.items() <= row.items()]:
             self.failures.remove(row)
         results = f"{found['before']}, and then to {found['now']} from the same inputs"
-        reason = f"value {found['value']} came to {results}: {found['function']}"
+        reason = f"{found['function']} came to {results}"
         self.failure(change_set, _IMPURE, reason)
         self.failures[-1] |= mark
 

@@ -1,4 +1,4 @@
-"""`python -m tests.docs.pictures [idle]`: takes the pictures of the page in docs/images anew."""
+"""`python -m tests.docs.pictures [DIRECTORY]`: takes all pictures of pages anew."""
 
 import asyncio
 import itertools
@@ -7,47 +7,170 @@ import random
 import re
 import sys
 import tempfile
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+from PIL import Image
 from playwright.async_api import Browser, Page, expect
 
-from rebaser_client import cel
-from rebaser_core.ids import ChangeSet
+from rebaser_client import arrow, cel
+from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
 from tests.chaos.functions import install
 from tests.docs.conftest import ROOT
+from tests.helpers.arrow_functions import install_arrow_functions
 from tests.helpers.batches import Batch, ExampleGraph, new_id, set_to
 from tests.helpers.browser import browsing
-from tests.helpers.deployment import Daemon, Deployment, deployed
+from tests.helpers.deployment import Deployment, deployed
 from tests.helpers.nats_process import NatsServer, running
 from tests.integration.test_ops_endpoint import started, url_of
 from tests.integration.test_status_page import given_up
 
-WIDTH: Final = 1100
-PHONE: Final = 390
+PATIENCE: Final = 60_000  # milliseconds
 LOAD: Final = 45.0
-"""Seconds of requests before the second picture, so that the plots show some."""
+"""Seconds of requests before the pictures of a deployment at work, so that the plots show some."""
+MOST_BYTES: Final = 100_000
+"""Of a picture: a page of the documentation is to load quickly."""
 NAMES: Final = (
-    ("prices", ("head", "euro in July", "new tax rate")),
     ("risk", ("head", "stress test")),
     ("catalogue", ("head", "spring", "returns", "Lisbon warehouse")),
 )
+MARKETS: Final = {"DE": 0.19, "FR": 0.2, "UK": 0.2, "US": 0.07}
+PRODUCTS: Final = 60
+BRANCH: Final = "euro-in-july"
 
 
-class Prices:
+class Shot(NamedTuple):
+    """A picture of a page: `page-NAME.png`."""
+
+    name: str
+    height: int
+    width: int = 1100
+    dark: bool = False
+    at: str = "body"
+    """Selector of the element that the picture begins with."""
+
+
+PHONE: Final = 390
+
+
+async def tour(
+    deployment: Deployment, browser: Browser, load: float
+) -> AsyncIterator[tuple[Page, Sequence[Shot]]]:
+    """Every page, in each state that differs much, with the pictures of it that the docs show.
+
+    `deployment` has the functions of `functions_in`. `load` is how many seconds of requests come
+    before the pages of a deployment at work.
+    """
+    own = {"QUIET_PERIOD": "600", "OPS__TOKENS": "ada operator s3cret"}
+    one = await started(deployment, "one", INSTANCE_ID="rebaser-1", **own)
+    await started(deployment, "two", INSTANCE_ID="rebaser-2", **own)
+    page, url = await browser.new_page(color_scheme="light"), url_of(one)
+    await page.goto(f"{url}?token=s3cret")
+    await _connected(page)
+    yield page, [Shot("idle", 420)]
+
+    rates = _Rates()
+    head = await (await deployment.client.workspace("prices").create()).ids()
+    _, reply = await deployment.client.enqueue_updates_with_reply(*head, rates.batch)
+    await reply
+    change_sets = await _workspaces(deployment)
+    await asyncio.gather(*(_asking(deployment, change_sets[n::3], load) for n in range(3)))
+    await deployment.client.enqueue_updates(*head, rates.changed(1.09, 0.25))
+    bar = page.get_by_role("progressbar", name="prices / head")
+    await expect(bar).to_have_attribute("value", re.compile("[1-9]"), timeout=PATIENCE)
+    yield page, []
+    await page.goto(f"{url}deployment")
+    await expect(page.locator("#working")).to_have_text(re.compile("[0-9]"), timeout=PATIENCE)
+    await _connected(page)
+    yield page, [Shot("deployment", 700)]
+    await page.goto(f"{url}updates")
+    await expect(page.locator("#drawing svg")).to_be_visible(timeout=PATIENCE)
+    await _connected(page)
+    yield page, [Shot("load", 800, dark=True)]
+
+    shop = await _shop(deployment)
+    await _branch(shop)
+    async for each in _acted_on(page, url):
+        yield each
+
+    await given_up(deployment, await shop.ids())
+    async for each in _operated(page, url):
+        yield each
+
+    await deployment.client.enqueue_updates(*head, rates.changed(1.1, 0.25))
+    await page.goto(url)
+    await expect(bar).to_have_attribute("value", re.compile("[1-9]"), timeout=PATIENCE)
+    attention = page.get_by_role("region", name="Needs attention")
+    await expect(attention).to_contain_text("postage", timeout=PATIENCE)
+    await expect(attention).to_contain_text("dead letter", timeout=PATIENCE)
+    await _connected(page)
+    failures = Shot("failures", 1000)
+    dark, phone = Shot("failures-dark", 1000, dark=True), Shot("failures-phone", 844, PHONE)
+    yield page, [failures, dark, phone]
+
+
+async def _connected(page: Page) -> None:
+    await expect(page.get_by_role("status").first).to_contain_text("2 Rebasers", timeout=PATIENCE)
+
+
+async def _acted_on(page: Page, url: str) -> AsyncIterator[tuple[Page, Sequence[Shot]]]:
+    """A change set, a value of it, and a branch with a conflict and a table."""
+    await page.goto(f"{url}shop/head")
+    await page.get_by_role("button", name="price/*/UK").click(timeout=PATIENCE)
+    await page.get_by_role("button", name="Difference of commit").first.click(timeout=PATIENCE)
+    yield page, [Shot("change-set", 900)]
+    await page.get_by_role("button", name="Difference of commit").first.click()
+    await page.get_by_role("button", name="postage", exact=True).first.click()
+    await expect(page.get_by_role("region", name="postage: failed")).to_be_visible(timeout=PATIENCE)
+    await expect(page.locator("#whynot")).to_contain_text("postage", timeout=PATIENCE)
+    yield page, [Shot("value", 900)]
+
+    await page.goto(f"{url}shop/{BRANCH}")
+    pattern = page.get_by_role("table", name="Effects by name pattern").locator("tbody tr")
+    await expect(pattern).not_to_have_count(0, timeout=PATIENCE)
+    await expect(page.locator("#digest")).not_to_contain_text("not known", timeout=PATIENCE)
+    phone = Shot("branch-phone", 844, PHONE, dark=True)
+    yield page, [Shot("branch", 900), phone]
+    await page.get_by_role("button", name="Apply to head").click()
+    await expect(page.get_by_role("dialog")).to_be_visible(timeout=PATIENCE)
+    yield page, [Shot("apply", 700)]
+    await page.keyboard.press("Escape")
+    await page.get_by_role("searchbox", name="Search changes").fill("orders")
+    rows = page.get_by_role("table", name="Computed effects").locator("tbody tr")
+    await expect(rows).to_have_count(2, timeout=PATIENCE)
+    yield page, [Shot("table", 420, at="#searchchanges")]
+    await rows.get_by_role("button", name="orders/by day").click()
+    await expect(page.locator("#tablesize")).to_be_visible(timeout=PATIENCE)
+    yield page, []
+
+
+async def _operated(page: Page, url: str) -> AsyncIterator[tuple[Page, Sequence[Shot]]]:
+    """A dead letter, and a branch that is paused."""
+    await page.goto(f"{url}letters")
+    await page.get_by_role("button", name="Show dead letter").first.click(timeout=PATIENCE)
+    yield page, []
+    await page.goto(f"{url}operator")
+    await page.get_by_role("button", name=f"Pause shop/{BRANCH}").click(timeout=PATIENCE)
+    await page.get_by_role("textbox", name="Reason").fill("until the rates are confirmed")
+    yield page, []
+    await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    await expect(page.locator("#paused")).to_contain_text("confirmed", timeout=PATIENCE)
+    navigation = page.get_by_role("navigation", name="Rebaser")
+    await expect(navigation).to_contain_text("Dead letters 1", timeout=PATIENCE)
+    dark, phone = Shot("operator-dark", 700, dark=True), Shot("operator-phone", 844, PHONE)
+    yield page, [Shot("operator", 700), dark, phone]
+
+
+class _Rates:
     """Forty prices in dollars behind one rate, with taxes, baskets and a total."""
 
     def __init__(self) -> None:
         self.rate, self.pace, slow, total = (new_id() for _ in range(4))
+        paced = {"funcId": slow, "name": "slow", "runtime": "python", "code": "chaos-slow"}
         self.batch: Batch = [
-            {
-                "putFunc": {
-                    "funcId": slow,
-                    "name": "slow",
-                    "runtime": "python",
-                    "code": "chaos-slow",
-                }
-            },
+            {"putFunc": paced},
             {"putFunc": {"funcId": total, "name": "sum", "runtime": "builtin", "code": "sum"}},
             {"putValue": {"valueId": self.rate, "name": "eur/usd", "value": 1.08}},
             {"putValue": {"valueId": self.pace, "name": "margin", "value": 0}},
@@ -70,100 +193,108 @@ class Prices:
         return [set_to(self.rate, rate), set_to(self.pace, seconds)]
 
 
-async def taken(page: Page, name: str, height: int, width: int = WIDTH) -> None:
-    await page.set_viewport_size({"width": width, "height": height})
-    await expect(page.get_by_role("status")).to_contain_text("2 Rebasers", timeout=20_000)
-    await page.screenshot(path=ROOT / "docs" / "images" / f"page-{name}.png")
-
-
-async def opened(browser: Browser, daemon: Daemon) -> Page:
-    page = await browser.new_page(color_scheme="light")
-    await page.goto(url_of(daemon))
-    await expect(page.get_by_role("status")).to_contain_text("NATS answers", timeout=20_000)
-    return page
-
-
-async def workspaces(deployment: Deployment) -> list[ChangeSet]:
-    client, found = deployment.client, []
+async def _workspaces(deployment: Deployment) -> list[ChangeSetHandle]:
+    found: list[ChangeSetHandle] = []
     for name, (_, *branches) in NAMES:
-        workspace, head = await client.workspaces.create(name)
-        found.append(ChangeSet(workspace.workspace_id, head.change_set_id))
-        for branch in branches:
-            record = await client.workspaces.fork(workspace.workspace_id, branch)
-            found.append(ChangeSet(workspace.workspace_id, record.change_set_id))
+        workspace = await deployment.client.workspace(name).create()
+        found += [workspace, *[await workspace.fork(branch) for branch in branches]]
     return found
 
 
-async def asking(deployment: Deployment, change_sets: list[ChangeSet]) -> None:
+async def _asking(deployment: Deployment, its: list[ChangeSetHandle], seconds: float) -> None:
     """Requests at changing rates."""
-    values = {each: ExampleGraph() for each in change_sets}
-    for each, its in values.items():
-        await deployment.client.enqueue_updates(*each, its.define())
-    end = asyncio.get_running_loop().time() + LOAD
+    graphs = [(await each.ids(), ExampleGraph()) for each in its]
+    for ids, graph in graphs:
+        await deployment.client.enqueue_updates(*ids, graph.define())
+    end = asyncio.get_running_loop().time() + seconds
     for number in itertools.count():
         if asyncio.get_running_loop().time() > end:
             return
-        each = random.choice(change_sets)
-        await deployment.client.enqueue_updates(*each, [set_to(values[each].net, number)])
-        await asyncio.sleep(random.uniform(0, 0.1))
+        ids, graph = random.choice(graphs)
+        await deployment.client.enqueue_updates(*ids, [set_to(graph.net, number)])
+        await asyncio.sleep(random.uniform(0, 0.1))  # the load itself
 
 
-async def pictures(directory: Path, nats: NatsServer, browser: Browser) -> None:
-    async with deployed(nats, directory) as deployment:
-        one = await started(deployment, "one", INSTANCE_ID="rebaser-1", QUIET_PERIOD="600")
-        await started(deployment, "two", INSTANCE_ID="rebaser-2", QUIET_PERIOD="600")
-        page = await opened(browser, one)
-        await asyncio.sleep(3)  # until each has heard of the other
-        await taken(page, "idle", 420)
-        if "idle" in sys.argv[1:]:
-            return
-
-        client, all_of_them = deployment.client, await workspaces(deployment)
-        prices, (first, *rest) = Prices(), all_of_them
-        _, reply = await client.enqueue_updates_with_reply(*first, prices.batch)
-        await reply
-        await asyncio.gather(*(asking(deployment, rest[n::3]) for n in range(3)))
-        await client.enqueue_updates(*first, prices.changed(1.09, 0.25))
-        bar = page.get_by_role("progressbar", name="prices / head")
-        await expect(bar).to_have_attribute("value", re.compile("[1-9]"), timeout=60_000)
-        await page.goto(f"{url_of(one)}deployment")
-        await expect(page.locator("#working")).to_have_text(re.compile("[0-9]"), timeout=20_000)
-        await taken(page, "deployment", 700)
-        await page.goto(f"{url_of(one)}updates")
-        await expect(page.locator("#drawing svg")).to_be_visible(timeout=20_000)
-        await page.emulate_media(color_scheme="dark")
-        await taken(page, "load", 800)
-        await page.emulate_media(color_scheme="light")
-
-        catalogue = client.change_set(*rest[-1])
-        async with catalogue.edit() as g:
-            g.value(
-                "postage/Lisbon",
-                cel("weight * rate"),
-                weight=g.source("weight", "12 kg"),
-                rate=g.source("rate", 2),
-            )
-        await given_up(deployment, rest[1])
-        await client.enqueue_updates(*first, prices.changed(1.1, 0.25))
-        await page.goto(url_of(one))
-        await expect(bar).to_have_attribute("value", re.compile("[1-9]"), timeout=60_000)
-        attention = page.get_by_role("region", name="Needs attention")
-        await expect(attention).to_contain_text("postage/Lisbon", timeout=60_000)
-        await expect(attention).to_contain_text("dead letter", timeout=60_000)
-        await taken(page, "failures", 1000)
-        await page.emulate_media(color_scheme="dark")
-        await taken(page, "failures-dark", 1000)
-        await taken(page, "failures-phone", 844, PHONE)
+async def _shop(deployment: Deployment) -> WorkspaceHandle:
+    """Prices in four markets, a failed value, and a table of orders with totals by day."""
+    shop = await deployment.client.workspace("shop").create()
+    draw = random.Random(7)
+    days = [f"2026-07-{day:02}" for day in range(1, 8)]
+    orders = pa.table(
+        {
+            "day": [days[n % 7] for n in range(500)],
+            "amount": pa.array([draw.randrange(1, 900) / 4 for _ in range(500)]),
+        }
+    )
+    async with shop.edit() as g:
+        rates = {
+            market: g.source(f"fx/{market}", draw.uniform(80, 120) // 1 / 100) for market in MARKETS
+        }
+        taxes = {market: g.source(f"tax/{market}", tax) for market, tax in MARKETS.items()}
+        for product in range(1, PRODUCTS + 1):
+            net = g.source(f"net/{product}", draw.randrange(100, 9_999) / 100)
+            for market in MARKETS:
+                given = {"net": net, "rate": rates[market], "tax": taxes[market]}
+                price = cel("double(net) * double(rate) * (1.0 + double(tax))")
+                g.value(f"price/{product}/{market}", price, **given)
+        g.value("postage", cel("weight * 2"), weight=g.source("weight", "12 kg"))
+        gross = g.value(
+            "orders/in pounds",
+            arrow("arrow.times", name="times"),
+            orders=g.table("orders", orders, partition_by="day"),
+            rate=rates["UK"],
+        )
+        g.value("orders/by day", arrow("arrow.by_day", name="by_day"), orders=gross)
+    return shop
 
 
-async def main() -> None:
+async def _branch(shop: WorkspaceHandle) -> None:
+    branch = await shop.fork(BRANCH)
+    async with branch.edit() as g:
+        g.source("fx/UK", 1.12)
+        g.source("net/3", 6.9)
+        g.source("tax/DE", 0.16)
+    async with shop.edit() as g:
+        g.source("fx/UK", 0.86)
+
+
+def functions_in(directory: Path) -> str:
+    """A `PYTHONPATH` with what the daemons of the tour compute with."""
+    install_arrow_functions(directory / "arrow")
+    return os.pathsep.join([str(install(directory)), str(directory / "arrow")])
+
+
+async def shown(page: Page, shot: Shot) -> None:
+    """Let the page look as in that picture."""
+    await page.set_viewport_size({"width": shot.width, "height": shot.height})
+    await page.emulate_media(color_scheme="dark" if shot.dark else "light")
+
+
+async def _take(page: Page, shot: Shot, into: Path) -> None:
+    await shown(page, shot)
+    if "Rebaser" in await page.get_by_role("status").first.inner_text():
+        await _connected(page)
+    begin = "(first) => scrollTo(0, first.getBoundingClientRect().top + scrollY - 16)"
+    await page.locator(shot.at).evaluate(begin)
+    file = into / f"page-{shot.name}.png"
+    await page.screenshot(path=file)
+    with Image.open(file) as taken:
+        few = taken.convert("RGB").quantize(
+            256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
+    few.save(file, optimize=True)
+
+
+async def _take_all(into: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        os.environ["PYTHONPATH"] = str(install(directory))
+        os.environ["PYTHONPATH"] = functions_in(directory)
         with running(NatsServer(directory / "nats")) as nats:
-            async with browsing() as browser:
-                await pictures(directory, nats, browser)
+            async with deployed(nats, directory) as deployment, browsing() as browser:
+                async for page, shots in tour(deployment, browser, LOAD):
+                    for shot in shots:
+                        await _take(page, shot, into)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(_take_all(Path(*sys.argv[1:]) if sys.argv[1:] else ROOT / "docs" / "images"))

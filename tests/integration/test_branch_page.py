@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
 from rebaser_client import cel
 from rebaser_client.change_set import WorkspaceHandle
@@ -176,6 +176,56 @@ async def test_conflicts_are_resolved_and_the_branch_is_applied_by_keyboard(
     assert [line for line in watched.complaints if "400" not in line] == []
 
 
+async def tab_to(page: Page, target: Locator, key: str = "Tab") -> None:
+    """Press the key until the target has the focus, as one does who has no pointer."""
+    await expect(target).to_be_visible()
+    for _ in range(100):
+        await page.keyboard.press(key)
+        if await target.evaluate("(each) => each === document.activeElement"):
+            return
+    pytest.fail(f"{key} does not reach {target}")
+
+
+@pytest.mark.long
+async def test_a_whole_review_takes_no_pointer(deployment: Deployment, browser: Browser) -> None:
+    """From the front page over a conflict, a value and a comment to the commit of head."""
+    daemon = await started(deployment, QUIET_PERIOD="30", OPS__TOKENS=TOKENS)
+    shop, _ = await sale_of(deployment)
+    page = await browser.new_page()
+    await page.goto(url_of(daemon) + "?token=a1")
+
+    await tab_to(page, page.get_by_role("searchbox", name="Search"))
+    await page.keyboard.type("sale")
+    await expect(rows(page, "Change sets")).to_have_count(1)
+    await tab_to(page, rows(page, "Change sets").get_by_role("link", name="shop / sale"))
+    await page.keyboard.press("Enter")
+
+    await tab_to(page, page.get_by_role("button", name="Take theirs of rate"))
+    await page.keyboard.press("Enter")
+    await expect(table(page, "Changed by head, too")).to_have_count(1)
+    gross = table(page, "Effects by name pattern").get_by_role("button", name="gross")
+    await tab_to(page, gross)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("region", name="gross: ok")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(gross).to_be_focused()
+    await tab_to(page, page.get_by_role("textbox", name="Your comment"))
+    await page.keyboard.type("fine by me")
+    await tab_to(page, page.get_by_role("button", name="Comment", exact=True))
+    await page.keyboard.press("Enter")
+    await expect(rows(page, "Comments")).to_contain_text("fine by me")
+    await tab_to(page, page.get_by_role("button", name="Apply to head"), "Shift+Tab")
+    await page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Head changed net, too: yours 80, theirs 90.")
+    await tab_to(page, dialog.get_by_role("button", name="Apply to head"))
+    await page.keyboard.press("Enter")
+
+    await expect(page.locator("#kinds")).to_have_text("branchapplied")
+    found = await values(deployment, await shop.ids())
+    assert (found["net"], found["rate"]) == (80, 0.75)
+
+
 @pytest.mark.long
 async def test_a_review_sums_up_effects_by_name_pattern_and_names_what_will_fail(
     deployment: Deployment, browser: Browser
@@ -213,6 +263,6 @@ async def test_a_review_sums_up_effects_by_name_pattern_and_names_what_will_fail
     dialog = page.get_by_role("dialog")
     await expect(dialog).to_contain_text("Apply 1 edit to head? 40 computed values differ.")
     await expect(dialog).to_contain_text("whole will have no value: failed.")
-    await expect(dialog).to_contain_text("price/*/UK: 39 values, sum 780 → 390 -50 %")
+    await expect(dialog).to_contain_text("price/*/UK: 39 values, sum 780 → 390, -50 %")
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("button", name="Apply to head")).to_be_focused()

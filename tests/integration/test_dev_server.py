@@ -17,6 +17,7 @@ from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually
 from tests.integration.test_command_line import REBASER
+from tests.integration.test_ops_endpoint import get
 
 
 @asynccontextmanager
@@ -87,6 +88,33 @@ async def said(*command: str, cwd: Path, env: dict[str, str]) -> str:
     output, _ = await process.communicate()
     assert process.returncode == 0
     return output.decode()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+async def test_it_says_when_spark_is_ready(tmp_path: Path) -> None:
+    """In one line, and on the page."""
+    own = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
+    process = await asyncio.create_subprocess_exec(
+        *(REBASER, "up", "--data", tmp_path, "--port", "-1"),
+        stderr=asyncio.subprocess.PIPE,
+        env=own | {"REBASER_OPS__PORT": "0"},
+    )
+    assert process.stderr is not None
+    said = list[str]()
+    try:
+        async with asyncio.timeout(400):
+            while "Spark is ready.\n" not in said:
+                said.append((await process.stderr.readline()).decode())
+                assert said[-1], said
+        [url] = re.findall(r"page +(http\S+)", "".join(said))
+        _, status = await get(url + "status")
+    finally:
+        process.terminate()
+        await process.wait()
+
+    assert said.count("Spark is ready.\n") == 1
+    assert [each["sparkReady"] for each in json.loads(status)["rebasers"]] == [True]
 
 
 async def test_it_sets_up_its_process_as_the_daemon_does(tmp_path: Path) -> None:

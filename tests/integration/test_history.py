@@ -146,28 +146,32 @@ async def test_what_undoes_or_closes_is_asked_at_a_terminal_and_said_in_words(
     commands, graph = Commands(deployment), tmp_path / "graph.yaml"
     await deployment.start()
     await commands.tell("workspaces", "create", "shop")
-    graph.write_text("sources: {rate: 1}")
+    graph.write_text("sources: {rate: 1}\nvalues: {twice: {function: sum, inputs: [rate, rate]}}")
+    nothing = await commands.tell("revert", "shop", "last", code=Exit.FAILED)
     await commands.tell("load", "shop", graph, "--yes", "--wait")
     await commands.tell("values", "set", "shop", "rate", "2", "--wait")
-    commit = (await commands.read("log", "shop"))[-1]["commit"]
+    settled = await commands.read("log", "shop")
+    commit = next(each["commit"] for each in reversed(settled) if not each["computed"])
     await commands.tell("change-sets", "fork", "shop", "b")
 
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     kept = await commands.give("revert", "shop", commit)
     monkeypatch.setattr(sys, "stdin", Terminal(""))
     still_open = await commands.give("change-sets", "abandon", "shop/b")
-    dry = await commands.tell("revert", "shop", commit, "--dry-run")
+    dry = await commands.tell("revert", "shop", "last", "--dry-run")
     monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
     done = await commands.give("revert", "shop", commit)
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     again = await commands.tell("revert", "shop", commit, "--yes")
     abandoned = await commands.tell("change-sets", "abandon", "shop/b", "--yes")
 
+    assert "no request has changed it" in nothing
+    assert settled[-1]["computed"], "the results of an update came later"
     assert (kept.code, still_open.code) == (Exit.FAILED, Exit.FAILED)
     assert f"Undo commit {commit} by this? [y/N]" in kept.err
     assert kept.out == "rate is 1 again\n"
     assert "Abandon b? It takes no more requests [y/N]" in still_open.err
     assert dry == "rate is 1 again\nnot sent (--dry-run)\n"
     assert re.search(rf"request \w{{26}} undoes commit {commit} and is commit \d+", done.out)
-    assert "nothing to undo" in again
+    assert f"nothing of commit {commit} is left to undo" in again
     assert "abandoned" in abandoned

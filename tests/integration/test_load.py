@@ -48,6 +48,7 @@ async def test_a_file_is_planned_loaded_and_then_nothing_differs(
     changed = await commands.read("plan", "shop", graph)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     declined = await commands.give("load", "shop", graph)
+    two = await commands.give("load", "shop", graph, graph, "--yes")
     graph.write_text("remove: [total]\nsources: {rate: text}\n")
     failed = await commands.give("load", "shop", graph, "--yes", "--wait")
     graph.write_text("{}")
@@ -63,6 +64,7 @@ async def test_a_file_is_planned_loaded_and_then_nothing_differs(
         "unchanged": 5,
     }
     assert (declined.code, declined.err) == (1, "Enqueue this? [y/N] not enqueued\n")
+    assert (two.code, "one file is loaded at a time" in two.err) == (1, True)
     assert failed.code == 5
     assert "2 values failed by this" in failed.out
     assert pruned["status"]["success"]["commit"] > 0

@@ -101,5 +101,5 @@ async def test_viewers_look_on(deployment: Deployment, browser: Browser) -> None
     await expect(page.locator("#visitor")).to_have_text("vic: viewer")
     await expect(page.get_by_text("Your role may look on")).to_be_visible()
     await expect(rows(page, "Open change sets")).to_contain_text("shop / head")
-    await expect(rows(page, "Functions that are not pure")).to_contain_text("noiseit1, then 2")
+    await expect(rows(page, "Functions that are not pure")).to_contain_text("noiseshow1, then 2")
     await expect(page.get_by_role("button", name="Pause")).to_have_count(0)

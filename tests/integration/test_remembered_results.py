@@ -154,13 +154,16 @@ async def test_a_function_that_is_not_pure_is_found_and_named(
     assert found["before"] != found["now"]
     (failure,) = (await status_of(daemon))["rebasers"][0]["failures"]
     assert (failure["what"], found["now"] in failure["reason"]) == ("function is not pure", True)
+    assert found["value"] not in failure["reason"], "people know no ids"
 
     daemon.send(signal.SIGTERM)
     await daemon.ended()
     daemon = await started(deployment)
     where = f"workspace={ids.workspace_id}&changeSet={ids.change_set_id}&id={found['value']}"
     _, body = await get(f"{url_of(daemon)}change-set/value?{where}")
-    assert found.items() <= json.loads(body)["impure"].items()
+    noted_of_it = json.loads(body)["impure"]
+    assert found.items() <= noted_of_it.items()
+    assert noted_of_it["name"].startswith("impure/")
 
     async def is_named() -> bool:
         noted = (await Commands(deployment).read("dvu", "status", "shop"))["impure"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -145,27 +146,36 @@ def short() -> Iterator[Path]:
 async def test_a_spark_that_does_not_start_fails_no_value(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    """It is tried again and again; log, page and metrics say why, and what to do."""
-    daemon = await start(deployment, SPARK__DRIVER_MEMORY="much", SPARK__WARM="true")
+    """It is tried again and again; log, page and metrics say why, and what to do.
+
+    A probe without a token does not learn what Spark said.
+    """
+    own = {"SPARK__DRIVER_MEMORY": "much", "SPARK__WARM": "true", "OPS__TOKEN": "s3cret"}
+    daemon = await start(deployment, **own)
     value = SlowValue(deployment, tmp_path)
     await value.define()
     await eventually(lambda: len(daemon.said("dvu postponed")) > 2)
 
     status, _ = await value.now()
-    code, ready = await get(daemon, "readyz")
+    code, ready = await get(daemon, "readyz", "s3cret")
+    probed, said = await get(daemon, "readyz")
 
     assert status == "pending"
     assert code == HTTPStatus.SERVICE_UNAVAILABLE
     reason = json.loads(ready)["spark"]
     assert "Spark did not start: Invalid maximum heap size: -Xmxmuch" in reason
     assert "set REBASER_SPARK__DRIVER_MEMORY" in reason
-    assert "rebaser_spark_up 0.0" in (await get(daemon, "metrics"))[1]
+    assert probed == code
+    assert re.fullmatch(r"away since [\d:.TZ+-]+", json.loads(said)["spark"]), said
+    assert "rebaser_spark_up 0.0" in (await get(daemon, "metrics", "s3cret"))[1]
 
 
-async def get(daemon: Daemon, path: str) -> tuple[int, str]:
+async def get(daemon: Daemon, path: str, token: str = "") -> tuple[int, str]:
     """What its ops endpoint answers."""
     [started] = daemon.said("ops endpoint started")
-    async with ClientSession() as session, session.get(started["url"] + path) as response:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = started["url"] + path
+    async with ClientSession(headers=headers) as session, session.get(url) as response:
         return response.status, await response.text()
 
 

@@ -14,6 +14,8 @@ from rebaser_client.errors import ClientError
 from rebaser_client.outcomes import changed_by
 from rebaser_client.plan import LoadPlan, PlannedChange
 from rebaser_client.reader import LogEntry, read_log
+from rebaser_core.commits import RequestOutcome
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
     EnqueueUpdatesResponseV2,
@@ -24,7 +26,7 @@ from rebaser_core.messages import (
 from rebaser_core.records import ChangeSetRecordV1, CommentRecordV1, WorkspaceRecordV1, utc_text
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc, RemoveValue, SetValue
 from rebaser_server.commands.render.progress import failures, until_computed
-from rebaser_server.commands.support.arguments import Exit, refused_at_terminal
+from rebaser_server.commands.support.arguments import LAST, Exit, refused_at_terminal
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.value_source import read_revert_plan
 from rebaser_server.terminal.lines import complain, say, say_json
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
 _LISTED: Final = 20
 """Maximum number of a revert's updates that are put into words."""
 _STATUSES: Final = {"applying": "being applied"}
+
+
+class NothingToRevert(RebaserError):
+    """The commits that are kept have no change by a request."""
 
 
 async def show_log(
@@ -95,10 +101,14 @@ async def show_revert(
     batch, or values failed because of it.
 
     Raises:
-        NotRetained, NotRevertible, ReadRefused: the commit cannot be undone; nothing was enqueued.
+        NotRetained, NotRevertible, NothingToRevert, ReadRefused: it cannot be undone; nothing was
+            enqueued.
     """
     as_json = arguments.json
-    plan = await read_revert_plan(deployment, change_set, arguments.commit, force=arguments.force)
+    commit = arguments.commit
+    if commit == LAST:
+        commit = await _last_change(deployment, change_set)
+    plan = await read_revert_plan(deployment, change_set, commit, force=arguments.force)
     if not as_json:
         say(*_changes(plan, await _names(deployment, change_set, plan)))
     request_id, response, failed = None, None, None
@@ -124,6 +134,18 @@ async def show_revert(
     if isinstance(done, ErrorStatus):
         return Exit.FAILED
     return Exit.VALUES_FAILED if failed is not None and failed.stand else Exit.OK
+
+
+async def _last_change(deployment: Deployment, change_set: ChangeSet) -> int:
+    """The latest commit by which a request changed the change set.
+
+    Raises:
+        NothingToRevert: no commit that is kept is one.
+    """
+    for entry in reversed(await read_log(deployment.streams, change_set, limit=None)):
+        if entry.outcome is RequestOutcome.APPLIED and not entry.computed and entry.updates != {}:
+            return entry.commit
+    raise NothingToRevert("no request has changed it, as far as commits are kept: `rebaser log`")
 
 
 def _plain(plan: "RevertPlan", response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:
@@ -182,7 +204,7 @@ def _outcome(
     plan: "RevertPlan", request_id: RequestId | None, response: EnqueueUpdatesResponseV2 | None
 ) -> str:
     if not plan.updates:
-        return "nothing to undo"
+        return f"nothing of commit {plan.commit} is left to undo"
     if response is None:
         return "not sent (--dry-run)"
     if isinstance(response.status, SuccessStatusV2):

@@ -281,6 +281,17 @@ def commit_number(text: str) -> int:
     return _number(text, 0, "the number of a commit, as in `rebaser log`")
 
 
+LAST: Final = "last"
+"""Word in place of a commit's number: the latest commit by which a request changed something."""
+
+
+def commit_or_last(text: str) -> int | str:
+    """The type of an argument: the number of a commit, or `LAST`."""
+    if text == LAST:
+        return text
+    return _number(text, 0, f"the number of a commit, as in `rebaser log`, or {LAST!r}")
+
+
 def _number(text: str, least: int, what: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) >= least):
         raise argparse.ArgumentTypeError(f"expected {what}, got {text!r}")

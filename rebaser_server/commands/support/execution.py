@@ -40,7 +40,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         NotPermitted,
         (
             "Commands need an operator's permissions: set REBASER_NATS__USER and its password, or "
-            "its credentials. docs/security.md lists the permissions."
+            "its credentials."
         ),
     ),
     (
@@ -98,7 +98,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         client.NameTaken,
         "Choose another name; closed change sets keep theirs and are not in the way.",
     ),
-    (client.InvalidDraft, "Nothing was sent. docs/graph-files.md describes such files."),
+    (client.InvalidDraft, "Nothing was sent. `rebaser init` writes such a file."),
     (client.MissingPackage, "Nothing was sent. `pip install` that extra, then try again."),
     (client.RequestDead, "`rebaser dead-letters list` shows it, with the reason."),
     (
@@ -141,7 +141,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     ),
     (
         DeploymentInconsistent,
-        "Nothing was touched. `rebaser doctor` says what to do; docs/deployment.md has more.",
+        "Nothing was touched. `rebaser doctor` says what to do.",
     ),
     (
         StoreNotKnown,
@@ -153,7 +153,10 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (OpsNotStarted, "REBASER_OPS__ENABLED=false starts the daemon without it."),
     (HistoryInconsistent, "`rebaser doctor` names what does not fit together, and the remedy."),
     (NewerVersion, "Use a newer release: a newer one wrote this message."),
-    (MalformedMessage, "docs/wire.md describes the updates."),
+    (
+        MalformedMessage,
+        'An update has one kind, such as {"setValue": {"valueId": "…", "value": 5}}.',
+    ),
     (JetStreamError, "`rebaser doctor` checks NATS."),
     (
         EvaluatorAway,

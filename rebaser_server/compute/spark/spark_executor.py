@@ -351,6 +351,11 @@ class SparkExecutor:
         self._threads = WorkThreads(max_concurrent_runs, thread_name_prefix="spark-run")
 
     @property
+    def is_ready(self) -> bool:
+        """Whether it computed when it last was to; False before the first time."""
+        return self._has_computed and self.absence is None
+
+    @property
     def slots(self) -> int:
         """Units evaluated at a time; of a cluster, as it was some seconds ago."""
         return self._session.slots

@@ -72,21 +72,21 @@ function histogram({ bins, zero }) {
   const width = 100 / bins.length;
   const bars = bins.map((number, place) => {
     const height = number && Math.max(1.5, (24 * number) / most);
-    return svg("rect", { x: place * width, y: 24 - height, width: width - 1, height });
+    return `M${place * width} 24v${-height}h${width - 1}v${height}z`;
   });
   const line = zero === null ? [] : [svg("line", { x1: 100 * zero, x2: 100 * zero, y1: 0, y2: 24 })];
-  return svg("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, ...line, ...bars);
+  return svg("svg", { viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true" }, ...line, svg("path", { d: bars.join("") }));
 }
 
 const sized = (number) => `${number > 0 ? "+" : number < 0 ? "-" : ""}${brief(Math.abs(number))} %`;
 
-function familyRow({ pattern, title, size, failed, sides, change, largest, moves, tables }) {
+function familyRow({ pattern, title, size, failed, sides, change, largest, moves, tables, rows }) {
   const label = moves && `from ${sized(moves.least)} to ${sized(moves.most)}`;
   return { key: `family ${pattern}`, tone: failed ? "bad" : "", cells: [
     size === 1 ? valueOf(page, largest[0]) : button(title, () => choose(pattern), { class: "more", "aria-expanded": String(family === pattern) }),
     failed ? [element("span", count(size)), element("span", ` ${count(failed)} failed`, { class: "bad" })] : count(size),
     sides[0], tables && size > 1 ? "tables" : sides[1], change,
-    size === 1 ? "" : largest.map((each) => element("div", each.text)),
+    size === 1 ? rows ?? "" : largest.map((each) => element("div", each.text)),
     moves && size > 2 ? drawn(JSON.stringify(moves), () => histogram(moves), { class: "histogram", "aria-label": `Moves ${label}`, title: label }) : ""] };
 }
 

@@ -54,6 +54,7 @@ function show(status) {
   table("rebasers", status.rebasers.map((r) => {
     const recent = r.rates.filter((each) => Date.parse(now) / 1000 - each.at < 11);
     return [instance(r.instance) + (r.instance === status.answering ? " (this one)" : ""), r.version, new Date(r.started).toLocaleString(),
+      r.spark ? "away" : r.sparkReady ? "ready" : "not started",
       `${count(r.slots.busy)} of ${count(r.slots.busy + r.slots.free)}`,
       (recent.reduce((sum, each) => sum + each.requests, 0) / 10).toFixed(1), span(r.lagSeconds)];
   }), "No Rebaser answers.", { most: Infinity });

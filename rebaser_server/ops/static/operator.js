@@ -20,7 +20,7 @@ function updates(status) {
   const impure = status.rebasers.find((rebaser) => rebaser.impure)?.impure ?? []; // all have the same
   $("impurepart").hidden = !impure.length;
   table("impure", impure.map((each) => [clock(each.at), named(each), each.function,
-    element("a", each.value, { href: pageOf(each, { value: each.value }) }), `${each.before}, then ${each.now}`]), "");
+    element("a", "show", { href: pageOf(each, { value: each.value }), "aria-label": `Show a value of ${each.function}` }), `${each.before}, then ${each.now}`]), "");
 }
 
 async function sets() {

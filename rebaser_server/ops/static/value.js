@@ -54,7 +54,7 @@ export async function showChosen(page, goThere = false) {
   $("again").hidden = one.func === null || !may("recompute");
   $("again").onclick = () => act("recompute", { ...page.ids, id });
   text("func", one.func === null ? "a source, which people set" : `computed by ${one.func}${one.runtime ? ` (${one.runtime}: ${one.code})` : ", a function that does not exist"}`);
-  text("impure", one.impure ? `This function is not pure, found ${clock(one.impure.at)}: value ${one.impure.value} came to ${one.impure.before}, and then to ${one.impure.now} from the same inputs. Mend it, then compute its values again.` : "");
+  text("impure", one.impure ? `This function is not pure, found ${clock(one.impure.at)}: ${one.impure.name ?? "one of its values"} came to ${one.impure.before}, and then to ${one.impure.now} from the same inputs. Mend it, then compute its values again.` : "");
   near(page, one);
   reasons(page, why);
   table("inputs", one.inputs.map((each) => [each.argument, valueOf(page, each), each.text, statusOf(each.status)]), "It has none.", { inAll: one.inputCount });

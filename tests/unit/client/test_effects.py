@@ -15,6 +15,7 @@ from rebaser_client.effects import (
     question,
 )
 from rebaser_core.queries import ChangedDefinition, ComputedDifference
+from rebaser_core.table_values import TableHandle
 
 
 def patterns(*names: str) -> list[str]:
@@ -122,6 +123,17 @@ def test_there_are_sums_of_numbers_only(sides: list[tuple[Any, Any]], expected: 
 )
 def test_a_sum_has_no_more_digits_than_one_reads(number: float, text: str) -> None:
     assert brief(number) == text
+
+
+def test_tables_are_told_by_the_rows_that_differ() -> None:
+    """Where these are known; equal numbers of rows say nothing."""
+    before, after = (
+        TableHandle("0" * 64, digest * 32, "2" * 32, 7, 8192).to_value() for digest in "12"
+    )
+    one = effect("by day", before, after)
+
+    assert particulars([], [one], "") == ["by day: table: 7 rows, others than before"]
+    assert particulars([], [one], "", {one.id: "2 rows changed"}) == ["by day: 2 rows changed"]
 
 
 def test_a_person_reads_what_applying_does() -> None:

@@ -257,7 +257,10 @@ def test_a_fault_of_our_own_is_one_line_and_a_file(
         ("log shop --last -3", "--last: expected a whole number above 0, got '-3'"),
         ("log shop --last 0", "--last: expected a whole number above 0, got '0'"),
         ("values shop --at x", "--at: expected the number of a commit, as in `rebaser log`, got"),
-        ("revert shop", "COMMIT: expected the number of a commit, as in `rebaser log`, got 'shop'"),
+        (
+            "revert shop",
+            "expected the number of a commit, as in `rebaser log`, or 'last', got 'shop'",
+        ),
         ("values tree shop --depth 0", "--depth: expected a whole number above 0, got '0'"),
         ("workspaces create ''", "expected a name of 1 to 200 characters on one line, got ''"),
         ("change-sets rename shop/b 'a\tb'", r"characters on one line, got 'a\tb'"),
