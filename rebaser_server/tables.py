@@ -504,14 +504,11 @@ class TableFiles:
         found = self.find(workspace, digest)
         if found is not None:
             return found
-        try:
-            source = pq.ParquetFile(pa.BufferReader(payload))
-        except (pa.ArrowException, OSError) as error:
-            raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
-        schema = kept_schema(source.schema_arrow)
-        by = (source.metadata.metadata or {}).get(PARTITION_BY.encode())
-        batches = (cast(batch, schema) for batch in source.iter_batches(_BATCH_ROWS))
         with _reading_upload():
+            source = pq.ParquetFile(pa.BufferReader(payload))
+            schema = kept_schema(source.schema_arrow)
+            by = (source.metadata.metadata or {}).get(PARTITION_BY.encode())
+            batches = (cast(batch, schema) for batch in source.iter_batches(_BATCH_ROWS))
             if by is not None:
                 whole = digest[:_DIGITS]
                 return self.write_parts(workspace, digest, schema, by.decode(), batches, whole)
