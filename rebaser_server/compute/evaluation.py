@@ -324,7 +324,9 @@ def _evaluate_in_child(
                 return int.from_bytes(data[1:_COUNT_END]), decode_result(data[_COUNT_END:])
             if data[:1] == _BROKEN:
                 return IDLE, data[1:].decode()
-            return position[0], "it did not return" if hangs else _describe_exit(status)
+            return position[0], "it did not return" if hangs else describe_exit(
+                os.waitstatus_to_exitcode(status)
+            )
         finally:
             position.release()
 
@@ -387,8 +389,8 @@ def _wait_for(child: int) -> None:
         time.sleep(_GRACE / 100)
 
 
-def _describe_exit(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
+def describe_exit(code: int) -> str:
+    """Return how a process ended, by its exit code as `Popen.returncode`."""
     if code >= 0:
         return f"exit code {code}"
     return f"killed by {signal.Signals(-code).name}"

@@ -45,6 +45,7 @@ from rebaser_server.compute.task_protocol import (
     GaveWay,
     decode_answer,
     encode_task,
+    execute,
     read_stored_result,
 )
 from rebaser_server.compute.work_unit import (
@@ -283,7 +284,7 @@ class _Protocol(SubprocessStreamProtocol):
         self.ended.set()
 
 
-class _WorkerProcess:
+class WorkerProcess:
     """A child in a session of its own: Ctrl-C is for this process, which decides what it means."""
 
     def __init__(self, transport: SubprocessTransport, protocol: _Protocol) -> None:
@@ -502,8 +503,8 @@ class ChildProcessExecutor:
         """Quick tasks at once as of now: more only where they are needed for a while."""
         self._opening: asyncio.TimerHandle | None = None
         self._quick, self._slow = Turns(self._open), Turns(_SLOW_SEATS * children)
-        self._idle: list[_WorkerProcess] = []
-        self._busy: set[_WorkerProcess] = set()
+        self._idle: list[WorkerProcess] = []
+        self._busy: set[WorkerProcess] = set()
 
     async def start(self) -> None:
         await self.run([WorkUnit().encode()])
@@ -547,7 +548,7 @@ class ChildProcessExecutor:
         async with background(_report(run, progress)):
             while tasks := await asyncio.to_thread(run.next_tasks):
                 [(number, task)] = tasks.items()
-                question = pickle.dumps((task, store, run.id))
+                question = pickle.dumps(partial(execute, task, store, run.id))
                 answer, is_forked = None, run.is_forked(number)
                 if not is_slow:
                     answer, is_slow = await self._ask_quickly(question, owner, is_forked=is_forked)
@@ -609,7 +610,7 @@ class ChildProcessExecutor:
             self._quick.give()
             self._open_later()
 
-    async def _take_child(self, *, is_forked: bool) -> tuple[_WorkerProcess, bool]:
+    async def _take_child(self, *, is_forked: bool) -> tuple[WorkerProcess, bool]:
         """A child that is idle, or a new one, and whether it is new.
 
         One that is to fork has called no function: libraries such as Polars leave threads that a
@@ -627,15 +628,15 @@ class ChildProcessExecutor:
         child.has_called = not is_forked
         return child, True
 
-    async def _start_child(self) -> _WorkerProcess:
+    async def _start_child(self) -> WorkerProcess:
         try:
-            child = await _WorkerProcess.start()
+            child = await WorkerProcess.start()
         except EOFError as error:
             raise RunFailed("the evaluator ended before it was ready") from error
         self._busy.add(child)
         return child
 
-    async def _execute(self, question: bytes, child: _WorkerProcess, *, is_fresh: bool) -> bytes:
+    async def _execute(self, question: bytes, child: WorkerProcess, *, is_fresh: bool) -> bytes:
         """The answer of a child in which no function has left its marks.
 
         What goes wrong in a child that has computed something before may be the fault of that, so
@@ -651,7 +652,7 @@ class ChildProcessExecutor:
             raise evaluator_error(reason.partition(":")[0], reason)
         return answer[1:]
 
-    async def _ask(self, question: bytes, child: _WorkerProcess) -> bytes:
+    async def _ask(self, question: bytes, child: WorkerProcess) -> bytes:
         try:
             answer = await child.ask(question)
         except EOFError as error:
@@ -667,7 +668,7 @@ class ChildProcessExecutor:
             self._idle.append(child)
         return answer
 
-    async def _end(self, child: _WorkerProcess) -> None:
+    async def _end(self, child: WorkerProcess) -> None:
         self._busy.discard(child)
         await child.end()
 

@@ -1,8 +1,8 @@
-"""The other end of `ChildProcessExecutor`: executes the tasks that come on stdin, until that ends.
+"""The other end of `WorkerProcess`: answers the questions that come on stdin, until that ends.
 
-A question is the arguments of `task_protocol.execute`, pickled; an answer is what that returns. A
-frame is its length in eight bytes, then as many bytes. The first frame on stdout is empty, and says
-that everything for tasks is loaded. Each later frame is an answer, with a byte in front: 0 before a
+A question is a callable without arguments, pickled; an answer is the bytes that it returns. A frame
+is its length in eight bytes, then as many bytes. The first frame on stdout is empty, and says that
+everything for tasks is loaded. Each later frame is an answer, with a byte in front: 0 before a
 result, 1 before an error, 2 before the result of a process that should do nothing else.
 """
 
@@ -17,7 +17,6 @@ from typing import BinaryIO, Final
 from rebaser_server.compute import process_guard
 from rebaser_server.compute.errors import describe
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.task_protocol import execute
 from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.late_pandas import defer_pandas
 
@@ -34,6 +33,7 @@ def main() -> None:
         os.dup2(nothing.fileno(), 0)  # nor what they read a question
     defer_pandas()
     process_guard.claim()
+    process_guard.end_with_parent()
     queue: SimpleQueue[bytes] = SimpleQueue()
     Thread(target=_read_questions, args=(questions, queue), daemon=True).start()
     evaluate(WorkUnit().encode())  # loads what any unit takes
@@ -61,7 +61,7 @@ def _read_questions(questions: BinaryIO, queue: SimpleQueue[bytes]) -> None:
 def _answer(question: bytes) -> bytes:
     own = os.getpid()
     try:
-        answer = execute(*pickle.loads(question))  # noqa: S301 - from our parent
+        answer: bytes = pickle.loads(question)()  # noqa: S301 - from our parent
     except BaseException as error:  # noqa: BLE001 - for the parent to raise
         if os.getpid() != own:
             os._exit(0)  # a child that a function forked

@@ -587,6 +587,15 @@ def claim_again() -> None:
         claim()
 
 
+def end_with_parent() -> None:
+    """Ask the kernel to end this process, which is claimed, with the process that started it.
+
+    Threads of this one cannot do that while a function lets no other thread get on.
+    """
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
 def end_orphans() -> None:
     """End the processes that functions had started, once the child that called them has ended."""
     if _claim is not None:

@@ -54,7 +54,7 @@ from rebaser_server.compute.functions.arrow import (
     too_large,
 )
 from rebaser_server.compute.functions.partition_wise import is_partition_wise
-from rebaser_server.compute.functions.runtimes import ARROW, PYSPARK, code_digest, resolve
+from rebaser_server.compute.functions.runtimes import ARROW, PYSPARK, code_digest
 from rebaser_server.compute.functions.sql import SqlRefused, judge
 from rebaser_server.compute.json_values import NotJson, read_only
 from rebaser_server.compute.results import (
@@ -269,12 +269,16 @@ class WrittenPart(NamedTuple):
 class SparkCall:
     """A call of a function of runtime `pyspark`, with all that it takes."""
 
-    function: Callable[..., Any]
-    """Function of a Spark session and, by keyword, the arguments."""
+    function: tuple[str, str]
+    """Runtime and code."""
+    expected: str | None
+    """Code that the function has here, see `WorkUnit.code`."""
     arguments: Mapping[str, Any]
     """JSON, or a `View`, or a list of both."""
     target: str
     """URI of the directory to write a table to, which does not exist."""
+    limits: CallLimits
+    """Limits of the call, of which that of time does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -698,14 +702,14 @@ class TableExecutor:
     async def _prepare_spark_call(
         self, call: "_Call", owner: str, progress: JobProgress
     ) -> "_Work":
-        function = await asyncio.to_thread(resolve, *call.function)
         given = await asyncio.to_thread(self._with_contents, call.arguments, owner)
         arguments = await asyncio.to_thread(
             self._arguments, given, owner, lambda _, manifest: self._view(manifest, owner)
         )
 
         async def compute(attempt: Attempt) -> Any:
-            job = SparkCall(function, arguments, self._tables.uri(attempt))
+            target = self._tables.uri(attempt)
+            job = SparkCall(call.function, call.expected, arguments, target, call.limits)
             running = self._run_query(job, call.value_id, owner, progress)
             found = await self._bounded(attempt, running, self._max_bytes)
             return found if isinstance(found, Written) else _kept(found)

@@ -32,6 +32,7 @@ select case when true then (select max(value) from text.`/etc/passwd`) end
 select id from things group by id having max(id) > (select count(*) from text.`/etc/passwd`)
 select sum(id) over (partition by (select max(value) from text.`/etc/passwd`)) from things
 select id from things limit (select count(*) from text.`/etc/passwd`)
+select note -> 0.50 from things
 select transform(tags, x -> (select max(value) from text.`/etc/passwd`)) from things
 select * from things pivot (max((select value from text.`/etc/passwd`)) for kind in ('a'))
 values ((select max(value) from text.`/etc/passwd`))

@@ -6,7 +6,7 @@ from tests.helpers.graph_builder import install
 
 _CODE = '''"""For tests."""
 
-import os
+import os, re, threading
 import time
 
 from pyspark.sql import functions as F
@@ -75,11 +75,26 @@ def endless(spark, *, place):
         while True: pass
     return spark.range(2).select(F.udf(count, "long")("id").alias("n"))
 def endless_here(spark, *, place):
-    try:
-        with open(place, "a") as file: file.write("begun")
-        while True: time.sleep(0.01)
-    finally:
-        with open(place, "a") as file: file.write(" ended")
+    with open(place, "a") as file: file.write(f"{os.getpid()}\\n")
+    re.match("(a+)+$", "a" * 60 + "b")  # no other thread gets on meanwhile
+def leaves_a_job(spark, *, place):
+    threading.Thread(target=endless(spark, place=place).collect, daemon=True).start()
+    while not os.path.exists(place): time.sleep(0.01)
+    return "left"
+def ends(spark, *, orders):
+    print("for the last time", flush=True)
+    os._exit(7)
+def crashes_here(spark, *, orders):
+    orders.count()
+    os.kill(os.getpid(), 11)
+def takes_much(spark, *, orders): return len(bytearray(3 << 30))
+def prints_much(spark, *, orders):
+    for n in range(100_000): print("word", n)
+    return orders
+def tells_secrets(spark, *, orders):
+    secret = spark.sparkContext._gateway.gateway_parameters.auth_token
+    shown = [open(f"/proc/self/{file}").read() for file in ("cmdline", "environ")]
+    return [secret in text for text in (*shown, str(os.environ))]
 '''
 _NAMES = [line[4:].partition("(")[0] for line in _CODE.splitlines() if line.startswith("def ")]
 

@@ -101,10 +101,12 @@ async def compute_by_day(spark: SparkExecutor, directory: Path) -> list[dict[str
         sheet.call("same", "by_day", "orders", "rate")
         sheet.call("doubled", "doubled", "orders")
         sheet.call("unknown", "unknown", "orders")
+        sheet.call("ends", "ends", "orders")
         await sheet.compute()
         assert sheet.rows("same") == sheet.rows("by_day")
         assert [row["amount"] for row in sheet.rows("doubled")] == [20, 40, 60, 80, 100, 120]
         assert "`nothing` cannot be resolved" in sheet.value("unknown")
+        assert sheet.value("ends").endswith("function 'spark.ends': exit code 7")
         return sheet.rows("by_day")
     finally:
         await sheet.close()

@@ -28,7 +28,7 @@ async def listening(port: int) -> None:
         with socket.socket() as probe:
             return probe.connect_ex((HERE, port)) == 0
 
-    await eventually(is_listening, within=120)
+    await eventually(is_listening, within=300)
 
 
 class Jvm:

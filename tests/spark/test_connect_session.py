@@ -14,7 +14,7 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import eventually, is_running, pids_in
-from tests.helpers.table_sheet import compute_by_day
+from tests.helpers.table_sheet import TableSheet, compute_by_day
 from tests.spark.servers import connect_server, connect_url, free_port, listening
 from tests.spark.test_spark_executor import python, wide
 
@@ -73,6 +73,17 @@ async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path
         assert outcome.value_results == [("it", "ok", 1)]
         rows = await compute_by_day(executor, tmp_path / "store")
         assert [row["total"] for row in rows] == [60, 240, 120]
+
+        sheet, pids = TableSheet(executor, tmp_path / "store"), tmp_path / "others"
+        sheet.source("place", str(pids))
+        sheet.dependent("it", "spark.endless", {"place": "place"}, "pyspark")
+        hanging = asyncio.create_task(sheet.compute())
+        await eventually(lambda: pids_in(pids), within=300)
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        await eventually(lambda: not any(map(is_running, pids_in(pids))), within=120)
+        await sheet.close()
     finally:
         await executor.close()
 

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from structlog.contextvars import bound_contextvars, merge_contextvars
+from structlog.testing import capture_logs
 
 from rebaser_core.table_values import TableHandle
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.rescue import run_isolated
 from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.work_unit import CallLimits, with_limits
 from tests.helpers.eventually import eventually
 from tests.helpers.graph_builder import is_running, pids_in
 from tests.helpers.table_sheet import BY_DAY, OWNER, TableSheet
@@ -115,6 +118,56 @@ async def test_mistakes_fail_their_values_and_block_what_takes_them(sheet: Table
     assert sheet.state()["then"] == ("blocked", "raises")
 
 
+async def test_a_function_that_ends_its_process_fails_its_value_alone(sheet: TableSheet) -> None:
+    """Whatever ends it; the message names the function, and the log has what it printed."""
+    for name in ("ends", "crashes_here", "by_day"):
+        sheet.call(name, name, "orders", *(["rate"] if name == "by_day" else []))
+
+    with capture_logs([merge_contextvars]) as logs, bound_contextvars(change_set="one"):
+        await sheet.compute()
+
+    ended = "computing it ended the evaluator of function"
+    assert sheet.value("ends") == f"{ended} 'spark.ends': exit code 7"
+    assert sheet.value("crashes_here") == f"{ended} 'spark.crashes_here': killed by SIGSEGV"
+    assert len(sheet.rows("by_day")) == 3
+    [line] = [each for each in logs if each["event"] == "functions printed"]
+    assert (line["text"], line["change_set"]) == ("for the last time", "one")
+
+
+async def test_a_function_that_takes_much_memory_fails_its_value(sheet: TableSheet) -> None:
+    """By the limit of other functions, and what it prints is bounded as theirs."""
+    sheet.call("much", "takes_much", "orders")
+    sheet.call("prints", "prints_much", "orders")
+    limits = CallLimits(memory=1 << 30)
+    units = [with_limits(unit, limits) for unit in plan(sheet.graph, 2).units]
+
+    with capture_logs() as logs:
+        outcomes = await sheet.executor.run(units, owner=OWNER)
+
+    sheet.apply([outcome for outcome in outcomes if isinstance(outcome, UnitResult)])
+    assert sheet.value("much") == "it took more than 1,073,741,824 bytes of memory"
+    assert len(sheet.rows("prints")) == 6
+    texts = [each["text"] for each in logs if each["event"] == "functions printed"]
+    assert texts[-1].endswith("word 99999")
+    assert sum(map(len, texts)) < 50_000
+
+
+async def test_a_job_that_a_function_leaves_behind_ends_with_it(
+    sheet: TableSheet, tmp_path: Path
+) -> None:
+    """One that a thread of its has begun. Nobody sees the secret by which it reaches Spark."""
+    place = tmp_path / "place"
+    sheet.source("place", str(place))
+    sheet.dependent("it", "spark.leaves_a_job", {"place": "place"}, "pyspark")
+    sheet.call("secrets", "tells_secrets", "orders")
+
+    await sheet.compute()
+
+    assert sheet.value("it") == "left"
+    assert sheet.value("secrets") == [False, False, False]
+    await eventually(lambda: not any(map(is_running, pids_in(place))), within=120)
+
+
 @pytest.mark.long
 async def test_a_function_that_ends_its_worker_fails_its_value(sheet: TableSheet) -> None:
     """After some tries, since a worker may end for other reasons."""
@@ -131,7 +184,7 @@ async def test_a_function_that_ends_its_worker_fails_its_value(sheet: TableSheet
 
 
 async def test_a_cancelled_call_ends_with_its_workers(sheet: TableSheet, tmp_path: Path) -> None:
-    """Whether it hangs in Python of the daemon or in that of a worker."""
+    """Whether it hangs in its own process, where no other thread gets on, or in a worker."""
     here, there = tmp_path / "here", tmp_path / "there"
     sheet.source("here", str(here))
     sheet.source("there", str(there))
@@ -139,7 +192,7 @@ async def test_a_cancelled_call_ends_with_its_workers(sheet: TableSheet, tmp_pat
     sheet.dependent("two", "spark.endless", {"place": "there"}, "pyspark")
 
     def have_begun() -> bool:
-        return here.exists() and here.read_text() == "begun" and bool(pids_in(there))
+        return bool(pids_in(here)) and bool(pids_in(there))
 
     running = asyncio.create_task(sheet.compute())
     await eventually(have_begun, within=600)
@@ -147,7 +200,7 @@ async def test_a_cancelled_call_ends_with_its_workers(sheet: TableSheet, tmp_pat
     with suppress(asyncio.CancelledError):
         await running
 
-    await eventually(lambda: here.read_text() == "begun ended", within=120)
-    await eventually(lambda: not any(map(is_running, pids_in(there))), within=120)
+    pids = [*pids_in(here), *pids_in(there)]
+    await eventually(lambda: not any(map(is_running, pids)), within=120)
     stored = list(sheet.tables.stored())
     assert [name for each in stored if each.written is None for name in each.attempts] == []

@@ -259,14 +259,14 @@ def require_code(functions: Sequence[tuple[str | None, str]], expected: Mapping[
         if own is None or own.digest != digest:
             found = "none" if own is None else f"{own.version} ({own.digest})"
             raise CodeDiffers(
-                f"function {functions[place][1][:_SHOWN]!r} is computed with {name} {release} "
+                f"function {functions[place][1][:SHOWN]!r} is computed with {name} {release} "
                 f"({digest}) where updates are planned, and {found} is installed where it is "
                 "called, so nothing was computed: install the same version on the daemons and on "
                 "Spark's executors, and restart the daemons"
             )
 
 
-_SHOWN: Final = 80
+SHOWN: Final = 80
 """Characters of a function's code that an error shows."""
 
 

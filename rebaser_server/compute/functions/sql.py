@@ -185,6 +185,8 @@ def _escape(found: re.Match[str]) -> str:
 
 
 class _Dialect(Spark):
+    STRICT_JSON_PATH_SYNTAX = False  # else it logs what it cannot read behind an arrow
+
     class Tokenizer(Spark.Tokenizer):
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']  # a quote written twice, as Spark 4
 

@@ -7,12 +7,16 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
 from grpc import RpcError
 from pyspark.errors import PySparkException
+from pyspark.sql.connect.client import ChannelBuilder, DefaultChannelBuilder
 from pyspark.sql.connect.client.retries import DefaultPolicy
 from pyspark.sql.connect.session import SparkSession
 from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
@@ -53,6 +57,37 @@ class _Steps(ProgressHandler):
         self.done = sum(stage.num_completed_tasks for stage in stages or ())
 
 
+class _NotedSteps(_Steps):
+    """Steps that another process reads, as the size of a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __call__(self, *args: Any, **keywords: Any) -> None:
+        before = self.done
+        super().__call__(*args, **keywords)
+        if self.done != before:
+            with suppress(OSError), self._file.open("a") as file:
+                file.write(".")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectEntrance:
+    """An `Entrance`: the address of a server, and one session's name there."""
+
+    remote: str = field(repr=False)
+    session: str
+    steps: Path
+    """File that grows while tasks are done."""
+
+    def enter(self) -> SparkSession:
+        os.environ[_MODE] = "1"
+        own = _connect(self.remote, self.session)
+        own.registerProgressHandler(_NotedSteps(self.steps))
+        SparkSession._set_default_and_active_session(own)  # noqa: SLF001 - as its builder does
+        return own
+
+
 class ConnectSession:
     """A session of ours on a server that is not ours."""
 
@@ -65,7 +100,8 @@ class ConnectSession:
         self._settings = settings
         self._queries: dict[str, SparkSession] = {}
         """Sessions of queries, by their runs."""
-        self._steps: dict[str, _Steps] = {}
+        self._steps: dict[str, _Steps | Path] = {}
+        """Steps of queries; of calls the files that grow with these."""
         self._is_doubtful = False
         """Whether a run has failed since the server last answered."""
         self._end_reason: str | None = None
@@ -99,12 +135,12 @@ class ConnectSession:
             self.spark.removeTag(run)
 
     @contextmanager
-    def query(self, run: str, about: str, *, has_functions: bool) -> Iterator[SparkSession]:
+    def query(self, run: str, about: str) -> Iterator[SparkSession]:
         """Yield a session that the run has alone."""
-        del about, has_functions
+        del about
         try:
             own = self._queries[run] = _connect(self._remote)
-            steps = self._steps[run] = _Steps()
+            self._steps[run] = steps = _Steps()
             own.registerProgressHandler(steps)
             yield own
         except Exception:  # the run may raise anything
@@ -116,10 +152,20 @@ class ConnectSession:
                 with suppress(*_LOST):
                     ended.stop()
 
+    @contextmanager
+    def call(self, run: str, about: str) -> Iterator[ConnectEntrance]:
+        """Yield an entrance to a session that one process and the run have alone."""
+        with NamedTemporaryFile() as noted, self.query(run, about) as own:
+            self._steps[run] = steps = Path(noted.name)
+            yield ConnectEntrance(self._remote, own.session_id, steps)
+
     def steps(self, run: str) -> int:
         """Return a number that is another one once more tasks of the run are done."""
         steps = self._steps.get(run)
-        return 0 if steps is None else steps.done
+        if isinstance(steps, Path):
+            with suppress(OSError):  # the run has just ended
+                return steps.stat().st_size
+        return steps.done if isinstance(steps, _Steps) else 0
 
     def slots(self) -> int | None:
         """Tasks that run at a time on the server's cluster as it is now; None if it does not say.
@@ -139,6 +185,9 @@ class ConnectSession:
         # Another thread does it, since a call to a lost server is retried for a minute.
         Thread(target=self._interrupt, args=(run,), daemon=True).start()
 
+    def reap(self) -> None:
+        """Do nothing: what becomes of tasks that go on is the server's concern."""
+
     def _interrupt(self, run: str) -> None:
         with suppress(*_LOST, ValueError):  # the channel may be closed meanwhile
             own = self._queries.get(run)
@@ -149,7 +198,6 @@ class ConnectSession:
 
     def stop(self) -> None:
         """Make the server forget the session, and end its work, if the server is there at all."""
-        os.environ.pop(_MODE, None)
         if self._end_reason is not None:
             with suppress(*_LOST):
                 self.spark.client.close()
@@ -178,12 +226,15 @@ def start(options: SparkOptions) -> ConnectSession:
             f"no Spark Connect server answers at {where}: {root_cause(error)}; start it, "
             "or set REBASER_SPARK__REMOTE to where it is"
         ) from error
-    os.environ[_MODE] = "1"
     return ConnectSession(spark, session_settings(options), options.remote or "")
 
 
-def _connect(remote: str) -> SparkSession:
+def _connect(remote: str, session: str | None = None) -> SparkSession:
+    """Return a session there: a new one, or one that another process has named."""
+    channel = DefaultChannelBuilder(remote)
+    if session is not None:
+        channel.set(ChannelBuilder.PARAM_SESSION_ID, session)
     # Without its builder, which would call the server before its patience can be set.
-    spark = SparkSession(connection=remote)
+    spark = SparkSession(connection=channel)
     spark.client.set_retry_policies([DefaultPolicy(MAX_ATTEMPTS, max_backoff=_MAX_BACKOFF)])
     return spark

@@ -8,8 +8,10 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
+from threading import Thread
 from typing import Final
 
 from py4j.java_gateway import JavaGateway
@@ -50,8 +52,34 @@ _EXECUTORS_WITHIN: Final = 60.0
 the executor ends, and the session would wait for ever."""
 
 
+_TASKS_END_WITHIN: Final = 5.0
+"""Seconds for which tasks of a cancelled run may go on."""
+_REAPER_LOOKS: Final = 0.25  # seconds between two
+_SESSIONS: Final = "org.apache.spark.sql.classic.SparkSession"
+_SERVERS: Final = "org.apache.spark.api.python.Py4JServer"
 _OF_DRIVER: Final = 1
 """Entries of the driver itself in Spark's list of executors."""
+
+
+@dataclass(frozen=True, slots=True)
+class JvmEntrance:
+    """An `Entrance`: the address of a server in the JVM, for one process."""
+
+    port: int
+    secret: str = field(repr=False)
+    environment: Mapping[str, str]
+    """Variables that pyspark reads."""
+
+    def enter(self) -> SparkSession:
+        os.environ.update(self.environment)
+        gateway = _gateway_at(self.port, self.secret)
+        java_session = getattr(gateway.jvm, _SESSIONS).getDefaultSession().get()
+        java_context = gateway.jvm.JavaSparkContext(java_session.sparkContext())
+        settings = SparkConf(_jvm=gateway.jvm, _jconf=java_context.getConf())
+        shared = SparkSession(SparkContext(gateway=gateway, jsc=java_context, conf=settings))
+        own = shared.newSession()
+        SparkSession._instantiatedSession = SparkSession._activeSession = own  # noqa: SLF001
+        return own
 
 
 class JvmSession:
@@ -62,14 +90,18 @@ class JvmSession:
         spark: SparkSession,
         gateway: JavaGateway,
         scratch: ScratchDirectory,
+        environment: Mapping[str, str],
         grace: float = _GRACE,
     ) -> None:
+        """Wrap them; `environment` has the variables that pyspark reads."""
         self.spark = spark
+        self._environment = environment
         self._jobs = 0
         self._alone_since: float | None = None
         """Time of the first look since which the session has had jobs but no executor."""
         self._forgotten: str | None = None
-        """Reason why the session is of no more use: it has waited too long for an executor."""
+        """Reason why the session is of no more use: it has waited too long for an executor, or is
+        held up by what does not end."""
         self.jvm_pid: int | None = gateway.proc.pid
         self._gateway = gateway
         self._scratch = scratch
@@ -89,7 +121,7 @@ class JvmSession:
                     code = self._gateway.proc.wait(_ENDS_WITHIN)
                 except TimeoutExpired:
                     return f"its JVM does not answer: {root_cause(error)}"
-        return f"its JVM ended{_why(code)}"
+        return self._forgotten or f"its JVM ended{_why(code)}"
 
     def _why_alone(self) -> str | None:
         """Return the reason why it is of no use though its JVM is well: it has no executor."""
@@ -124,16 +156,32 @@ class JvmSession:
             yield self.spark
 
     @contextmanager
-    def query(self, run: str, about: str, *, has_functions: bool) -> Iterator[SparkSession]:
+    def query(self, run: str, about: str) -> Iterator[SparkSession]:
         """Yield a session that the run has alone."""
-        own = self.spark.newSession()
+        with self._group(run, about, interrupts=True):
+            yield self.spark.newSession()
+
+    @contextmanager
+    def call(self, run: str, about: str) -> Iterator[JvmEntrance]:
+        """Yield an entrance for one process; all work that it begins is of this run.
+
+        With the server that it leads to go all objects that the process has left in the JVM.
+        """
         try:
-            with self._group(run, about, interrupts=not has_functions):
-                yield own
+            with self._group(run, about, interrupts=False):
+                new = getattr(self._gateway.jvm, _SERVERS)
+                server = new(self._java_context.conf())
+                server.start()  # whose threads inherit the group
+                try:
+                    yield JvmEntrance(server.getListeningPort(), server.secret(), self._environment)
+                finally:
+                    self.cancel(run)  # what the process did not wait for
+                    with suppress(Py4JError, OSError):  # no JVM, no server
+                        server.shutdown()
         finally:
-            if has_functions and not self._jobs:  # all sessions have one cache
-                with suppress(Py4JError, OSError):  # no JVM, no cache
-                    own.catalog.clearCache()
+            if not self._jobs:  # all sessions have one cache
+                with suppress(Py4JError, OSError):
+                    self.spark.catalog.clearCache()
 
     @contextmanager
     def _group(self, run: str, about: str, *, interrupts: bool) -> Iterator[None]:
@@ -159,6 +207,30 @@ class JvmSession:
         with suppress(Py4JError, OSError):  # no JVM, no jobs
             self._java_context.cancelJobGroupAndFutureJobs(run)
 
+    def reap(self) -> None:
+        """End a JVM that executes if tasks of cancelled runs go on in it. Does not wait for that.
+
+        They keep their slots, some for ever: no loop of generated code looks whether it shall end.
+        Of clusters Spark itself ends the executors.
+        """
+        if (self.spark.sparkContext.master or "").startswith("local"):
+            Thread(target=self._reap, name="spark-reaper", daemon=True).start()
+
+    def _reap(self) -> None:
+        give_up = time.monotonic() + _TASKS_END_WITHIN
+        with suppress(Py4JError, OSError):  # no JVM, no tasks
+            while self._has_stray_tasks():
+                if time.monotonic() > give_up:
+                    self._forgotten = "a cancelled run did not end, so its JVM was ended"
+                    self._gateway.proc.kill()
+                    return
+                time.sleep(_REAPER_LOOKS)
+
+    def _has_stray_tasks(self) -> bool:
+        stages = self._java_context.taskScheduler().rootPool().getSortedTaskSetQueue()
+        each = map(stages.apply, range(stages.size()))
+        return any(stage.isZombie() and stage.runningTasks() > 0 for stage in each)
+
     def stop(self) -> None:
         """Return when the JVM has ended, by itself or by force, and its files are gone."""
         if self.end_reason() is None:
@@ -182,13 +254,14 @@ def start(
         if _active_context() is not None:  # starting another would stop it
             raise SessionFailed("another part of this process has a Spark session")
         settings = SparkConf(loadDefaults=False).setAll(list(options.settings(scratch).items()))
-        with _environment(environment(options, java)):
+        ours = environment(options, java)
+        with _environment(ours):
             gateway = _connect(process, scratch.directory / CONNECTION)
             forget_settings(scratch)
             _log_in(gateway)
             context = SparkContext(conf=settings, gateway=gateway)
         grace = _GRACE if options.training is None else _TRAINING_GRACE
-        return JvmSession(SparkSession(context), gateway, scratch, grace)
+        return JvmSession(SparkSession(context), gateway, scratch, ours, grace)
     except SessionFailed:
         raise
     except Exception as error:  # pyspark may raise anything about a JVM that ends meanwhile
@@ -220,10 +293,14 @@ def _connect(process: Popen[bytes], connection: Path) -> JavaGateway:
     with connection.open("rb") as info:
         port = read_int(info)
         secret = UTF8Deserializer().loads(info)
-    with _environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
-        gateway = launch_gateway()
+    gateway = _gateway_at(port, secret)
     gateway.proc = process
     return gateway
+
+
+def _gateway_at(port: int, secret: str) -> JavaGateway:
+    with _environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
+        return launch_gateway()
 
 
 def _log_in(gateway: JavaGateway) -> None:

@@ -5,19 +5,21 @@ which Spark's JVM starts.
 """
 
 import asyncio
-import ctypes
 import os
+import pickle
 import shutil
+import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from subprocess import Popen
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
@@ -31,20 +33,20 @@ from rebaser_server.compute.errors import (
     RunFailed,
     SessionFailed,
     breakdown,
-    describe_call,
     evaluator_error,
-    with_place,
 )
-from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun
+from rebaser_server.compute.evaluation import describe_exit
+from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun, WorkerProcess
+from rebaser_server.compute.functions.runtimes import SHOWN
 from rebaser_server.compute.json_values import NotJson
+from rebaser_server.compute.local_worker import BROKEN
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
-from rebaser_server.compute.spark import spark_job, table_job
+from rebaser_server.compute.spark import spark_call, spark_job, table_job
 from rebaser_server.compute.spark.launch import find_java, launch
 from rebaser_server.compute.spark.options import (
     ScratchDirectory,
     SparkOptions,
     archive_path,
-    is_of_spark,
     plain_directory,
     python_error_name,
     query_mistake,
@@ -60,8 +62,6 @@ from rebaser_server.runtime.tasks import Turns, WorkThreads
 from rebaser_server.telemetry.work_stats import SparkAbsence
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from rebaser_server.compute.spark.connect_session import ConnectSession
     from rebaser_server.compute.spark.jvm import JvmSession
 
@@ -99,13 +99,11 @@ class _SessionHolder:
         self._asked_for_slots = float("-inf")
 
     @contextmanager
-    def job(
-        self, run: str, about: str, query: Query | SparkCall | None = None
-    ) -> Iterator["SparkSession"]:
+    def job(self, run: str, about: str, query: Query | SparkCall | None = None) -> Iterator[Any]:
         """Yield the session, for this thread to run work of this run in it.
 
         `about`: what Spark's own pages call the run; `query`: the run, if it needs a session that
-        it has alone.
+        it has alone. For a `SparkCall` it is the `Entrance` to one, for another process.
 
         The first takes seconds, in which the session starts.
 
@@ -113,19 +111,20 @@ class _SessionHolder:
             SessionFailed: the session cannot be started now, and the next call tries again; or it
                 is closed.
         """
-        spark: Any  # Connect's session has the same methods as the other, and no common type
         running = self._get(for_tables=query is not None)
         if self._options.asks_for_slots and time.monotonic() - self._asked_for_slots > _SLOTS_EVERY:
             self._asked_for_slots = time.monotonic()
             # On its own thread: no run waits for the answer.
             Thread(target=self._ask_for_slots, args=(running,), daemon=True).start()
         try:
-            with (
-                running.job(run, about)
-                if query is None
-                else running.query(run, about, has_functions=isinstance(query, SparkCall))
-            ) as spark:
-                yield spark
+            if query is None:
+                opened: Any = running.job(run, about)
+            elif isinstance(query, SparkCall):
+                opened = running.call(run, about)
+            else:
+                opened = running.query(run, about)
+            with opened as session:
+                yield session
         finally:
             with self._counting:
                 self._jobs -= 1
@@ -200,6 +199,12 @@ class _SessionHolder:
         running = self._running
         if running is not None:
             running.cancel(run)
+
+    def reap(self) -> None:
+        """End what goes on of cancelled runs, if need be with all others."""
+        running = self._running
+        if running is not None:
+            running.reap()
 
     def steps(self, run: str) -> int:
         """Return a number that is another one once more tasks of a query are done."""
@@ -279,45 +284,37 @@ def _about(what: str) -> str:
     return ", ".join([f"update of {what}", *shown])
 
 
-class _Interrupted(BaseException):
-    """The work's caller is gone. This is not an `Exception`: functions catch those."""
+_FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM)
+"""Exit codes of a child that another process may have ended, as the kernel does without memory."""
 
 
-class _OwnThread(Future[T]):
-    """Work in a thread that it has alone, which is left behind if it never returns.
+async def _ask_child(question: bytes, gone: Future[None]) -> bytes | int | None:
+    """Return the answer of a child, or its exit code; None once the caller is gone.
 
-    In the pool it would keep a place for ever, and the process from ending.
+    The child is asked nothing else, and has ended when this returns.
     """
+    asking = asyncio.ensure_future(_in_child(question))
+    try:
+        either: list[asyncio.Future[Any]] = [asking, asyncio.wrap_future(gone)]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return await asking if asking.done() else None
+    finally:
+        asking.cancel()
+        await asyncio.wait([asking])
 
-    def __init__(self, work: Callable[[], T]) -> None:
-        """Begin. Raises `SessionFailed`: the system has no thread."""
-        super().__init__()
-        self.set_running_or_notify_cancel()
-        self._work = work
-        self._ends = Lock()
-        self._thread = Thread(target=self._run, daemon=True, name="spark-call")
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            raise SessionFailed(f"no thread for a function: {error}") from error
 
-    def _run(self) -> None:
-        try:
-            result = self._work()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is awaited
-            with self._ends:
-                self.set_exception(error)
-        else:
-            with self._ends:
-                self.set_result(result)
-
-    def interrupt(self) -> None:
-        """Raise `_Interrupted` in the thread, between two steps of Python."""
-        with self._ends:
-            if not self.done() and self._thread.ident is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(self._thread.ident), ctypes.py_object(_Interrupted)
-                )
+async def _in_child(question: bytes) -> bytes | int | None:
+    try:
+        child = await WorkerProcess.start()
+    except EOFError as error:
+        raise RunFailed("the evaluator ended before it was ready") from error
+    try:
+        return await child.ask(question)
+    except EOFError:
+        await child.end()
+        return child.code
+    finally:
+        await child.end()
 
 
 class SparkExecutor:
@@ -397,9 +394,9 @@ class SparkExecutor:
         async def report() -> None:
             progress.record(await asyncio.to_thread(run.values_done))
 
-        is_cancelled = Event()
-        job = self._in_pool(partial(self._evaluate, run, about, is_cancelled))
-        results = await self._ended(run.id, job, is_cancelled, report, progress)
+        gone = Future[None]()
+        job = self._in_pool(partial(self._evaluate, run, about, gone))
+        results = await self._ended(run.id, job, gone, report, progress)
         progress.record(run.size)
         return results
 
@@ -417,11 +414,15 @@ class SparkExecutor:
 
         await self._turns.take(owner)
         try:
-            is_cancelled = Event()
-            compute = partial(self._query, query, run, _about(about), is_cancelled)
-            is_call = isinstance(query, SparkCall)
-            job = _OwnThread(compute) if is_call else self._in_pool(compute)
-            return await self._ended(run, job, is_cancelled, report, progress)
+            gone = Future[None]()
+            if isinstance(query, SparkCall):
+                loop = asyncio.get_running_loop()
+                call = partial(self._call, query, run, _about(about), gone, loop)
+                # With what log lines show about the work, for the function's prints.
+                job = self._in_pool(partial(copy_context().run, call))
+            else:
+                job = self._in_pool(partial(self._query, query, run, _about(about), gone))
+            return await self._ended(run, job, gone, report, progress)
         finally:
             self._turns.give()
 
@@ -435,13 +436,13 @@ class SparkExecutor:
         self,
         run: str,
         job: Future[T],
-        is_cancelled: Event,
+        gone: Future[None],
         report: Callable[[], Awaitable[None]],
         progress: JobProgress | None,
     ) -> T:
         """Return what comes of work in a thread; cancelled, end the jobs of the run.
 
-        `is_cancelled` is set once the caller is gone. The start of a JVM takes nothing of the time
+        `gone` is done once the caller is gone. The start of a JVM takes nothing of the time
         in which the run must get on.
         """
         ending = asyncio.wrap_future(job)
@@ -462,7 +463,7 @@ class SparkExecutor:
         finally:
             if not job.done():
                 ending.cancel()
-                is_cancelled.set()  # first: without a session, there is no job to cancel yet
+                gone.set_result(None)  # first: without a session, there is no job to cancel yet
                 await asyncio.to_thread(self._cancel, run, job)
 
     async def close(self) -> None:
@@ -470,12 +471,12 @@ class SparkExecutor:
         await asyncio.to_thread(self._threads.shutdown)
 
     def _evaluate(
-        self, run: DvuRun, about: str, is_cancelled: Event
+        self, run: DvuRun, about: str, gone: Future[None]
     ) -> list[UnitResult | StoredResult]:
         while tasks := run.next_tasks():
             with self._required_session(run.id, about) as spark:
-                if is_cancelled.is_set():
-                    return []  # the caller is gone
+                if gone.done():
+                    return []
                 try:
                     answers = spark_job.execute_tasks(spark, [*tasks.values()], run.store, run.id)
                 except Exception as error:  # any error ends the run, and there is no list of them
@@ -485,40 +486,64 @@ class SparkExecutor:
                 run.record(number, answer)
         return run.results()
 
-    def _query(self, query: Query | SparkCall, run: str, about: str, is_cancelled: Event) -> Any:
+    def _query(self, query: Query, run: str, about: str, gone: Future[None]) -> Any:
         with self._required_session(run, about, query) as spark:
-            if is_cancelled.is_set():
-                return None  # the caller is gone
+            if gone.done():
+                return None
             try:
                 found = table_job.run(spark, query, self.slots)
             except (NotATable, NotJson):
                 raise
-            except table_job.FunctionRaised as raised:
-                error = raised.__cause__ or raised
-                raise self._query_failure(error, has_place=True) from error
             except Exception as error:
-                raise self._query_failure(error) from error
+                mistake = None if self._session.end_reason() else query_mistake(error)
+                failure = self._failure(error) if mistake is None else QueryFailed(mistake)
+                raise failure from error
         self.absence, self._has_computed = None, True
         return found
 
-    def _query_failure(self, error: BaseException, *, has_place: bool = False) -> Exception:
-        """Return the error of a query or call: its own mistake, or Spark's failure.
+    def _call(
+        self,
+        call: SparkCall,
+        run: str,
+        about: str,
+        gone: Future[None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> Any:
+        with self._required_session(run, about, call) as entrance:
+            if gone.done():
+                return None
+            # By the child's standard input: others see command lines and environments.
+            question = pickle.dumps(partial(spark_call.answer, entrance, call, self.slots))
+            asking = asyncio.run_coroutine_threadsafe(_ask_child(question, gone), loop)
+            found = asking.result()
+            if found is None:
+                return None
+            result = self._result(call, found)
+        self.absence, self._has_computed = None, True
+        return result
 
-        `has_place`: the error came from a function, whose lines the message shall name.
-        """
-        if self._session.end_reason() is not None:
-            return self._failure(error)
-        if has_place and not is_of_spark(error):
-            return QueryFailed(describe_call(error))
-        mistake = query_mistake(error)
-        if mistake is None:
-            return self._failure(error)
-        return QueryFailed(with_place(mistake, error) if has_place else mistake)
+    def _result(self, call: SparkCall, found: bytes | int) -> Any:
+        """Return the result of a call whose child answered, or ended by itself."""
+        ended = self._session.end_reason()
+        if isinstance(found, int):
+            name, how = call.function[1][:SHOWN], describe_exit(found)
+            if ended is not None or (found in _FROM_OUTSIDE and not call.limits.is_forked):
+                raise RunFailed(f"the evaluator of function {name!r} ended: {ended or how}")
+            raise QueryFailed(f"computing it ended the evaluator of function {name!r}: {how}")
+        if found[:1] == BROKEN:
+            reason = found[1:].decode()
+            raise evaluator_error(reason.partition(":")[0], reason)
+        outcome = spark_call.CallOutcome.decode(found[1:])
+        if outcome.mistake is None and outcome.broken is None:
+            return outcome.result
+        if outcome.mistake is not None and ended is None:
+            raise QueryFailed(outcome.mistake)
+        raise self._failure_for(*(outcome.broken or (outcome.mistake or "", None)))
 
     @contextmanager
     def _required_session(
         self, run: str, about: str, query: Query | SparkCall | None = None
-    ) -> Iterator["SparkSession"]:
+    ) -> Iterator[Any]:
         try:
             with self._session.job(run, about, query) as spark:
                 yield spark
@@ -534,11 +559,14 @@ class SparkExecutor:
 
     def _failure(self, error: BaseException) -> Exception:
         """Return the run's error for this one: its class says what is at fault."""
+        return self._failure_for(root_cause(error), python_error_name(error))
+
+    def _failure_for(self, cause: str, name: str | None) -> Exception:
         ended, about = self._session.end_reason(), "Spark could not complete the run"
         if ended is not None:
             self._note_absence(ended)
             return breakdown(RunFailed, f"{about}: {ended}")
-        reason, name = f"{about}: {root_cause(error)}", python_error_name(error)
+        reason = f"{about}: {cause}"
         if name is None:
             return breakdown(RunFailed, with_remedy(reason))
         return evaluator_error(name, reason)
@@ -555,8 +583,7 @@ class SparkExecutor:
         while not job.done() and time.monotonic() < give_up:
             self._session.cancel(run)  # again, lest it had not begun yet
             wait([job], _CANCEL_GRACE / 5)
-        if isinstance(job, _OwnThread):
-            job.interrupt()
+        self._session.reap()
 
 
 def _run_id() -> str:

@@ -16,6 +16,7 @@ from blake3 import blake3
 
 from rebaser_core.table_schemas import MAX_COLUMNS, MAX_PARTITIONS, NotATable, require_distinct
 from rebaser_server.compute.functions.arrow import require_plain
+from rebaser_server.compute.functions.runtimes import resolve
 from rebaser_server.compute.json_values import NotJson
 from rebaser_server.compute.tables import (
     Definition,
@@ -35,6 +36,8 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.runSQLOnFiles": "false",
+    # A cancelled task ends between two batches; a join may make a million rows of each row.
+    "spark.sql.parquet.columnarReaderBatchSize": "512",
     # As the judge of queries takes them: a text that it prints means to Spark what it read.
     "spark.sql.variable.substitute": "false",
     "spark.sql.caseSensitive": "false",
@@ -60,6 +63,7 @@ def run(spark: "SparkSession", query: Query | SparkCall, slots: int) -> Any:
 
     Raises:
         FunctionRaised: the function did.
+        FunctionMissing: the function is not here.
         NotATable: the result has columns that a table cannot keep.
         NotJson: the result is not one value.
     """
@@ -109,10 +113,11 @@ def _frame_of(spark: "SparkSession", view: View) -> "DataFrame":
 def _call(spark: "SparkSession", call: SparkCall) -> Any:
     from pyspark.sql import DataFrame  # noqa: PLC0415
 
+    function = resolve(*call.function)
     arguments = {name: _argument(spark, value) for name, value in call.arguments.items()}
     vars(spark)["stop"] = _refuse_to_stop
     try:
-        found = Context().run(partial(call.function, spark, **arguments))
+        found = Context().run(partial(function, spark, **arguments))
     except BaseException as error:
         raise FunctionRaised from error
     finally:

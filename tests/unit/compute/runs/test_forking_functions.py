@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
 
 FUNCTIONS = """
-import os, signal, time
+import os, re, signal, time
 
 def note(path):
     with open(path, "a") as file:
@@ -46,6 +47,22 @@ def leaves_a_child_and_hangs(path):
             pass
     while True:
         sum(range(10**12))
+
+def lets_no_thread_get_on(path):
+    note(path)
+    re.match("(a+)+$", "a" * 60 + "b")
+"""
+PARENT = """
+import asyncio, pickle, sys
+from functools import partial
+import forking
+from rebaser_server.compute.executors import WorkerProcess
+
+async def ask():
+    child = await WorkerProcess.start()
+    await child.ask(pickle.dumps(partial(forking.lets_no_thread_get_on, sys.argv[1])))
+
+asyncio.run(ask())
 """
 NAMES = (
     "leaves_a_child",
@@ -123,3 +140,18 @@ async def test_a_function_that_ignores_all_signals_is_ended(
         await asyncio.wait_for(running, 30)
 
     await eventually(lambda: not any(map(is_running, pids_in(pids))))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's doing")
+@pytest.mark.usefixtures("executor")
+async def test_a_child_that_is_stuck_ends_with_its_parent(tmp_path: Path) -> None:
+    """Also where the function lets no other thread get on, which would see the parent's end."""
+    path = tmp_path / "pids"
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, str(path))
+    try:
+        await eventually(lambda: pids_in(path), within=120)
+    finally:
+        parent.kill()
+        await parent.wait()
+
+    await eventually(lambda: not any(map(is_running, pids_in(path))), within=60)
