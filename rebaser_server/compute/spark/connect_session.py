@@ -185,6 +185,9 @@ class ConnectSession:
         # Another thread does it, since a call to a lost server is retried for a minute.
         Thread(target=self._interrupt, args=(run,), daemon=True).start()
 
+    def reap(self) -> None:
+        """Do nothing: what becomes of tasks that go on is the server's concern."""
+
     def _interrupt(self, run: str) -> None:
         with suppress(*_LOST, ValueError):  # the channel may be closed meanwhile
             own = self._queries.get(run)

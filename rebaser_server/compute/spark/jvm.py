@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
+from threading import Thread
 from typing import Final
 
 from py4j.java_gateway import JavaGateway
@@ -51,6 +52,9 @@ _EXECUTORS_WITHIN: Final = 60.0
 the executor ends, and the session would wait for ever."""
 
 
+_TASKS_END_WITHIN: Final = 5.0
+"""Seconds for which tasks of a cancelled run may go on."""
+_REAPER_LOOKS: Final = 0.25  # seconds between two
 _SESSIONS: Final = "org.apache.spark.sql.classic.SparkSession"
 _SERVERS: Final = "org.apache.spark.api.python.Py4JServer"
 _OF_DRIVER: Final = 1
@@ -96,7 +100,8 @@ class JvmSession:
         self._alone_since: float | None = None
         """Time of the first look since which the session has had jobs but no executor."""
         self._forgotten: str | None = None
-        """Reason why the session is of no more use: it has waited too long for an executor."""
+        """Reason why the session is of no more use: it has waited too long for an executor, or is
+        held up by what does not end."""
         self.jvm_pid: int | None = gateway.proc.pid
         self._gateway = gateway
         self._scratch = scratch
@@ -116,7 +121,7 @@ class JvmSession:
                     code = self._gateway.proc.wait(_ENDS_WITHIN)
                 except TimeoutExpired:
                     return f"its JVM does not answer: {root_cause(error)}"
-        return f"its JVM ended{_why(code)}"
+        return self._forgotten or f"its JVM ended{_why(code)}"
 
     def _why_alone(self) -> str | None:
         """Return the reason why it is of no use though its JVM is well: it has no executor."""
@@ -201,6 +206,30 @@ class JvmSession:
         """End the run's jobs and any that it would start later. Does not wait for their ends."""
         with suppress(Py4JError, OSError):  # no JVM, no jobs
             self._java_context.cancelJobGroupAndFutureJobs(run)
+
+    def reap(self) -> None:
+        """End a JVM that executes if tasks of cancelled runs go on in it. Does not wait for that.
+
+        They keep their slots, some for ever: no loop of generated code looks whether it shall end.
+        Of clusters Spark itself ends the executors.
+        """
+        if (self.spark.sparkContext.master or "").startswith("local"):
+            Thread(target=self._reap, name="spark-reaper", daemon=True).start()
+
+    def _reap(self) -> None:
+        give_up = time.monotonic() + _TASKS_END_WITHIN
+        with suppress(Py4JError, OSError):  # no JVM, no tasks
+            while self._has_stray_tasks():
+                if time.monotonic() > give_up:
+                    self._forgotten = "a cancelled run did not end, so its JVM was ended"
+                    self._gateway.proc.kill()
+                    return
+                time.sleep(_REAPER_LOOKS)
+
+    def _has_stray_tasks(self) -> bool:
+        stages = self._java_context.taskScheduler().rootPool().getSortedTaskSetQueue()
+        each = map(stages.apply, range(stages.size()))
+        return any(stage.isZombie() and stage.runningTasks() > 0 for stage in each)
 
     def stop(self) -> None:
         """Return when the JVM has ended, by itself or by force, and its files are gone."""

@@ -320,7 +320,8 @@ def _common(options: SparkOptions, scratch: ScratchDirectory) -> dict[str, str]:
         "spark.rpc.message.maxSize": "1024",
         # Time after a cancellation at which a function that does not return is killed.
         "spark.python.task.killTimeout": "300ms",
-        # What does not heed its cancellation ends its JVM: else it would keep a slot for ever.
+        # What does not heed its cancellation ends its executor: else it would keep a slot for ever.
+        # On a local master it does not; `JvmSession.reap` does.
         "spark.task.reaper.enabled": "true",
         "spark.task.reaper.killTimeout": "30s",
         # No query runs a method or a program; tables.judge is the first fence.

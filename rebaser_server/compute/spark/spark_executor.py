@@ -198,6 +198,12 @@ class _SessionHolder:
         if running is not None:
             running.cancel(run)
 
+    def reap(self) -> None:
+        """End what goes on of cancelled runs, if need be with all others."""
+        running = self._running
+        if running is not None:
+            running.reap()
+
     def steps(self, run: str) -> int:
         """Return a number that is another one once more tasks of a query are done."""
         running = self._running
@@ -544,6 +550,7 @@ class SparkExecutor:
         while not job.done() and time.monotonic() < give_up:
             self._session.cancel(run)  # again, lest it had not begun yet
             wait([job], _CANCEL_GRACE / 5)
+        self._session.reap()
 
 
 def _run_id() -> str:

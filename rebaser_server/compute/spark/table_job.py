@@ -36,6 +36,8 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.runSQLOnFiles": "false",
+    # A cancelled task ends between two batches; a join may make a million rows of each row.
+    "spark.sql.parquet.columnarReaderBatchSize": "512",
     # As the judge of queries takes them: a text that it prints means to Spark what it read.
     "spark.sql.variable.substitute": "false",
     "spark.sql.caseSensitive": "false",

@@ -1,0 +1,87 @@
+"""Queries that the judge lets through and that would never end: their deadline ends them."""
+
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JError
+
+from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.plan import plan
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.tables import Query
+from rebaser_server.runtime.failures import Stalled
+from rebaser_server.runtime.progress import JobProgress
+from tests.helpers.eventually import eventually
+from tests.helpers.table_sheet import OWNER, TableSheet
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+MANY = pa.table({"n": pa.array(range(300_000), pa.int64()), "one": pa.array([1] * 300_000)})
+BOMBS = {
+    "a self-join with a condition that is always true": (
+        "SELECT sum(a.n * b.n) AS s FROM many AS a JOIN many AS b ON a.n - a.n = b.n - b.n"
+    ),
+    "a join by a constant": (
+        "SELECT count(a.n + b.n) AS s FROM (SELECT n, 1 AS k FROM many) AS a "
+        "JOIN (SELECT n, 1 AS k FROM many) AS b ON a.k = b.k"
+    ),
+    "a join in a condition": (
+        "SELECT count(*) AS s FROM many AS a WHERE NOT EXISTS "
+        "(SELECT 1 FROM many AS b WHERE a.one = b.one AND a.n + b.n < 0)"
+    ),
+    "rows of a sequence": (
+        "SELECT count_if(n > 7) AS s FROM (SELECT explode(sequence(1, 1000000)) AS n FROM many)"
+    ),
+    "sequences in sequences": (
+        "SELECT sum(size(transform(sequence(1, 10000), "
+        "x -> size(filter(sequence(1, 10000), y -> y > x))))) AS s FROM many"
+    ),
+    "an array that grows": (
+        "SELECT size(aggregate(sequence(1, 1000000), array(one), "
+        "(all, x) -> concat(all, array(CAST(x AS bigint))))) AS s FROM many"
+    ),
+    "a pattern that backtracks": (
+        r"SELECT count_if(concat(repeat('a', 500), n) RLIKE '(a|aa)+$') AS s FROM many"
+    ),
+    "a window of all rows": (
+        "SELECT sum(m) AS s FROM (SELECT max(n) OVER (PARTITION BY one ORDER BY n "
+        "ROWS BETWEEN 200000 PRECEDING AND 200000 FOLLOWING) AS m FROM many)"
+    ),
+}
+
+
+SMALL = "SELECT sum(n) FROM (SELECT explode(sequence(1, 10)) AS n)"
+
+
+def is_idle(executor: SparkExecutor) -> bool:
+    """Whether Spark runs no task, in the JVM of before or in a new one."""
+    with suppress(Py4JError, OSError), executor._session.job("looks", "looks") as spark:
+        scheduler = spark.sparkContext._jsc.sc().taskScheduler()
+        return not scheduler.rootPool().getSortedTaskSetQueue().size()
+    return False
+
+
+async def computes(executor: SparkExecutor) -> bool:
+    """Whether a query of others has its result, which the end of a JVM delays."""
+    with suppress(RunFailed):
+        return await executor.run_query(Query(SMALL, {}, {}, None), "after", "others") == 55
+    return False
+
+
+@pytest.mark.parametrize("code", BOMBS.values(), ids=BOMBS)
+async def test_a_bomb_ends_by_its_deadline_and_others_are_computed(
+    executor: SparkExecutor, sheet: TableSheet, code: str
+) -> None:
+    """If its tasks do not heed that, the JVM ends with them, and the next query has another."""
+    await executor.run_query(Query(SMALL, {}, {}, None), "before", OWNER)
+    sheet.upload("many", MANY)
+    sheet.query("bomb", code, "many")
+    units, progress = plan(sheet.graph, 2).units, JobProgress(1)
+
+    with pytest.raises(Stalled):
+        async with progress.limiting(8):
+            await sheet.executor.run(units, owner=OWNER, progress=progress)
+
+    await eventually(lambda: computes(executor), within=300)
+    await eventually(lambda: is_idle(executor), within=180)
