@@ -400,7 +400,7 @@ class TableFiles:
         return self.get(workspace, key)
 
     def abandon(self, attempt: Attempt) -> None:
-        """Have what brings an attempt's files to the store end with an error, soon."""
+        """End what brings an attempt's files to the store, soon, with an error."""
         if self.copies is not None:
             self.copies.remove(attempt.directory)
 

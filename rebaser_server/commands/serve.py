@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Never
 
 from rebaser_server.commands.support.arguments import Exit, add_command
 from rebaser_server.runtime.data_directory import DATA
-from rebaser_server.terminal.lines import say, say_json, say_script
+from rebaser_server.terminal.lines import is_terminal, say, say_json, say_script
 
 if TYPE_CHECKING:
     from rebaser_server.settings.settings import Settings
@@ -101,7 +101,7 @@ def _exit(*_: object) -> Never:
 async def _up(settings: "Settings", arguments: argparse.Namespace) -> None:
     if "instance_id" not in settings.model_fields_set:
         settings = settings.model_copy(update={"instance_id": "up"})
-    if sys.stderr.isatty() and "log_level" not in settings.model_fields_set:
+    if is_terminal(stderr=True) and "log_level" not in settings.model_fields_set:
         settings = settings.model_copy(update={"log_level": "warning"})
     _prepare(settings)
     from rebaser_server.service.dev_server import run_dev_server

@@ -39,9 +39,9 @@ def prepare() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def is_terminal() -> bool:
-    """Whether a person reads stdout."""
-    return sys.stdout.isatty()
+def is_terminal(*, stderr: bool = False) -> bool:
+    """Whether a person reads stdout, or stderr."""
+    return (sys.stderr if stderr else sys.stdout).isatty()
 
 
 def close() -> None:

@@ -16,6 +16,7 @@ from rebaser_server.files import SharedFiles
 from rebaser_server.local_copies import Abandoned, LocalCopies
 from rebaser_server.tables import Part, TableFiles, TableMissing
 from tests.helpers.batches import new_id
+from tests.helpers.machine_requirements import lacking
 from tests.helpers.s3_server import BUCKET, s3_running
 from tests.unit.tables.test_lifetime import (
     FIELDS,
@@ -451,8 +452,9 @@ def test_a_store_that_is_away_when_spark_is_done_has_no_table(
     assert tables.find(SHOP, KEY) is None
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_disk_without_room_for_a_copy_is_named(near: TableFiles) -> None:
+    if not Path("/dev/full").exists():
+        lacking("/dev/full", "run it on Linux")
     written(TableFiles(near.files), 1)
     [path] = paths_of(near)
     (Path(near._near.root) / "unfinished").mkdir(parents=True)

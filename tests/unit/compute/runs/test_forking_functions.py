@@ -13,6 +13,7 @@ from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import UnitLimits, plan
 from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
+from tests.helpers.machine_requirements import lacking
 
 FUNCTIONS = """
 import os, re, signal, time
@@ -142,10 +143,11 @@ async def test_a_function_that_ignores_all_signals_is_ended(
     await eventually(lambda: not any(map(is_running, pids_in(pids))))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's doing")
 @pytest.mark.usefixtures("executor")
 async def test_a_child_that_is_stuck_ends_with_its_parent(tmp_path: Path) -> None:
     """Also where the function lets no other thread get on, which would see the parent's end."""
+    if sys.platform != "linux":
+        lacking("PR_SET_PDEATHSIG", "run it on Linux")
     path = tmp_path / "pids"
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, str(path))
     try:
