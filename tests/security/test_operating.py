@@ -131,7 +131,7 @@ async def test_clients_and_rebasers_may_not_and_learn_why(
                 code, said = await run(role, *given(words, change_set))
                 assert code == Exit.FAILED, said
                 assert f"NATS does not let user '{role}'" in said, words
-                assert "docs/security.md" in said
+                assert "set REBASER_NATS__USER" in said
         async with connected_as(nats_server, "operator") as js:
             book = PauseStore(Streams(js=js))
             assert await book.of(PauseScope(*change_set)) is None
