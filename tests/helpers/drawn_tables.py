@@ -263,8 +263,6 @@ class DuckDb:
         """By code."""
         self.uploads: dict[str, Rows] = {}
         """By digest."""
-        self.computed: set[str] = set()
-        """Of each query that had a result, with what it took."""
         self._known: dict[str, Any] = {}
         self.errors: dict[str, str] = {}
         """By code, the last one."""
@@ -291,7 +289,6 @@ class DuckDb:
         found = self._known[key]
         if found is Wrong:
             raise Wrong
-        self.computed.add(key)
         return found
 
     def rows_of(self, value: Any) -> Rows:

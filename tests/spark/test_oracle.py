@@ -7,13 +7,14 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rebaser_core.table_values import TableHandle
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.plan import plan
@@ -92,6 +93,8 @@ class World:
             tables.adopt(WORKSPACE, upload.digest, upload.payload)
         self.reader = TableReader(tables, WORKSPACE)
         self.queries = Counted(spark)
+        self.asked: set[str] = set()
+        """Queries with all that they took, of which each may have had a result once."""
         self.executor = TableExecutor(InProcess(), self.queries, tables)
         self.head = Line(Head(), Sheet(self.duckdb.functions()))
         self.branches: list[Line] = []
@@ -159,7 +162,23 @@ class World:
         }
         expected = line.sheet.worked_out()
         assert told(found) == told(expected), explain(self, line, found, expected)
-        assert self.queries.results <= len(self.duckdb.computed)
+        self.asked |= {*self.with_results(line)}
+        assert self.queries.results <= len(self.asked)
+
+    def with_results(self, line: Line) -> Iterator[str]:
+        """Queries that have a result, each with all that it takes; columns may be null or not."""
+        values, sheet = line.at.graph.values, line.sheet
+        for value_id, (func_id, inputs) in sheet.formulas.items():
+            query = self.duckdb.queries.get(str(sheet.codes.get(func_id)))
+            if query is not None and values[value_id].status == "ok":
+                names = [*query.takes, *query.parameters]
+                used = {name: _content(values[str(inputs[name])].value) for name in names}
+                yield json.dumps([query.code, used], sort_keys=True)
+
+
+def _content(value: Any) -> Any:
+    handle = TableHandle.of(value)
+    return value if handle is None else [handle.content, handle.schema]
 
 
 def _ids(line: Line) -> tuple[set[str], set[str]]:
