@@ -418,6 +418,8 @@ class Queries:
         column = prefix + name
         pair = next(({*pair} for pair in ALIKE if name in pair), {name})
         other = prefix + (pair - {name}).pop() if len(pair & {*names}) > 1 else column
+        # Spark does not look at a condition that chooses between equal columns, which may fail.
+        either = f"CASE WHEN {P} = 1 THEN {'NULL' if other == column else other} ELSE {column} END"
         plain: list[tuple[str, set[str]]] = [(column, set())]
         match KINDS[name]:
             case "bigint":
@@ -425,7 +427,7 @@ class Queries:
                     (other, set()),
                     (f"CAST(DIV[{column}|{other}] AS BIGINT)", set()),
                     (f"CAST(DIV[{column}|{ZERO}] AS BIGINT)", {"p"}),
-                    (f"CASE WHEN {P} = 1 THEN {other} ELSE {column} END", {"p"}),
+                    (either, {"p"}),
                     (f"CAST(coalesce({column}, {other}, 7) AS BIGINT)", set()),
                 ]
             case "decimal(12,2)":
@@ -433,14 +435,14 @@ class Queries:
                     (other, set()),
                     (f"CAST({column} * {P} AS DECIMAL(12,2))", {"p"}),
                     (f"CAST({column} + {other} AS DECIMAL(12,2))", set()),
-                    (f"CASE WHEN {P} = 1 THEN {other} ELSE {column} END", {"p"}),
+                    (either, {"p"}),
                 ]
             case "string":
                 plain += [
                     (other, set()),
                     (f"CAST(substring({column}, 1, 1) || {other} AS STRING)", set()),
                     (f"CAST(coalesce({column}, CAST(:q AS STRING)) AS STRING)", {"q"}),
-                    (f"CASE WHEN {P} = 1 THEN {other} ELSE {column} END", {"p"}),
+                    (either, {"p"}),
                 ]
             case "int":
                 plain += [(f"CAST(({column} + 1) % 3 AS INT)", set())]
