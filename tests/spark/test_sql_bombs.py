@@ -50,6 +50,8 @@ BOMBS = {
     ),
 }
 
+OFTEN = ("a join by a constant", "an array that grows", "a pattern that backtracks")
+"""Those of each kind of loop, tried with each change: each takes half a minute."""
 
 SMALL = "SELECT sum(n) FROM (SELECT explode(sequence(1, 10)) AS n)"
 
@@ -69,7 +71,13 @@ async def computes(executor: SparkExecutor) -> bool:
     return False
 
 
-@pytest.mark.parametrize("code", BOMBS.values(), ids=BOMBS)
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, id=name, marks=() if name in OFTEN else pytest.mark.slow)
+        for name, code in BOMBS.items()
+    ],
+)
 async def test_a_bomb_ends_by_its_deadline_and_others_are_computed(
     executor: SparkExecutor, sheet: TableSheet, code: str
 ) -> None:
