@@ -31,7 +31,7 @@ PATIENCE: Final = 60_000  # milliseconds
 LOAD: Final = 45.0
 """Seconds of requests before the pictures of a deployment at work, so that the plots show some."""
 MOST_BYTES: Final = 100_000
-"""Of a picture: a page of the documentation is to load quickly."""
+"""Most that a picture has: a page of the documentation is to load quickly."""
 NAMES: Final = (
     ("risk", ("head", "stress test")),
     ("catalogue", ("head", "spring", "returns", "Lisbon warehouse")),

@@ -188,7 +188,7 @@ async def tab_to(page: Page, target: Locator, key: str = "Tab") -> None:
 
 @pytest.mark.long
 async def test_a_whole_review_takes_no_pointer(deployment: Deployment, browser: Browser) -> None:
-    """From the front page over a conflict, a value and a comment to the commit of head."""
+    """Begin at the front page; pass a conflict, a value and a comment; end at head's commit."""
     daemon = await started(deployment, QUIET_PERIOD="30", OPS__TOKENS=TOKENS)
     shop, _ = await sale_of(deployment)
     page = await browser.new_page()

@@ -93,7 +93,7 @@ async def said(*command: str, cwd: Path, env: dict[str, str]) -> str:
 @pytest.mark.long
 @pytest.mark.spark
 async def test_it_says_when_spark_is_ready(tmp_path: Path) -> None:
-    """In one line, and on the page."""
+    """One line says so, and the page."""
     own = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
     process = await asyncio.create_subprocess_exec(
         *(REBASER, "up", "--data", tmp_path, "--port", "-1"),

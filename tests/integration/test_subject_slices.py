@@ -104,7 +104,7 @@ async def test_a_stray_among_many_requests_is_moved(deployment: Deployment) -> N
 async def test_the_page_counts_what_waits_and_lists_none_of_very_many(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever looks at it asks NATS for as little as while few wait."""
+    """A look at the page asks NATS for no more than while few wait."""
     monkeypatch.setattr(status, "_MOST_SUBJECTS", FEW)
     monkeypatch.setattr(status, "_FRESH", 0)
     queues, asked = status.QueueWatch(deployment.streams), await lists(deployment)

@@ -167,7 +167,7 @@ async def test_a_watcher_proposes_each_new_version_once(shop: Shop) -> None:
 
 
 async def test_a_watcher_outlasts_a_table_that_is_away_and_a_restart_of_nats(shop: Shop) -> None:
-    """It says once that the table is away, and proposes what is there when it is back."""
+    """Say once that the table is away; propose its version when it is back."""
     await shop.shop.load(shop.draft(0))
     shutil.move(shop.path, f"{shop.path}.away")
     sources = {"REBASER_STORE__SOURCES": shop.settings["STORE__SOURCES"]}

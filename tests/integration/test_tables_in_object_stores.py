@@ -1,7 +1,7 @@
 """Tables of values in S3, as a server on loopback speaks it, and their copies on a disk."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Barrier, Event, Thread
 from typing import Any
@@ -24,10 +24,12 @@ from tests.unit.tables.test_lifetime import (
     OTHER,
     SHOP,
     WHOLE,
+    Interrupted,
     collect,
     composed,
     found,
     ids_in,
+    require_stays,
     written,
 )
 
@@ -179,18 +181,10 @@ def test_two_attempts_that_finish_at_one_moment_are_one_table(tables: TableFiles
     assert tables.find(SHOP, KEY) is not None
 
 
-class _Interrupted(SharedFiles):
-    """Something else happens just before one of the calls."""
+class _Interrupted(Interrupted):
+    """As of a folder, at the calls that an object store answers."""
 
-    calls = -1
-    meanwhile: Callable[[], Any]
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("get", "has", "list_infos", "put", "put_if_absent", "rename", "delete"):
-            self.calls -= 1
-            if self.calls == 0:
-                self.meanwhile()
-        return super().__getattribute__(name)
+    counted = ("get", "has", "list_infos", "put", "put_if_absent", "rename", "delete")
 
 
 @pytest.mark.long
@@ -200,20 +194,8 @@ def test_a_table_that_is_found_while_it_is_removed_stays(
     tables: TableFiles, call: int, how: str
 ) -> None:
     """Also between the two steps of a renaming."""
-    written(tables, 1)
-    tables.condemn(SHOP, KEY)
-    seen, was_found = found(tables), []
-
-    def meanwhile() -> None:
-        was_found.append(how == "written" or tables.renew(SHOP, KEY))
-        if how == "written":
-            written(tables, 2)
-
     removing = _Interrupted(tables.files.root, tables.files._options)
-    removing.calls, removing.meanwhile = call, meanwhile
-    TableFiles(removing).remove(seen)
-
-    assert not any(was_found) or ids_in(tables)
+    require_stays(tables, removing, call, how)
 
 
 @pytest.mark.long
@@ -285,7 +267,7 @@ def test_a_table_that_is_written_and_removed_in_turns_is_there(
 
 
 def spark_writes(tables: TableFiles, directory: str, *ids: int) -> None:
-    """Leave what Spark leaves, where it is told to write."""
+    """Write the files that Spark would leave at this URI."""
     folder = Path(tables._near.root) / directory
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), folder / "part-0.parquet")
@@ -303,7 +285,7 @@ def paths_of(tables: TableFiles, key: str = KEY) -> list[Path]:
 
 
 def test_a_cluster_computes_tables_in_a_folder_alone(tables: TableFiles) -> None:
-    """What else is to be done is said."""
+    """The message names what to do instead."""
     with pytest.raises(NotATable, match=r"a folder that it shares .* or REBASER_SPARK__MASTER to"):
         tables.uri(tables.begin(SHOP, KEY))
 
@@ -344,7 +326,7 @@ def test_parts_are_uploaded_one_by_one(near: TableFiles, tables: TableFiles) -> 
 def test_what_a_query_reads_is_fetched_once_and_given_up_later(
     tables: TableFiles, tmp_path: Path
 ) -> None:
-    """What is in use stays, beyond any limit."""
+    """Copies in use stay, also beyond the limit."""
     written(tables, 1)
     written(tables, 2, key=OTHER)
     copies = LocalCopies(tables.files, tmp_path / "copies", keep=1)

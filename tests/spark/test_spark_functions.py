@@ -119,7 +119,7 @@ async def test_mistakes_fail_their_values_and_block_what_takes_them(sheet: Table
 
 
 async def test_a_function_that_ends_its_process_fails_its_value_alone(sheet: TableSheet) -> None:
-    """Whatever ends it; the message names the function, and the log has what it printed."""
+    """The message names the function, whichever way it ended; the log has its prints."""
     for name in ("ends", "crashes_here", "by_day"):
         sheet.call(name, name, "orders", *(["rate"] if name == "by_day" else []))
 
@@ -155,7 +155,7 @@ async def test_a_function_that_takes_much_memory_fails_its_value(sheet: TableShe
 async def test_a_job_that_a_function_leaves_behind_ends_with_it(
     sheet: TableSheet, tmp_path: Path
 ) -> None:
-    """One that a thread of its has begun. Nobody sees the secret by which it reaches Spark."""
+    """The job is one that a thread of the function began. Nobody sees the secret of its process."""
     place = tmp_path / "place"
     sheet.source("place", str(place))
     sheet.dependent("it", "spark.leaves_a_job", {"place": "place"}, "pyspark")

@@ -289,14 +289,17 @@ def test_a_table_that_changed_since_it_was_found_stays(
     assert tables.get(SHOP, KEY)
 
 
-class _Interrupted(SharedFiles):
+class Interrupted(SharedFiles):
     """Something else happens just before one of the calls."""
 
     calls = -1
     meanwhile: Callable[[], Any]
+    counted: Collection[str] = (
+        *("get", "has", "list_infos", "sizes", "put", "rename", "delete", "sync"),
+    )
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("get", "has", "list_infos", "sizes", "put", "rename", "delete", "sync"):
+        if name != "counted" and name in self.counted:
             self.calls -= 1
             if self.calls == 0:
                 self.meanwhile()
@@ -309,6 +312,11 @@ def test_a_table_that_is_found_while_it_is_removed_stays(
     tables: TableFiles, call: int, how: str
 ) -> None:
     """Or it is not found, and then written anew."""
+    require_stays(tables, Interrupted(tables.files.root), call, how)
+
+
+def require_stays(tables: TableFiles, removing: Interrupted, call: int, how: str) -> None:
+    """Have a table found just before a call of its removal, and require that it stays then."""
     written(tables, 1)
     tables.condemn(SHOP, KEY)
     seen, was_found = found(tables), []
@@ -318,7 +326,6 @@ def test_a_table_that_is_found_while_it_is_removed_stays(
         if how == "written":
             written(tables, 2)
 
-    removing = _Interrupted(tables.files.root)
     removing.calls, removing.meanwhile = call, meanwhile
     TableFiles(removing).remove(seen)
 
@@ -332,7 +339,7 @@ def test_a_table_that_is_removed_while_it_is_renewed_is_not_found(
     """Or it stays."""
     written(tables, 1)
     tables.condemn(SHOP, KEY)
-    seen, renewing = found(tables), _Interrupted(tables.files.root)
+    seen, renewing = found(tables), Interrupted(tables.files.root)
     renewing.calls, renewing.meanwhile = call, lambda: tables.remove(seen)
 
     is_found = TableFiles(renewing).renew(SHOP, KEY)
@@ -347,7 +354,7 @@ def test_a_manifest_that_is_taken_away_during_a_look_is_not_found(
     """The collector does so for a moment, until it sees that the table was renewed."""
     written(tables, 1)
     [path] = Path(tables.files.root).rglob("manifest.json")
-    looking = _Interrupted(tables.files.root)
+    looking = Interrupted(tables.files.root)
     looking.calls, looking.meanwhile = call, path.unlink
 
     assert TableFiles(looking).find(SHOP, KEY) is None or call > 4
