@@ -7,6 +7,7 @@ given what it cannot be trusted with: values nested deeper than `codecs.MAX_DEPT
 are checked for, and large ones.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
@@ -43,6 +44,13 @@ _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _NUL_IN_CODE: Final = re.compile(r"\x00|\\(?:[xX]00|u0000|U00000000|000)")
 
 _SCALARS: Final = (type(None), bool, int, float)
+
+_ZONES: Final = find_spec("tzdata")
+if _ZONES is not None and _ZONES.origin is not None:
+    # The engine reads time zones from files. Those of machines differ, and slim images have none.
+    os.environ["TZDIR"] = str(Path(_ZONES.origin).with_name("zoneinfo"))
+_READS_ZONES: Final = re.compile("get[A-Z]")
+"""Accessors of timestamps, such as `getHours`: of all expressions these alone read time zones."""
 
 
 class CelError(Exception):
@@ -207,6 +215,7 @@ class CodeVersion(NamedTuple):
 
 OWN_CODE: Final = "rebaser.builtin"
 _ENGINE: Final = "cel-expr-python"
+_ENGINE_AND_ZONES: Final = "cel-expr-python+tzdata"
 _DIGEST_DIGITS: Final = 16
 
 
@@ -218,7 +227,7 @@ def code_version(runtime: str | None, code: str) -> CodeVersion | None:
     if runtime == "builtin":
         return installed_version(OWN_CODE)
     if runtime == "cel":
-        return installed_version(_ENGINE)
+        return installed_version(_ENGINE_AND_ZONES if _READS_ZONES.search(code) else _ENGINE)
     point = _entry_point(code) if runtime in INSTALLED else None
     return installed_version(point.dist.name) if point is not None and point.dist else None
 
@@ -229,8 +238,8 @@ def installed_version(name: str) -> CodeVersion | None:
     try:
         if name == OWN_CODE:
             release, digest = version("rebaser"), _files_digest(_own_files())
-        elif name == _ENGINE:
-            release = version(name)
+        elif name in (_ENGINE, _ENGINE_AND_ZONES):
+            release = "+".join(map(version, name.split("+")))
             digest = blake3(release.encode()).digest()
         else:
             found = distribution(name)

@@ -1,5 +1,8 @@
 """Functions in CEL: what they compute, what they cannot do, and what JSON is to them."""
 
+import subprocess
+import sys
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -52,6 +55,20 @@ def nested(depth: int) -> Any:
 )  # fmt: skip
 def test_expressions_give_their_values(code: str, arguments: dict[str, Any], result: Any) -> None:
     assert call(code, **arguments) == result
+
+
+def test_time_zones_are_those_of_a_package_and_not_of_the_machine() -> None:
+    code = 'timestamp("2026-07-01T00:00:00Z").getHours("Europe/Berlin")'
+    program = (
+        "from rebaser_server.compute.functions.runtimes import compile_function\n"
+        f"print(compile_function({code!r})())"
+    )
+
+    found = subprocess.run(
+        [sys.executable, "-c", program], env={"TZDIR": "/missing"}, stdout=PIPE, check=True
+    )
+
+    assert found.stdout == b"2\n"
 
 
 @UNHURRIED

@@ -122,6 +122,8 @@ def test_the_code_of_a_builtin_is_its_source_and_of_cel_the_engine(
     assert own.name == "rebaser.builtin"
     assert engine == code_version("cel", "1 + 2") != own
     assert None is not code_digest("cel", "1 + 1") != code_digest("cel", "1 + 2")
+    with_zones = code_version("cel", "timestamp(x).getHours('Asia/Tokyo')")
+    assert str(with_zones).startswith(f"cel-expr-python+tzdata {engine.version}+")
 
     changed = tmp_path / "builtin.py"
     changed.write_text(Path(builtin.__file__).read_text() + "# changed")
