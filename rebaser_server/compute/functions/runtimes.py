@@ -50,7 +50,7 @@ if _ZONES is not None and _ZONES.origin is not None:
     # The engine reads time zones from files. Those of machines differ, and slim images have none.
     os.environ["TZDIR"] = str(Path(_ZONES.origin).with_name("zoneinfo"))
 _READS_ZONES: Final = re.compile("get[A-Z]")
-"""Accessors of timestamps, such as `getHours`: of all expressions these alone read time zones."""
+"""Accessors of timestamps, as for hours: of all expressions these alone read time zones."""
 
 
 class CelError(Exception):
