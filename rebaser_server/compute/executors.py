@@ -306,7 +306,8 @@ class WorkerProcess:
         try:
             transport, protocol = await asyncio.get_running_loop().subprocess_exec(
                 _Protocol,
-                *(sys.executable, "-P", "-m", "rebaser_server.compute.local_worker"),
+                # Unbuffered: it may end at any time, and what was printed last says why.
+                *(sys.executable, "-u", "-P", "-m", "rebaser_server.compute.local_worker"),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,

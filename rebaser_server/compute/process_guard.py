@@ -12,6 +12,7 @@ import ctypes
 import decimal
 import faulthandler
 import gc
+import io
 import locale
 import os
 import random
@@ -38,6 +39,7 @@ _FEW: Final = 1024
 """Number of descriptors that are closed without a look whether they are open."""
 _END_SECONDS: Final = 2.0
 """Seconds in which killed processes are gone."""
+_UNBUFFERED: Final = 2  # setvbuf(3)
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PATCHABLE: Final = (
@@ -568,10 +570,16 @@ def claim() -> None:
     functions, and end with their call or with this process.
     """
     global _claim, _prctl  # noqa: PLW0603 - of the process
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what can be printed is no matter of the machine
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     if sys.platform != "linux":
         return
     if _prctl is None:
-        _prctl = ctypes.CDLL(None).prctl
+        c = ctypes.CDLL(None)
+        # The process may end at any time, and what C has in its buffers would be lost.
+        c.setvbuf(ctypes.c_void_p.in_dll(c, "stdout"), None, _UNBUFFERED, 0)
+        _prctl = c.prctl
         os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
     # Processes whose parents ended become this one's children, and not those of process 1.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.level_parallel import LevelParallelExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, decode_result
-from rebaser_server.compute.work_unit import WorkUnit, digest_of
+from rebaser_server.compute.work_unit import CallLimits, WorkUnit, digest_of, with_limits
 from rebaser_server.files import SharedFiles
 from tests.helpers.dear_functions import install_meeting, meetings, most_at_once
 from tests.helpers.graph_builder import (
@@ -31,7 +32,7 @@ from tests.helpers.graph_builder import (
 from tests.helpers.noted_progress import NotedProgress
 
 FUNCTIONS = """
-import os, time
+import ctypes, os, time
 
 def hang(path):
     with open(path, "a") as file:
@@ -43,11 +44,19 @@ def crash():
     print("now or never", flush=True)
     os.abort()
 
+def crash_in_a_line():
+    print("now or never", end="")
+    os.abort()
+
 def told(path):
     with open(path, "a") as file:
         file.write(f"{os.getpid()}\\n")
 
 def prints(): print("not an answer", flush=True)
+
+def prints_a_word(): print("word ✓ \\udcff", end="")
+
+def prints_in_c(): ctypes.CDLL(None).printf(b"from C")
 
 def prints_much(size):
     print("first")
@@ -72,7 +81,7 @@ def waits(path, number):
 async def executor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ChildProcessExecutor]:
-    names = ("hang", "crash", "prints", "prints_much", "slow", "told", "waits")
+    names = re.findall(r"^def (\w+)", FUNCTIONS, re.MULTILINE)
     install(tmp_path, "odd", FUNCTIONS, {name: f"odd:{name}" for name in names})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     executor = ChildProcessExecutor()
@@ -150,11 +159,39 @@ async def test_what_functions_print_is_in_the_log_cut_and_with_its_change_set(
     assert told >= size
 
 
-async def test_what_is_printed_before_a_crash_is_in_the_log(executor: ChildProcessExecutor) -> None:
+@pytest.mark.parametrize("function", ["crash", "crash_in_a_line"])
+async def test_what_is_printed_before_a_crash_is_in_the_log(
+    executor: ChildProcessExecutor, function: str
+) -> None:
     with capture_logs() as logs, pytest.raises(RunFailed):
-        await executor.run(units("crash"))
+        await executor.run(units(function))
 
     assert [line["text"] for line in logs] == ["now or never"]
+
+
+@pytest.mark.parametrize("is_forked", [False, True])
+@pytest.mark.parametrize(
+    ("function", "text"), [("prints_a_word", "word ✓ \\udcff"), ("prints_in_c", "from C")]
+)
+async def test_what_a_function_prints_last_is_in_the_log_when_its_call_ends(
+    executor: ChildProcessExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    text: str,
+    *,
+    is_forked: bool,
+) -> None:
+    """In a machine's encoding or out of it, whether its process goes on or ends."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    [unit] = units(function)
+
+    with capture_logs() as logs:
+        [outcome] = await executor.run([with_limits(unit, CallLimits(is_forked=is_forked))])
+        await eventually(lambda: logs)
+
+    assert outcome.value_results[0][1] == "ok"
+    assert [line["text"] for line in logs] == [text]
 
 
 async def test_a_crash_fails_its_run_and_not_the_next(executor: ChildProcessExecutor) -> None:
