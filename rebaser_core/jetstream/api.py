@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rebaser_core.jetstream.handles import Stream
 
 _DEFAULT_PREFIX: Final = "$JS.API"
+_LAST_SEQUENCE: Final = 2**63 - 1
 _DOMAIN_PREFIX: Final = re.compile(r"\$JS\.([^.]+)\.API")
 _EXPECTED_STREAM: Final = "Nats-Expected-Stream"
 _EXPECTED_LAST_SEQUENCE: Final = "Nats-Expected-Last-Sequence"
@@ -298,6 +299,8 @@ class JetStreamApi(JetStreamRequests):
         `next_by_subject` (wildcards allowed) whose sequence is `sequence` or higher. A direct get
         is not used: a replica may not have what was stored a moment ago.
         """
+        if sequence is not None and not next_by_subject and not 0 < sequence <= _LAST_SEQUENCE:
+            return None  # NATS would call the request malformed
         asked = {"seq": sequence, "last_by_subj": last_by_subject, "next_by_subj": next_by_subject}
         body = {name: value for name, value in asked.items() if value is not None}
         try:

@@ -7,12 +7,14 @@ import hmac
 import ipaddress
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import structlog
 from aiohttp import web
+from yarl import URL
 
 from rebaser_server.errors import OpsNotStarted
 from rebaser_server.settings.settings import OpsSettings, Role
@@ -45,7 +47,6 @@ def _state(file: Path) -> tuple[int, ...]:
 
 log: Final = structlog.get_logger()
 
-_COOKIE: Final = "rebaser-ops"
 _OPEN: Final = ("/healthz", "/readyz")
 """Paths that need no token: probes have none, and learn only yes or no and the reason."""
 
@@ -80,9 +81,13 @@ class Guard:
     Tokens in a file are valid from when they are written there until they are removed.
     """
 
-    def __init__(self, ops: OpsSettings, local_name: str) -> None:
-        """Read the tokens. `local_name`: name of visitors from this machine if no token is set."""
+    def __init__(self, ops: OpsSettings, local_name: str, deployment: str = "") -> None:
+        """Read the tokens. `local_name`: name of visitors from this machine if no token is set.
+
+        `deployment` is the deployment's id: cookies of a host do not tell its ports apart.
+        """
         self._ops = ops
+        self._cookie = f"rebaser-ops-{deployment}"
         self._file = FileChanges([ops.tokens_file])
         self._tokens = _visitors(ops)
         self._local = _is_loopback(ops.host)
@@ -113,9 +118,12 @@ class Guard:
         in_address = request.query.get("token")
         if self._owner_of(in_address) is not None:
             # The browser gets a cookie, and the token disappears from the address bar.
-            home = web.HTTPSeeOther("/" + request.path.lstrip(_SLASHES))
+            # Escapes stay: without them "/%09/host" is the address of another site, too.
+            path = "/" + request.rel_url.raw_path.lstrip(_SLASHES)
+            home = web.HTTPSeeOther(URL(path, encoded=True))
+            derived = self._derived(in_address or "")
             home.set_cookie(
-                _COOKIE, in_address or "", httponly=True, samesite="Strict", secure=request.secure
+                self._cookie, derived, httponly=True, samesite="Strict", secure=request.secure
             )
             raise home
         if self.visitor(request) is not None:
@@ -127,14 +135,25 @@ class Guard:
         if not self._tokens:
             return self._without_token
         kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
-        return self._owner_of(bearer if kind.lower() == "bearer" else request.cookies.get(_COOKIE))
+        if kind.lower() == "bearer":
+            return self._owner_of(bearer)
+        return self._owner_of(request.cookies.get(self._cookie), self._derived)
 
-    def _owner_of(self, sent: str | None) -> Visitor | None:
-        """Owner of the token. Each token is compared, so that the time does not tell which."""
+    def _owner_of(
+        self, sent: str | None, form: Callable[[str], str] = lambda token: token
+    ) -> Visitor | None:
+        """Owner of the token that was sent in this form.
+
+        Each token is compared, so that the time does not tell which.
+        """
         if sent is None:
             return None
-        found = [visitor for token, visitor in self._tokens if _same(sent, token)]
+        found = [visitor for token, visitor in self._tokens if _same(sent, form(token))]
         return found[0] if found else None
+
+    def _derived(self, token: str) -> str:
+        """Content of the cookie: valid for as long as the token, which it does not contain."""
+        return hmac.new(token.encode(), self._cookie.encode(), "sha256").hexdigest()
 
     def _renew_tokens(self) -> None:
         """Read the file of tokens if it changed; one that cannot be read changes nothing."""
@@ -149,9 +168,9 @@ class Guard:
 
     def _unless_local(self, request: web.Request) -> web.Response | None:
         """Refuse foreign host names: a hostile page's name may resolve to this machine."""
-        name = (request.url.host or "").strip("[]")
-        if not self._local or _is_loopback(name):
-            return None
+        with suppress(ValueError):  # `Host` is no name
+            if not self._local or _is_loopback((request.url.host or "").strip("[]")):
+                return None
         return web.Response(status=403, text=_FORBIDDEN_HOST)
 
 

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, Final
 
-import nats.errors
 import structlog
 from aiohttp import web
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
@@ -24,9 +23,9 @@ from rebaser_client.client import RebaserClient
 from rebaser_client.registry import Registry
 from rebaser_client.requests import receiving_replies
 from rebaser_client.workspaces import AddressBook
-from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
+from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.commit_log.batch_store import open_shared_files
@@ -34,7 +33,12 @@ from rebaser_server.compute.memo import ImpureFunctions
 from rebaser_server.errors import OpsNotStarted
 from rebaser_server.ops.actions import ActionService
 from rebaser_server.ops.auth import Guard, tls_of
-from rebaser_server.ops.pages import ChangeSetPage, NameCache, OperatorPage, change_set_asked
+from rebaser_server.ops.pages import (
+    ChangeSetPage,
+    NameCache,
+    OperatorPage,
+    answering_for_change_set,
+)
 from rebaser_server.ops.status import (
     DeploymentStatus,
     Health,
@@ -65,24 +69,18 @@ class _Discussion:
         self._context = context
         self._peers = peers
 
-    async def respond(self, request: web.Request) -> web.Response:
+    async def respond(self, change_set: ChangeSet, request: web.Request) -> Any:
         """`/change-set/discussion?…&known=NUMBER`: the comments are null if they are known."""
-        change_set = change_set_asked(request)
         visitor = self._context.guard.visitor(request)
-        if change_set is None or visitor is None:
-            return web.Response(status=400, text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
+        if visitor is None:
+            raise web.HTTPUnauthorized  # the guard has admitted none such
         self._context.onlookers.see(change_set, visitor.name)
-        try:
-            names = await self._peers.onlookers(change_set, self._context.members.alive())
-            names.update(self._context.onlookers.of(change_set))  # others may have been quicker
-            return web.json_response(
-                {
-                    "onlookers": sorted(names - {visitor.name}),
-                    **await self._comments(change_set, request.query.get("known", "")),
-                }
-            )
-        except (RebaserError, JetStreamError, nats.errors.Error, OSError) as error:
-            return web.Response(status=503, text=f"{error}\n")
+        names = await self._peers.onlookers(change_set, self._context.members.alive())
+        names.update(self._context.onlookers.of(change_set))  # others may have been quicker
+        return {
+            "onlookers": sorted(names - {visitor.name}),
+            **await self._comments(change_set, request.query.get("known", "")),
+        }
 
     async def _comments(self, change_set: ChangeSet, known: str) -> dict[str, Any]:
         registry = self._context.registry
@@ -244,12 +242,12 @@ class _Endpoint:
             web.get("/metrics", self._metrics),
             web.get("/config", self._config),
             web.get("/status", self._status),
-            web.get("/sketch", self._sketch),
+            web.get("/sketch", answering_for_change_set(self._sketch)),
             web.get("/events", self._events),
             *context.change_sets.routes(),
             *context.operator.routes(),
             *context.actions.routes(),
-            web.get("/change-set/discussion", discussion.respond),
+            web.get("/change-set/discussion", answering_for_change_set(discussion.respond)),
             *(web.get(path, self._static) for path in _STATIC),
             web.get(_NAMED, self._named),
         ]
@@ -283,16 +281,10 @@ class _Endpoint:
     async def _status(self, _: web.Request) -> web.Response:
         return web.json_response(await self._deployment.of_all(self._peers))
 
-    async def _sketch(self, request: web.Request) -> web.Response:
+    async def _sketch(self, change_set: ChangeSet, _: web.Request) -> Any:
         """Part of the graph of `workspace` and `changeSet` that its latest update recomputes."""
-        change_set = change_set_asked(request)
-        if change_set is None:
-            return web.Response(status=400, text="/sketch?workspace=ULID&changeSet=ULID\n")
-        try:
-            sketch = await self._peers.sketch(change_set, self._context.members.alive())
-        except (nats.errors.Error, OSError) as error:
-            return web.Response(status=503, text=f"NATS: {error}\n")
-        return web.json_response({"sketch": sketch})
+        sketch = await self._peers.sketch(change_set, self._context.members.alive())
+        return {"sketch": sketch}
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: the status, once a second, until the browser disconnects."""
@@ -375,7 +367,8 @@ async def ops_endpoint(
     store = open_shared_files(settings.store)
     health = HealthMonitor(nc, shutdown, store, stats)
     queues = QueueWatch(services.streams)
-    guard = Guard(settings.ops, settings.author or "local")
+    deployment = await DeploymentId(services.streams, store).in_nats()
+    guard = Guard(settings.ops, settings.author or "local", deployment or "")
     registry, impure = Registry(services.streams), ImpureFunctions(store)
     looking = repeat_every(
         _LOOK_EVERY, lambda: asyncio.to_thread(impure.look), "impure", first_delay=0

@@ -12,6 +12,7 @@ registry.
 import asyncio
 import json
 import math
+import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -20,8 +21,10 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, Generic, TypeVar
 
+import nats.errors
 import pyarrow as pa
 from aiohttp import web
+from pydantic import ValidationError
 
 from rebaser_client.display import value_text
 from rebaser_client.effects import cut, effects_csv, families, natural, side_text
@@ -45,10 +48,12 @@ from rebaser_core.records import (
 from rebaser_core.streams import Streams
 from rebaser_core.table_schemas import decode_rows
 from rebaser_core.table_values import TABLE, PinnedTable
+from rebaser_core.versioning import first_error
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import State
 from rebaser_server.compute.memo import ImpureFunctions
+from rebaser_server.errors import NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.ops.dead_letters import NoSuchLetter, latest, load
 from rebaser_server.ops.review import MAX_TEXT, effects_graph, plain_difference
@@ -73,6 +78,7 @@ _MAX_CELL: Final = 100
 _MAX_ROWS: Final = 100
 """Maximum number of values of a list."""
 _MAX_COMMITS: Final = 100
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _MAX_DETAIL: Final = 10_000
 """Maximum number of characters of the value that is looked at."""
 
@@ -108,9 +114,9 @@ class ChangeSetPage:
         }
         return [
             web.get("/change-set/about", _answering(self._about)),
-            web.get("/change-set/effects.csv", _answering_for_change_set(self._effects)),
+            web.get("/change-set/effects.csv", answering_for_change_set(self._effects)),
             *(
-                web.get(f"/change-set/{name}", _answering_for_change_set(reading))
+                web.get(f"/change-set/{name}", answering_for_change_set(reading))
                 for name, reading in readings.items()
             ),
         ]
@@ -201,9 +207,11 @@ class ChangeSetPage:
 
     async def _commit(self, change_set: ChangeSet, request: web.Request) -> Any:
         """Definitions that the commit changed, at most `_MAX_ROWS` of them, and their number."""
-        number = int(request.query.get("commit", "0"))
+        asked = request.query.get("commit", "")
+        if not _NUMBER.fullmatch(asked):
+            raise web.HTTPBadRequest(text=f"{request.path}?…&commit=NUMBER\n")
         try:
-            changes = await changes_of(self._queries.open_loader(change_set), number)
+            changes = await changes_of(self._queries.open_loader(change_set), int(asked))
         except NotRevertible as error:
             return {"problem": str(error)}
         rows = [
@@ -286,24 +294,18 @@ def change_set_asked(request: web.Request) -> ChangeSet | None:
         return None
 
 
-def _answering_for_change_set(
+def answering_for_change_set(
     reading: _ChangeSetReading,
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def respond(request: web.Request) -> web.Response:
+    """Handler that answers with what `reading` returns of the change set that is named."""
+
+    async def read(request: web.Request) -> Any:
         change_set = change_set_asked(request)
         if change_set is None:
-            return web.Response(status=400, text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
-        try:
-            answer = await reading(change_set, request)
-        except (NoSuchChangeSet, NotABranch) as error:
-            return web.Response(status=404, text=f"{error}\n")
-        except ValueError as error:
-            return web.Response(status=400, text=f"{error}\n")
-        except (RebaserError, JetStreamError, OSError) as error:
-            return web.Response(status=503, text=f"{error}\n")
-        return answer if isinstance(answer, web.Response) else web.json_response(answer)
+            raise web.HTTPBadRequest(text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
+        return await reading(change_set, request)
 
-    return respond
+    return _answering(read)
 
 
 _ALONE: Final = 3
@@ -554,14 +556,21 @@ class OperatorPage:
         return times
 
 
+_MISSING: Final = (NoSuchLetter, NoSuchChangeSet, AmbiguousAddress, NotABranch, NotRetained)
+_AWAY: Final = (RebaserError, JetStreamError, nats.errors.Error, OSError)
+
+
 def _answering(reading: _Reading) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(request: web.Request) -> web.Response:
         try:
-            return web.json_response(await reading(request))
-        except (NoSuchLetter, NoSuchChangeSet, AmbiguousAddress) as error:
+            found = await reading(request)
+        except ValidationError as error:
+            return web.Response(status=400, text=f"{first_error(error)}\n")
+        except _MISSING as error:
             return web.Response(status=404, text=f"{error}\n")
-        except (RebaserError, JetStreamError, OSError) as error:
+        except _AWAY as error:
             return web.Response(status=503, text=f"{error}\n")
+        return found if isinstance(found, web.Response) else web.json_response(found)
 
     return answer
 

@@ -6,6 +6,7 @@ many, the longest silent connection is closed, so that a visitor who asks is ans
 
 import asyncio
 import ipaddress
+import logging
 import resource
 import socket
 import ssl
@@ -17,6 +18,7 @@ from typing import Any, Final, Never, cast
 
 import structlog
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 
 from rebaser_core.jetstream import deadlines
 from rebaser_server.runtime.tasks import TaskGroup, background
@@ -392,8 +394,14 @@ async def _bind(host: str, port: int) -> list[socket.socket]:
         return bound
 
 
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether the error is a fault of ours; a visitor's is answered, and not worth a line."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
 @asynccontextmanager
 async def _running(app: web.Application, idle: float) -> AsyncIterator[web.Server]:
+    logging.getLogger("aiohttp.server").addFilter(_is_ours)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, keepalive_timeout=idle)
     await runner.setup()
     try:

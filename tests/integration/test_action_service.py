@@ -6,6 +6,8 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+from aiohttp import ClientSession
+
 from rebaser_core.ids import ChangeSet
 from rebaser_core.records import PauseScope
 from rebaser_server.cluster.pauses import PauseStore
@@ -43,6 +45,14 @@ async def act(
                 return error.code, error.read().decode()
 
     return await asyncio.to_thread(post)
+
+
+async def cookie_of(daemon: Daemon, token: str) -> str:
+    """What a browser sends that was opened with the token."""
+    async with ClientSession() as browser:
+        url = url_of(daemon)
+        async with browser.get(url, params={"token": token}, allow_redirects=False) as answer:
+            return answer.headers["Set-Cookie"].partition(";")[0]
 
 
 def target(change_set: ChangeSet) -> dict[str, str]:
@@ -87,7 +97,7 @@ async def test_each_action_takes_its_role_and_is_in_the_log(deployment: Deployme
 
 async def test_a_page_of_another_site_can_have_nothing_done(deployment: Deployment) -> None:
     daemon = await started(deployment, OPS__TOKENS=TOKENS)
-    cookie = {"Cookie": "rebaser-ops=o1", "Authorization": ""}
+    cookie = {"Cookie": await cookie_of(daemon, "o1"), "Authorization": ""}
 
     form = {"Content-Type": "text/plain"}
     assert (await act(daemon, "pause", {}, **cookie, **form))[0] == 403

@@ -371,7 +371,11 @@ async def test_the_page_needs_nothing_from_elsewhere(
     ("asked", "shown"),
     [
         ("//elsewhere/", "/elsewhere/"),
-        ("/%5Celsewhere/", "/elsewhere/"),
+        ("/%5Celsewhere/", "/%5Celsewhere/"),
+        ("/%09/elsewhere/", "/%09/elsewhere/"),
+        ("/\\elsewhere/", "/elsewhere/"),
+        ("/%2f%2felsewhere/", "/%2f%2felsewhere/"),
+        ("/my%20shop/head", "/my%20shop/head"),
         ("/operator", "/operator"),
     ],
 )

@@ -61,8 +61,33 @@ async def test_a_visitor_has_the_name_and_the_role_of_the_token() -> None:
 
     assert visitor(Authorization="Bearer old") == Visitor("viewer", Role.VIEWER)
     assert visitor(Authorization="Bearer s3cret") == Visitor("ada", Role.OPERATOR)
-    assert visitor(Cookie="rebaser-ops=s3cret") == Visitor("ada", Role.OPERATOR)
+    assert visitor(Cookie="rebaser-ops-=s3cret") is None, "a cookie is not the token"
     assert visitor(Authorization="Bearer s3") is None
+
+
+async def test_a_cookie_holds_for_its_deployment_and_its_token() -> None:
+    """Browsers send the cookies of a host to all of its ports."""
+
+    async def cookie_of(guard: Guard, token: str) -> str:
+        request = make_mocked_request("GET", f"/?token={token}")
+        with pytest.raises(web.HTTPSeeOther) as leading:
+            await guard.middleware()(request, None)
+        [cookie] = leading.value.cookies.values()
+        return f"{cookie.key}={cookie.value}"
+
+    def role(guard: Guard, *cookies: str) -> Role | None:
+        request = make_mocked_request("GET", "/", headers={"Cookie": "; ".join(cookies)})
+        visitor = guard.visitor(request)
+        return visitor and visitor.role
+
+    ops = Settings.model_validate({"ops": {"tokens": "ada operator s3cret, vic viewer v"}}).ops
+    one, other = Guard(ops, "local", "one"), Guard(ops, "local", "other")
+    cookies = [await cookie_of(one, "s3cret"), await cookie_of(other, "v")]
+
+    assert (role(one, *cookies), role(other, *cookies)) == (Role.OPERATOR, Role.VIEWER)
+    assert role(other, cookies[0].replace("one", "other")) is None
+    later = Settings.model_validate({"ops": {"tokens": "ada operator new"}}).ops
+    assert role(Guard(later, "local", "one"), *cookies) is None
 
 
 def test_without_a_token_the_role_is_only_for_this_machine() -> None:
@@ -81,6 +106,7 @@ async def test_a_browser_exchanges_the_token_in_the_address_for_a_cookie() -> No
         async with session.get(url, params={"token": "hush"}, allow_redirects=False) as answer:
             cookie = answer.headers["Set-Cookie"]
             assert (answer.status, answer.headers["Location"]) == (303, "/")
+        assert "hush" not in cookie
         assert "HttpOnly" in cookie
         assert "SameSite=Strict" in cookie
         async with session.get(url, headers={"Cookie": cookie.partition(";")[0]}) as answer:
