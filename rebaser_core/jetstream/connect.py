@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import nats.errors
 from nats.aio.client import Client, RawCredentials, Srv
@@ -27,6 +27,7 @@ from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.connection import Connection
 from rebaser_core.jetstream.errors import (
     BadServerUrl,
+    LoginRefused,
     NatsUnreachable,
     TlsFailed,
     propagate_cancellation,
@@ -106,8 +107,8 @@ def _require_seed(seed: str, where: str) -> str:
 
 
 def without_credentials(url: str) -> str:
-    """Return the URL without user and password."""
-    scheme, mark, rest = url.rpartition("://")
+    """Return the URL without user and password, which may have any characters."""
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
     return scheme + mark + rest.rpartition("@")[2]
 
 
@@ -200,6 +201,11 @@ log: Final = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT: Final = 2.0  # seconds
 _SCHEMES: Final = ("nats", "tls", "ws", "wss")
+_BLANKS: Final = re.compile(r"[\x00-\x20]")
+_ESCAPING: Final = (
+    "; in a user, password or token, characters with a meaning in URLs are escaped: %2F for /, %3F "
+    "for ?, %23 for #, %2C for a comma, %20 for a blank, %25 for %"
+)
 _RECONNECT_WAIT: Final = (0.25, 0.5)  # seconds, one value for each connection: no stampede
 
 
@@ -209,11 +215,15 @@ class ConnectOptions:
 
     Raises:
         TypeError: `servers` is one text, of which each letter would be a server.
-        BadServerUrl: one of them is no URL of a NATS server.
+        BadServerUrl: one of them is no URL of a NATS server, or two have different secrets.
     """
 
     servers: tuple[str, ...] = field(default=("nats://127.0.0.1:4222",), repr=False)
-    """URLs of the servers; a tuple also for one."""
+    """URLs of the servers; a tuple also for one.
+
+    The user and password of a URL, or its token, hold for all servers, also for those that NATS
+    names later. `user`, `token`, `nkeys_seed` and `credentials` come before them.
+    """
     name: str = ""
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -247,8 +257,31 @@ class ConnectOptions:
     def __post_init__(self) -> None:
         if isinstance(self.servers, str):
             raise TypeError("servers must be a tuple of URLs: (url,)")
+        if len(set(self._url_secrets)) > 1:
+            raise BadServerUrl(
+                f"the URLs of {self.redacted_servers} have different users, passwords or tokens: "
+                "one connection has one user, so give all URLs the same"
+            )
+
+    @property
+    def _url_secrets(self) -> list[tuple[str, str | None]]:
+        """User and password, or token and None, of each URL that has them."""
+        found = []
         for url in self.servers:
-            _require_server_url(url)
+            parts = _server_parts(url, is_secret="@" in "".join(self.servers))
+            if parts.username is not None:
+                password = parts.password
+                found.append((unquote(parts.username), password and unquote(password)))
+        return found
+
+    @property
+    def secrets(self) -> tuple[str | None, str | None, str | None]:
+        """User, password and token."""
+        others = (self.user, self.token, self.nkeys_seed, self.credentials)
+        if not self._url_secrets or any(other is not None for other in others):
+            return self.user, self.password, self.token
+        user, password = self._url_secrets[0]
+        return (None, None, user) if password is None else (user, password, None)
 
     @property
     def login(self) -> Login:
@@ -275,7 +308,7 @@ async def connected(
         NatsUnreachable: credentials or key cannot be read; or every server refused the first
             connection, or has a name that does not resolve; or there was none within
             `connect_timeout`, which names every reason met.
-        TlsFailed: as `NatsUnreachable`, and TLS was a reason.
+        TlsFailed, LoginRefused: as `NatsUnreachable`, and TLS, or the login, was a reason.
     """
     nc = SecureClient()
     nc.max_control_line = options.max_control_line
@@ -304,12 +337,16 @@ async def _connect(
 
     refused = 0  # attempts, one after the other, at servers that are not there
 
+    is_refused = False  # whether the server does not take the login of a connection that was up
+
     async def error_cb(error: Exception) -> None:
-        nonlocal refused
+        nonlocal refused, is_refused
         reasons[f"{type(error).__name__}: {error}"] = error
         refused = refused + 1 if _is_absent(error) else 0
-        level = logging.WARNING if _is_refusal(error) else logging.INFO
-        log.log(level, "nats connection: %s: %s", type(error).__name__, error)
+        log.info("nats connection: %s: %s", type(error).__name__, error)
+        if _is_refusal(error) and has_connected and not is_refused:
+            is_refused = True
+            log.warning("nats connection: login refused, tried again every second: %s", error)
         on_error(error)
         task = asyncio.current_task()
         if task is not None and task is connecting and task.cancelling() > cancelled:
@@ -323,6 +360,10 @@ async def _connect(
             ) from error
 
     async def changed() -> None:
+        nonlocal is_refused
+        if is_refused and nc.is_connected:
+            is_refused = False
+            log.warning("nats connection: login accepted again")
         # an error of a callback would end nats-py's reader or its reconnecting
         with contextlib.suppress(Exception):
             await link.notify()
@@ -341,7 +382,9 @@ async def _connect(
                 )
         has_connected = True
     except TimeoutError:
-        kind = TlsFailed if any(map(_is_of_tls, reasons.values())) else NatsUnreachable
+        kind = LoginRefused if any(map(_is_refusal, reasons.values())) else NatsUnreachable
+        if any(map(_is_of_tls, reasons.values())):
+            kind = TlsFailed
         raise kind(
             f"no connection to {options.redacted_servers} within {options.connect_timeout} s"
             + (f": {'; '.join(reasons)}" if reasons else "")
@@ -366,34 +409,44 @@ def _is_absent(error: Exception) -> bool:
     )
 
 
-def _require_server_url(url: str) -> None:
-    shown = without_credentials(url)
+def _server_parts(url: str, *, is_secret: bool) -> SplitResult:
+    """Return the parts of a server's URL. With `is_secret` no part of it may be shown but its host.
+
+    Raises:
+        BadServerUrl: it is no URL of a NATS server.
+    """
+    shown = repr(without_credentials(url)) if "@" in url or not is_secret else "one of the servers"
     scheme, separator, _ = url.partition("://")
     if separator and scheme.lower() not in _SCHEMES:
         raise BadServerUrl(
-            f"{shown!r} is no NATS server: a URL of one begins with {', '.join(_SCHEMES)}, as "
+            f"{shown} is no NATS server: a URL of one begins with {', '.join(_SCHEMES)}, as "
             "nats://127.0.0.1:4222; http:// is the status page's or NATS's monitoring"
         )
     try:
         parts = urlsplit(url if separator else f"nats://{url}")
         is_complete = bool(parts.hostname) and parts.port != 0
+        unquote(parts.netloc, errors="strict")
     except ValueError:
         is_complete = False
-    if not is_complete or " " in url:
-        raise BadServerUrl(
-            f"{shown!r} is no URL of a NATS server: one has a host and a port from 1 to 65535, as "
-            "nats://127.0.0.1:4222"
-        )
+    is_cut = is_complete and "@" in parts.path + parts.query + parts.fragment
+    if is_complete and not is_cut and not _BLANKS.search(url):
+        return parts
+    raise BadServerUrl(
+        f"{shown} is no URL of a NATS server: one has a host and a port from 1 to 65535, as "
+        f"nats://127.0.0.1:4222{_ESCAPING if is_secret else ''}"
+    )
 
 
 def _nats_options(options: ConnectOptions) -> dict[str, Any]:
     credentials = options.login.read_credentials()
+    user, password, token = options.secrets
     return {
-        "servers": list(options.servers),
+        # nats-py would use the secrets of a URL for that server alone, and escaped
+        "servers": [without_credentials(url) for url in options.servers],
         "name": options.name or None,
-        "user": options.user,
-        "password": options.password,
-        "token": options.token,
+        "user": user,
+        "password": password,
+        "token": token,
         "nkeys_seed_str": options.login.read_seed(),
         "user_credentials": None if credentials is None else RawCredentials(credentials),
         "tls": options.login.read_tls(),

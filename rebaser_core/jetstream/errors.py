@@ -3,6 +3,7 @@
 JetStreamError
 ├── NatsUnreachable            no answer: whether the server did it is unknown
 │   ├── NoResponders       nothing listens on the subject, as the server says
+│   ├── LoginRefused       a server is there, and does not take this user's secrets
 │   └── TlsFailed          a server is there, and one side does not accept the other's TLS
 ├── NotListed              connected, and not done with a long list in time
 ├── BadServerUrl           not the URL of a NATS server; nothing was tried
@@ -78,6 +79,10 @@ class BadServerUrl(JetStreamError, ValueError):
 
 class NoResponders(NatsUnreachable):
     """The subject has no listener: the server said so, at once."""
+
+
+class LoginRefused(NatsUnreachable):
+    """A server answers, and does not take the user's password, token, key or credentials."""
 
 
 class TlsFailed(NatsUnreachable):

@@ -11,6 +11,7 @@ its files. A Rebaser notes them there, and reports at its start what NATS has lo
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final, Never
@@ -18,7 +19,7 @@ from typing import Any, Final, Never
 import aiohttp
 import structlog
 
-from rebaser_core.jetstream import ClusterInfo, StreamInfo, StreamNotFound
+from rebaser_core.jetstream import ClusterInfo, JetStreamError, StreamInfo, StreamNotFound
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import Membership
@@ -26,6 +27,7 @@ from rebaser_server.files import LOSSES, STREAM_ENDS, SharedFiles, loss_file
 from rebaser_server.runtime.containment import contained, repeat_every
 from rebaser_server.settings.redaction import redact_url
 
+_LIMITS_TIMEOUT: Final = 1.0  # seconds; a user who may not ask gets no answer
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=2.0)
 _NANOSECONDS: Final = 1e9
 
@@ -80,6 +82,44 @@ async def _ask(session: aiohttp.ClientSession, url: str) -> ServerReport | str:
         return f"{shown}: {error}"
     except (ValueError, KeyError, TypeError):
         return f"{shown} is no monitoring port of a NATS server with JetStream"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A limit of NATS, and how much of it is in use."""
+
+    where: str
+    used: int
+    limit: int
+    unit: str = "bytes"
+
+    @property
+    def fullness(self) -> float:
+        """Part that is in use."""
+        return self.used / self.limit
+
+
+async def rooms(streams: Streams, monitoring: str | None) -> list[Room]:
+    """Return the limits of account, streams and servers, as far as NATS says them.
+
+    `monitoring`: URLs of the servers' ports, with commas. Nothing is written: a server whose disk
+    is full would give the stream up.
+    """
+    found = []
+    with suppress(JetStreamError):  # this user may not ask
+        account = await streams.js.request("INFO", timeout=_LIMITS_TIMEOUT)
+        for tier, usage in (account.get("tiers") or {"": account}).items():
+            limit = usage["limits"]["max_storage"]
+            found.append(Room(f"account {tier}".strip(), usage["storage"], limit))
+    for stream in _kept_streams(streams):
+        with suppress(StreamNotFound):
+            info = await streams.js.stream_info(stream)
+            found.append(Room(stream, info.state.bytes, info.config.max_bytes or -1))
+            found.append(Room(stream, info.state.messages, info.config.max_msgs or -1, "messages"))
+    if monitoring is not None:
+        reports, _ = await read_monitoring(urls_of(monitoring))
+        found += [Room(f"server {each.server}", each.stored, each.capacity) for each in reports]
+    return [room for room in found if room.limit > 0]
 
 
 log: Final = structlog.get_logger()

@@ -18,6 +18,7 @@ import structlog
 from rebaser_core.jetstream import ApiError, Full, JetStream, JetStreamError, StreamNotFound
 from rebaser_core.streams import Streams
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge, worst
+from rebaser_server.cluster.nats_watch import rooms
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.errors import AppendRefused, WorkStopped
 from rebaser_server.runtime.containment import LONGEST_DELAY, repeat_every
@@ -137,8 +138,12 @@ async def unwritten(
 class WriteWatch:
     """Watch of whether NATS writes and keeps messages; each change is logged."""
 
-    def __init__(self, provisioner: Provisioner) -> None:
+    def __init__(self, provisioner: Provisioner, monitoring: str | None = None) -> None:
+        """`monitoring`: URLs of the monitoring ports of all servers, with commas."""
         self._provisioner = provisioner
+        self._monitoring = monitoring
+        self.fullness = 0.0
+        """Largest part of a limit of NATS that is in use, as of the last look."""
         self.problem: NatsProblem | None = None
         """Problem at the last look; None if there was none."""
         self.stop = Interrupt(WorkStopped)
@@ -167,6 +172,13 @@ class WriteWatch:
         if found is None and time.monotonic() < self._refused_at + _REFUSED_LATELY:
             found = self._refusal
         self._note(found)
+        known = await rooms(self._provisioner.streams, self._monitoring)
+        self.fullness = max((room.fullness for room in known), default=0.0)
+
+    @property
+    def kind(self) -> str:
+        """The kind of the problem, one of `PROBLEMS`; empty if there is none."""
+        return PROBLEMS[_event(self.problem)]
 
     def note_failure(self, error: BaseException) -> None:
         """Note the error that ended work on a change set: a limit of NATS, or another one."""
@@ -224,6 +236,14 @@ _ENDED: Final = {
     "requests may be lost": "requests kept again",
 }
 """Event that is logged at the end of a problem, by the event at its beginning."""
+
+PROBLEMS: Final = {
+    "": "",
+    "nats cannot write": "cannot_write",
+    "work stopped": "work_stopped",
+    "requests may be lost": "requests_at_risk",
+}
+"""Kind of a problem, as metrics name it, by the event at its beginning."""
 
 
 def _event(problem: NatsProblem | None) -> str:

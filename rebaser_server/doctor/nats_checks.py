@@ -1,11 +1,11 @@
 """Checks of the NATS servers, of the streams and their configuration, and of tasks."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from rebaser_client.requests import ensure_task
 from rebaser_core.errors import UnknownSubject, many
@@ -17,8 +17,7 @@ from rebaser_server.cluster.nats_watch import (
     ALWAYS,
     UNKNOWN,
     read_durability,
-    read_monitoring,
-    urls_of,
+    rooms,
 )
 from rebaser_server.cluster.nats_writes import CANNOT_WRITE, permissions, refusal
 from rebaser_server.cluster.pauses import PauseStore, paused_since
@@ -29,7 +28,6 @@ from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.ops.answers import Answer, all_answers
 
 _STATUS_TIMEOUT: Final = 0.3  # seconds for all Rebasers to send their status
-_LIMITS_TIMEOUT: Final = 1.0  # seconds; a user who may not ask gets no answer
 
 _TRIAL_KEY: Final = "00000000000000000000000000"
 """Key of the record that a trial write deletes. No workspace has this id."""
@@ -83,28 +81,10 @@ async def room(provisioner: Provisioner, monitoring: str | None) -> AsyncIterato
         what = f"a trial write is {'not confirmed' if is_silent else 'refused'}: {error}"
         remedy = f"{_MORE_ROOM}; the servers' logs say why a write failed"
         yield Finding("room", "NATS", what, Severity.ERROR, remedy=remedy)
-    with suppress(NatsUnreachable):
-        account = await provisioner.streams.js.request("INFO", timeout=_LIMITS_TIMEOUT)
-        for where, used, limit in _limits(account):
-            for finding in _nearly_full(where, used, limit):
-                yield finding
-    if monitoring is not None:
-        reports, _ = await read_monitoring(urls_of(monitoring))  # `durability` has the problems
-        for report in reports:
-            for finding in _nearly_full(f"server {report.server}", report.stored, report.capacity):
-                yield finding
-
-
-def _limits(account: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
-    """Bytes in use and the limit, of the account or each of its tiers."""
-    for tier, usage in (account.get("tiers") or {"": account}).items():
-        yield f"account {tier}".strip(), usage["storage"], usage["limits"]["max_storage"]
-
-
-def _nearly_full(where: str, used: int, limit: int) -> Iterator[Finding]:
-    if 0 < limit * _FULL <= used:
-        what = f"{used:,} of {limit:,} bytes are in use"
-        yield Finding("room", where, what, Severity.WARNING, remedy=_MORE_ROOM)
+    for each in await rooms(provisioner.streams, monitoring):
+        if each.fullness >= _FULL:
+            what = f"{each.used:,} of {each.limit:,} {each.unit} are in use"
+            yield Finding("room", each.where, what, Severity.WARNING, remedy=_MORE_ROOM)
 
 
 _REMEDY: Final = (

@@ -27,6 +27,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.nats_writes import PROBLEMS
 from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.compute.memo import ImpureFunctions
@@ -126,6 +127,14 @@ class _Now(Collector):
         yield _gauge("instances", "Live Rebasers of the deployment", self._instances)
         queues = self._queues
         yield _gauge("nats_up", "Whether NATS answered this scrape", queues is not None)
+        kind, fullness = self._stats.nats_state()
+        problem = GaugeMetricFamily(
+            "rebaser_nats_problem", "Whether NATS takes or keeps no messages", labels=["kind"]
+        )
+        for each in filter(None, PROBLEMS.values()):
+            problem.add_metric([each], kind == each)
+        yield problem
+        yield _gauge("nats_fullness", "Largest part of a limit of NATS that is in use", fullness)
         if queues is not None:
             yield _gauge(
                 "queue_requests", "Requests that wait, of all change sets", queues.requests

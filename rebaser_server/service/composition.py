@@ -203,7 +203,7 @@ class _Rebaser:
             self._members.busy_elsewhere,
             self._members.in_handover,
         )
-        self._writes = WriteWatch(provisioner)
+        self._writes = WriteWatch(provisioner, monitoring)
         self._pauses = PauseMonitor(streams, lambda: self._writes.stop.is_set)
         self._writes.on_change = self._pauses.notify
         self._services = build_services(
@@ -221,6 +221,7 @@ class _Rebaser:
         stats.pauses, stats.durability = self._pauses.to_json, self._durability.to_json
         stats.nats_problem = self._writes.to_json
         stats.is_stopped = lambda: not self._writes.takes_work
+        stats.nats_state = lambda: (self._writes.kind, self._writes.fullness)
 
     async def look(self) -> None:
         """Read once the data that the parts go by; each reads again as it runs, so late is fine."""

@@ -20,7 +20,14 @@ from urllib.parse import urlsplit
 import structlog
 
 from rebaser_core.errors import RebaserError
-from rebaser_core.jetstream import ConnectOptions, JetStream, connected, deadlines
+from rebaser_core.jetstream import (
+    ApiError,
+    ConnectOptions,
+    JetStream,
+    JetStreamError,
+    connected,
+    deadlines,
+)
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.runtime.data_directory import data_directory
 from rebaser_server.runtime.process import child_environment, spawn_bound
@@ -40,6 +47,10 @@ MOST_RESTARTS: Final = 3
 """Number of restarts of a server that ends soon after its start, before it is given up."""
 _STABLE_AFTER: Final = 30.0
 """Seconds after which a running server counts as sound."""
+_LOOK_EVERY: Final = 5.0  # seconds
+_ROOM: Final = 16 * 1024 * 1024
+"""Bytes that a disk must have free for a server to be started again on it."""
+_PURGE_FAILED: Final = 10051
 _LOG: Final = "nats.log"
 _CONFIGURATION: Final = "nats.conf"
 
@@ -66,7 +77,8 @@ async def nats_server(
 ) -> AsyncIterator[NatsAddresses]:
     """Run a NATS server with its data in `directory` while the body runs.
 
-    A server that ends by itself meanwhile is started again; see `_NatsProcess.keep_running`.
+    A server that ends by itself meanwhile is started again, and one whose disk was full once it has
+    room; see `_NatsProcess`.
 
     It listens on loopback only, and ends with this process, also if that is killed (on Linux;
     elsewhere a killed process leaves it behind). It inherits `inherited_files`, such as the lock of
@@ -78,7 +90,7 @@ async def nats_server(
     server = _NatsProcess(directory, port, sync, inherited_files)
     try:
         addresses = await server.start()
-        async with background(server.keep_running()):
+        async with background(server.keep_running()), background(server.mend(addresses.clients)):
             yield addresses
     finally:
         await asyncio.to_thread(server.stop)
@@ -134,10 +146,35 @@ class _NatsProcess:
                 continue
             log.info("nats is up again", nats=addresses.clients)
 
+    async def mend(self, url: str) -> Never:
+        """Start it again once its disk, which was full, has room.
+
+        Until then it takes nothing for a stream that it could not write.
+        """
+        async with connected(ConnectOptions(servers=(url,))) as nc:
+            js = JetStream(nc)
+            while True:
+                await asyncio.sleep(_LOOK_EVERY)
+                with suppress(JetStreamError, OSError):
+                    is_stuck = [await _is_stuck(js, name) for name in await js.stream_names()]
+                    free = shutil.disk_usage(self._directory).free
+                    if any(is_stuck) and free > _ROOM:
+                        log.warning("nats could not write, starting it again", free=free)
+                        await asyncio.to_thread(self.stop)
+
     def stop(self) -> None:
         """End it, if it runs. Blocks."""
         if self._process is not None:
             _stop(self._process)
+
+
+async def _is_stuck(js: JetStream, stream: str) -> bool:
+    """Whether NATS has given a stream up, of which it is asked to delete a message of none."""
+    try:
+        await js.purge(stream, subject="rebaser.nothing")
+    except ApiError as error:
+        return error.err_code == _PURGE_FAILED
+    return False
 
 
 def _port_of(url: str) -> int:

@@ -14,9 +14,12 @@ _SECRET_PROPERTY: Final = re.compile(rf"(?i)-D[\w.-]*(?:{SECRET_NAME.pattern[4:]
 """Pattern of a secret property among options of Java, which makes the whole text masked."""
 _PARAMETER: Final = re.compile(r"(?<=[;?&])([\w.-]*)=([^;&]*)")
 _PARAMETER_IN_TEXT: Final = re.compile(r"(?<=[;?&])([\w.-]+)=([^;&\s'\"\\]+)")
-_CREDENTIALS_IN_TEXT: Final = re.compile(r"(?<=://)[^/\s@'\"\\]+@")
+_CREDENTIALS_IN_TEXT: Final = re.compile(r"(?<=://)[^/\s'\"\\]+@")
 """Pattern of user and password in a URL. The text may be JSON, in which a backslash is part of what
 follows."""
+
+_BETWEEN_URLS: Final = re.compile(r",(?=[^,@]*://)")
+"""Comma before another URL; a password may have others."""
 
 
 def redact_values(options: Mapping[str, str]) -> dict[str, str]:
@@ -31,7 +34,12 @@ def redact_values(options: Mapping[str, str]) -> dict[str, str]:
 
 def redact_url(url: str) -> str:
     """Return a URL, or several with commas, without user, password and secret parameters."""
-    return ",".join(_redact(part) if "://" in part else part for part in url.split(","))
+    return ",".join(_redact(part) if _is_url(part) else part for part in _BETWEEN_URLS.split(url))
+
+
+def _is_url(text: str) -> bool:
+    """Whether it is a URL, or what follows the scheme of NATS's; else it is a path."""
+    return "://" in text or ("@" in text and "/" not in text)
 
 
 def redact_text(text: str) -> str:

@@ -7,16 +7,21 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rebaser_client.client import RebaserClient, connect
+from rebaser_core.jetstream import ApiError
+from rebaser_core.streams import Streams
+from rebaser_server.cluster.nats_writes import refusal
 from rebaser_server.service.dev_server import ANY_PORT, MOST_RESTARTS, NatsNotStarted, nats_server
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually
 from tests.integration.test_command_line import REBASER
+from tests.integration.test_full_disk import full, mounted
 from tests.integration.test_ops_endpoint import get
 
 
@@ -57,6 +62,30 @@ async def test_unfinished_work_resumes_when_the_dev_server_restarts(
     async with upped(tmp_path) as client, asyncio.timeout(60):  # the lease is of 120 s
         _, reply = await client.enqueue_updates_with_reply(*change_set, [set_to(value, 2)])
         assert (await reply).status.success.commit > 0
+
+
+async def test_what_did_not_fit_on_a_full_disk_is_taken_once_there_is_room(
+    tmp_path: Path,
+) -> None:
+    """NATS itself takes nothing more for a stream that it could not write, until a restart."""
+    [change_set], value = new_change_sets(1), new_id()
+    with mounted(tmp_path / "disk", 64 << 20) as disk:
+        (disk / "data").mkdir()
+        async with upped(disk / "data") as client, asyncio.timeout(120):
+            _, reply = await client.enqueue_updates_with_reply(*change_set, [put(value, 1)])
+            first = (await reply).status.success.commit
+            with full(disk):
+                sending = client.enqueue_updates_with_reply(
+                    *change_set, [set_to(value, "x" * 9_999)]
+                )
+                waiting = asyncio.create_task(sending)
+                await eventually(partial(_is_refused, client._streams), within=30)
+            _, reply = await waiting
+            assert (await reply).status.success.commit > first
+
+
+async def _is_refused(streams: Streams) -> bool:
+    return isinstance(await refusal(streams, streams.requests_stream), ApiError)
 
 
 async def test_commands_of_its_folder_find_it(tmp_path: Path) -> None:

@@ -29,9 +29,15 @@ FULL = "No space left on device|Generic LocalFileSystem error"
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own."""
-    directory = tmp_path / "disk"
+    with mounted(tmp_path / "disk", OCTETS) as directory:
+        yield directory
+
+
+@contextmanager
+def mounted(directory: Path, octets: int) -> Iterator[Path]:
+    """A file system of that size there, while the body runs."""
     directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={OCTETS}", "tmpfs", str(directory)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={octets}", "tmpfs", str(directory)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         lacking("the right to mount", "run the test as root")
     try:

@@ -1,7 +1,9 @@
 """A NATS that cannot write is named by the log, the page, readiness, and commands that wait."""
 
 import json
+import re
 import resource
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from rebaser_core.jetstream import StreamConfig
 from tests.helpers.batches import new_id, put
 from tests.helpers.command_line import Commands
-from tests.helpers.deployment import Deployment, deployed, new_change_sets
+from tests.helpers.deployment import Daemon, Deployment, deployed, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
 from tests.integration.test_nats_checks import OF_THE_ACCOUNT, fill
@@ -38,6 +40,7 @@ async def test_a_full_disk_of_nats_is_said_where_people_wait_and_look(
     status, said = await get(url_of(daemon) + "readyz")
     assert status == 503
     assert json.loads(said)["nats"].startswith("NATS cannot write: write ")
+    assert await gauges_of(daemon) == {"cannot_write": 1, "work_stopped": 0, "requests_at_risk": 0}
     [rebaser] = (await status_of(daemon))["rebasers"]
     what, remedy = rebaser["natsProblem"]
     assert "(stream " in what
@@ -48,6 +51,62 @@ async def test_a_full_disk_of_nats_is_said_where_people_wait_and_look(
     await eventually(lambda: bool(daemon.said("nats writes again")), within=30)
     assert len(daemon.said("nats cannot write")) == 1
     await commands.tell("values", "set", "shop", "rate", "3", "--wait")
+
+
+async def gauges_of(daemon: Daemon) -> dict[str, float]:
+    """The kinds of problems of NATS that a daemon's metrics have, each with 1 while it lasts."""
+    _, metrics = await get(url_of(daemon) + "metrics")
+    found = re.findall(r'rebaser_nats_problem{kind="(\w+)"} (\S+)', metrics)
+    return {kind: float(value) for kind, value in found}
+
+
+@pytest.mark.parametrize("kind", ["work_stopped", "requests_at_risk"])
+async def test_a_configuration_that_loses_messages_is_in_the_metrics_until_it_is_mended(
+    deployment: Deployment, kind: str
+) -> None:
+    js, streams = deployment.js, deployment.streams
+    stream = streams.commits_stream if kind == "work_stopped" else streams.requests_stream
+    daemon = await started(deployment)
+    sound = await js.stream_config(stream)
+    before = await gauges_of(daemon)
+
+    await js.update_stream(sound | StreamConfig(max_age=timedelta(days=9)))
+
+    async def is_shown() -> bool:
+        return (await gauges_of(daemon))[kind] == 1
+
+    async def is_over() -> bool:
+        return not any((await gauges_of(daemon)).values())
+
+    await eventually(is_shown, within=20)
+    assert sum((await gauges_of(daemon)).values()) == 1
+    await js.update_stream(sound)
+    await eventually(is_over, within=20)
+    assert before == {"cannot_write": 0, "work_stopped": 0, "requests_at_risk": 0}
+
+
+async def test_an_account_at_its_limit_is_in_the_metrics_though_nobody_works(
+    tmp_path: Path,
+) -> None:
+    with running(NatsServer(tmp_path / "nats", OF_THE_ACCOUNT)) as nats:
+        async with deployed(nats, tmp_path) as deployment:
+            daemon = await started(deployment)
+
+            async def fullness() -> float:
+                _, metrics = await get(url_of(daemon) + "metrics")
+                return float(re.findall(r"^rebaser_nats_fullness (\S+)", metrics, re.M)[0])
+
+            async def is_full() -> bool:
+                return await fullness() > 0.9
+
+            async def has_room() -> bool:
+                return await fullness() < 0.5
+
+            await eventually(has_room, within=20)
+            await reach(deployment, "max_file")
+            await eventually(is_full, within=20)
+            await make_room(deployment, "max_file")
+            await eventually(has_room, within=20)
 
 
 FULL = {

@@ -85,8 +85,8 @@ class Operator:
         )
 
 
-def operator() -> Operator:
-    """As `nsc` makes it (NATS's JWTs, version 2)."""
+def operator(**account_limits: int | bool) -> Operator:
+    """As `nsc` makes it (NATS's JWTs, version 2), with these limits of the account's JetStream."""
     _, root = new_key(nkeys.PREFIX_BYTE_OPERATOR)
     _, account = new_key(nkeys.PREFIX_BYTE_ACCOUNT)
     _, system = new_key(nkeys.PREFIX_BYTE_ACCOUNT)
@@ -95,7 +95,7 @@ def operator() -> Operator:
     operator_token = _jwt(root, root, "operator", {})
     limits = {"limits": unlimited | {"wildcards": True}}
     system_token = _jwt(root, system, "account", limits)
-    limits["limits"] |= storage
+    limits["limits"] |= storage | account_limits
     account_token = _jwt(root, account, "account", limits)
     names = account.public_key.decode(), system.public_key.decode()
     config = (

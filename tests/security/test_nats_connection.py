@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -15,7 +16,14 @@ import pytest
 
 from rebaser_client.client import connect
 from rebaser_client.errors import Unreachable as ClientUnreachable
-from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable, connected
+from rebaser_core.jetstream import (
+    ConnectOptions,
+    JetStream,
+    NatsUnreachable,
+    connected,
+)
+from rebaser_core.jetstream.connection import Connection
+from rebaser_core.jetstream.errors import BadServerUrl
 from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.settings.nats_connection import connect_options
 from rebaser_server.settings.settings import Settings
@@ -255,6 +263,21 @@ def test_where_tls_fails_a_command_says_why_and_which_settings_count(
     assert "Does NATS run" not in done.err
 
 
+@pytest.mark.parametrize("how", ["password", "token", "nkey", "credentials"])
+def test_where_the_login_is_refused_a_command_says_so_once(tmp_path: Path, how: str) -> None:
+    """NATS runs, and is at that address: to look for it would lead astray."""
+    way = WAYS[how](tmp_path)
+    with running(NatsServer(tmp_path / "nats", way.config)) as server:
+        variables = {f"REBASER_NATS__{name.upper()}": str(it) for name, it in way.wrong.items()}
+        variables |= {"REBASER_NATS__URL": server.url, "REBASER_NATS__CONNECT_TIMEOUT": "2.5"}
+        done = run_command(["queue"], variables)
+
+    assert done.code == Exit.NO_NATS
+    assert len(done.err.splitlines()) == 2
+    assert "Authorization" in done.err.splitlines()[0]
+    assert "does not take this login" in done.err.splitlines()[1]
+
+
 async def test_a_connection_over_tls_ends_without_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,6 +313,90 @@ async def test_a_failed_connection_does_not_log_the_urls_password() -> None:
         async with connected(options):
             pass
     assert "hush" not in str(told.value) + repr(options)
+
+
+URL_SECRETS = {
+    "password": (
+        'user: shop, password: "p@ss/w:rd?#,% ü"',
+        "shop:p@ss%2Fw:rd%3F%23%2C%25%20%C3%BC",
+    ),
+    "escaped": ('user: shop, password: "p@ss"', "shop:p%40ss"),
+    "token": ('token: "s3cr@t"', "s3cr@t"),
+    "escaped-token": ('token: "s3cr@t"', "s3cr%40t"),
+}
+
+
+@pytest.mark.parametrize("kind", URL_SECRETS)
+async def test_the_secrets_of_a_url_are_sent_unescaped(tmp_path: Path, kind: str) -> None:
+    config, secret = URL_SECRETS[kind]
+    with running(NatsServer(tmp_path, f"authorization {{ {config} }}")) as server:
+        address = f"{secret}@127.0.0.1:{server.port}"
+        for url in (f"nats://{address}", address):
+            async with connect(url, connect_timeout=3) as client:
+                assert await client._streams.js.stream_names() == []
+
+
+@pytest.mark.parametrize("secret", ["shop:open", "open"])
+async def test_the_secrets_of_a_url_hold_for_servers_that_nats_names_later(
+    tmp_path: Path, secret: str
+) -> None:
+    """Of two servers of a cluster the one whose address is known ends for good."""
+    user, _, password = secret.rpartition(":")
+    login = f"user: {user}, password: {password}" if user else f"token: {password}"
+    config = f'authorization {{ {login} }}\ncluster {{ name: c, listen: "127.0.0.1:-1", '
+    known = NatsServer(tmp_path / "known", config + "}", jetstream=False)
+    with running(known) as first:
+        [route] = re.findall(r"route connections on .*:(\d+)", first.log)
+        config += f'routes: ["nats://127.0.0.1:{route}"] }}'
+        with running(NatsServer(tmp_path / "later", config, jetstream=False)) as second:
+            url = first.url.replace("nats://", f"nats://{secret}@")
+            async with connected(ConnectOptions(servers=(url,))) as nc:
+                await eventually(lambda: str(second.port) in str(nc.servers))
+                first.kill()
+                await eventually(lambda: Connection.of(nc).reconnects > 0 and nc.is_connected)
+                assert await Connection.of(nc).ping(5)
+                assert nc.connected_url is not None
+                assert nc.connected_url.port == second.port
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(f"nats://u:hush{each}more@127.0.0.1:4222" for each in "/?# \t[,"),
+        *(f"nats://u:12{each}hush@127.0.0.1:4222" for each in "/?# "),
+        "nats://hush/more@127.0.0.1",
+        "nats://u:a://hush@127.0.0.1",
+        "u:hush more@127.0.0.1",
+        "http://u:hush@127.0.0.1",
+        "nats://u:hush%ff@127.0.0.1",
+    ],
+)
+def test_a_secret_that_breaks_its_url_is_refused_and_not_shown(url: str) -> None:
+    settings = Settings.model_validate({"nats": {"url": url}})
+
+    with pytest.raises(BadServerUrl) as refused:
+        connect_options(settings)
+
+    assert "hush" not in f"{refused.value}{refused.value.__cause__}"
+    assert "%2F for /" in str(refused.value) or "begins with nats" in str(refused.value)
+    assert "hush" not in settings.model_dump_json()
+
+
+def test_a_host_may_be_an_address_of_ipv6() -> None:
+    options = ConnectOptions(servers=("nats://u:p%5D@[::1]:4222",))
+
+    assert options.secrets == ("u", "p]", None)
+    assert options.redacted_servers == "nats://[::1]:4222"
+
+
+def test_urls_with_different_secrets_are_refused() -> None:
+    urls = ("nats://a:hush@127.0.0.1:1", "nats://127.0.0.1:2", "nats://b:hush@127.0.0.1:3")
+
+    with pytest.raises(BadServerUrl, match="different users") as refused:
+        ConnectOptions(servers=urls)
+
+    assert "hush" not in str(refused.value)
+    assert ConnectOptions(servers=urls[:2])
 
 
 @pytest.mark.parametrize("broken", ["certificate", "ca"])

@@ -9,6 +9,8 @@ SECRET = "hush-hush"
 
 HOLDING = [
     {"nats": {"url": f"tls://me:{SECRET}@a.test:4222,nats://{SECRET}@b.test"}},
+    *({"nats": {"url": f"{url}@a.test:4222"}} for url in (f"me:{SECRET}", f"nats://me:p,{SECRET}")),
+    {"nats": {"url": f"nats://me:a://{SECRET}@a.test"}},
     {"nats": {"user": "me", "password": SECRET}},
     {"nats": {"token": SECRET}},
     {"ops": {"token": SECRET}},

@@ -66,7 +66,7 @@ async def test_credentials_that_expired_are_read_anew(tmp_path: Path) -> None:
 
 
 async def test_a_connection_whose_credentials_are_renewed_late_comes_back_by_itself(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is published meanwhile waits, as while a server is away."""
     issuer, file = operator(), tmp_path / "rebaser.creds"
@@ -80,6 +80,9 @@ async def test_a_connection_whose_credentials_are_renewed_late_comes_back_by_its
                 await Connection.of(nc).request("nowhere", timeout=0.1)
             file.write_text(issuer.credentials)
             await came_back(nc)
+    refusal, end = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert "login refused" in refusal
+    assert "login accepted again" in end
 
 
 @pytest.mark.parametrize("half", HALVES)

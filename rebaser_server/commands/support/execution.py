@@ -14,6 +14,7 @@ from pydantic_settings import SettingsError
 from rebaser_client import errors as client
 from rebaser_core.errors import MalformedMessage, NewerVersion, RebaserError, offer
 from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound, TlsFailed
+from rebaser_core.jetstream.errors import LoginRefused
 from rebaser_server.commands.support.arguments import Exit, NotInTime, limited
 from rebaser_server.commands.support.deployment import NotPermitted
 from rebaser_server.errors import (
@@ -50,6 +51,14 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
             "certificate, …__HOSTNAME the name in it where the URL has another; …__CERTIFICATE "
             "and …__KEY are ours, where NATS asks for them. A URL that begins with tls://, or "
             "REBASER_NATS__TLS__CA, wants TLS."
+        ),
+    ),
+    (
+        LoginRefused,
+        (
+            "NATS answers, and does not take this login. REBASER_NATS__USER and …__PASSWORD, "
+            "…__TOKEN, …__CREDS or …__NKEY are it, or user and password in REBASER_NATS__URL; "
+            "credentials may have expired."
         ),
     ),
     (
