@@ -42,7 +42,6 @@ HOSTILE_EXPRESSIONS: Final = (
     "/*+ broadcast(things) */ id",
     "?",
     "@@x",
-    "'now'",
     "repeat('x', 1000000000)",
     "array_repeat(id, 100000000)",
     "sequence(0, 100000000)",

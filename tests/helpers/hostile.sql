@@ -80,10 +80,6 @@ select localtimestamp
 select current_time()
 select current_timezone()
 select unix_timestamp()
-select date 'today'
-select cast('now' as timestamp)
-select date_add('tomorrow', 1)
-select ' Yesterday UTC' < day from things
 select rand()
 select randn(1)
 select random()
@@ -285,6 +281,5 @@ select 1 from (select * from things), (select * from things)
 select 1 from (select * from things) join (select * from things) on true
 select 1 from (select * from things), (select * from nation) where kind = 'a'
 select cast(place as struct<:word: int>) from things
-select 'today Europe/Berlin' < day from things
 select sequence()
 select format_string()

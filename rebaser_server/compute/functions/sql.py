@@ -13,16 +13,18 @@ without an equality. What a query costs by its rows is for deadlines.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import prod
 from types import NoneType
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 from sqlglot import TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
+
+from rebaser_server.values.canonical_json import dumps
 
 MAX_BYTES: Final = 65_536
 """Maximum number of bytes of a query."""
@@ -143,6 +145,9 @@ class _Parser(SparkParser):
         name: SparkParser.NO_PAREN_FUNCTION_PARSERS[name] for name in ("CASE", "ANY")
     }
 
+    COLON_PLACEHOLDER_TOKENS = SparkParser.COLON_PLACEHOLDER_TOKENS | {TokenType.IDENTIFIER}
+    """Names in backquotes, too: any argument may be a parameter."""
+
     _steps = 0
 
     def _advance(self, times: int = 1) -> None:
@@ -169,6 +174,14 @@ class _Generator(SparkGenerator):
 
     def rawstring_sql(self, expression: exp.RawString) -> str:
         return _quoted(expression.name)
+
+    def placeholder_sql(self, expression: exp.Placeholder) -> str:
+        name = expression.name
+        kind = _Dialect.Tokenizer.KEYWORDS.get(name.upper(), TokenType.VAR)
+        is_plain = (
+            re.fullmatch(r"(?a:[A-Za-z_]\w*)", name) and kind in _Parser.COLON_PLACEHOLDER_TOKENS
+        )
+        return f":{name}" if is_plain else f":`{name}`"
 
 
 _ESCAPED: Final = re.compile(r"[\\']|[\x00-\x1f\x7f]|\$(?=\{)")
@@ -409,10 +422,6 @@ _HIDDEN: Final = _names(
     "session_user user"
 )
 """Names of columns that Spark takes for a call of a function where no column has them."""
-_CLOCKS: Final = re.compile(
-    r"\s*(?i:now|today|tomorrow|yesterday)\s*([A-Z]{3,}|[A-Z]\w+/[\w/]+|Z|[A-Z]*[+-]\d[\d:]*)?\s*"
-)
-"""Text that Spark takes for a time of the run where a date is expected."""
 _UNIT_FIRST: Final = _names("date_add date_diff dateadd datediff timestampadd timestampdiff")
 _UNITS: Final = _names(
     "year quarter month week day dayofyear hour minute second millisecond microsecond"
@@ -618,18 +627,9 @@ class _Judge:
             _refuse(node, f"{_shown(node)} is no binary literal")
 
     def _check_literal(self, node: exp.Literal) -> None:
-        if not node.is_string:
-            if not re.fullmatch(r"\d*\.?\d*(e[+-]?\d+)?", node.name, re.IGNORECASE):
-                _refuse(node, f"{_shown(node)} is no number")
-        elif _CLOCKS.fullmatch(node.name):
-            _refuse(
-                node,
-                f"{_shown(node)}: Spark takes it for a time of the run, and a function's result "
-                "depends on its arguments alone: give the time as an argument",
-            )
-
-    def _check_rawstring(self, node: exp.RawString) -> None:
-        self._check_literal(exp.Literal.string(node.name))
+        number = r"\d*\.?\d*(e[+-]?\d+)?"
+        if not node.is_string and not re.fullmatch(number, node.name, re.IGNORECASE):
+            _refuse(node, f"{_shown(node)} is no number")
 
     def _check_column(self, node: exp.Column) -> None:
         name = node.name.lower()
@@ -644,8 +644,9 @@ class _Judge:
 
     def _check_placeholder(self, node: exp.Placeholder) -> None:
         name = node.this
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name):
+        if not isinstance(name, str):
             _refuse(node, "a parameter is a colon and the name of an argument, as in ':rate'")
+        self._check_identifier(exp.to_identifier(name, quoted=True))
         if self.arguments is not None and name not in self.arguments:
             _refuse(node, f"the parameter ':{name}' is no argument: {_listed(self.arguments)}")
         self.parameters.add(name)
@@ -1159,3 +1160,151 @@ def _listed(names: Iterable[str]) -> str:
     listed = sorted(names)
     more = ", …" if len(listed) > _MAX_LISTED else ""
     return ", ".join(listed[:_MAX_LISTED]) + more or "there are none"
+
+
+# ---------------------------------------------------------------- parameters, and what is constant
+
+_TEXT_MAKERS: Final = (
+    FUNCTIONS["strings"]
+    | FUNCTIONS["JSON and CSV"]
+    | _names("bin conv date_format dayname from_unixtime monthname")
+) - _names("schema_of_csv schema_of_json")
+"""Functions by which constants become a text that no literal is. A schema begins with a type."""
+_READERS: Final = _names("from_csv from_json str_to_map")
+_TEXT_NODES: Final = (exp.DPipe, exp.Trim, exp.Substring, exp.Overlay, exp.HexString)
+_CLOCKS: Final = re.compile(r"[\s\x00-\x20\x7f-\x9f]*(now|today|tomorrow|yesterday)", re.IGNORECASE)
+"""Beginning of a text that Spark takes for a time of the run where a date is expected."""
+_FOLLOWS_TYPE: Final = FUNCTIONS["dates and times"] | FUNCTIONS["types"]
+
+
+def bind(
+    text: str, parameters: Mapping[str, Any], plain: Collection[str] = ()
+) -> tuple[str, dict[str, Any]]:
+    """Return a judged query as Spark is given it, and arguments: one for each place of a parameter.
+
+    A whole number is a bigint. Lists and objects are one text each, which Spark reads. Where a date
+    is expected, Spark takes a constant text such as "today" for a time of the run; so what may be
+    one is in `nullif`, which it does not look into before that is done.
+
+    `plain`: arguments, by their names here, that are an int, or text without `nullif`.
+
+    Raises:
+        SqlRefused: SQL has no type for a parameter's value.
+    """
+    tree, arguments = read(text), dict[str, Any]()
+    for node in reversed(list(tree.walk(bfs=False))):  # each behind what is in it
+        if isinstance(node, exp.Placeholder):
+            value, name = parameters[node.this], f"p{len(arguments)}"
+            try:
+                node.replace(_argument(node, name, value, is_plain=name in plain))
+                arguments[name] = dumps({"v": value}) if type(value) in (list, dict) else value
+            except SqlRefused as error:
+                raise SqlRefused(f"the parameter ':{node.this}' {error}") from None
+        elif isinstance(node, (exp.Literal, exp.RawString)):
+            if _CLOCKS.match(node.name):
+                _hide(node)
+        elif (
+            isinstance(node, _TEXT_NODES)
+            or (isinstance(node, exp.Anonymous) and node.name.lower() in _TEXT_MAKERS)
+        ) and not any(map(_varies, node.walk(prune=lambda each: isinstance(each, exp.DataType)))):
+            # `nullif` takes no map
+            _hide(node.expressions[0] if node.name.lower() in _READERS else node)
+    return _print(tree), arguments
+
+
+def _varies(node: exp.Expr) -> bool:
+    """Return whether Spark holds nothing for constant that has this node."""
+    if isinstance(node, exp.Identifier):  # of a column, or what a lambda takes
+        return not isinstance(node.parent, exp.Dot) or node.arg_key != "expression"
+    is_hidden = isinstance(node, exp.Anonymous) and node.name.lower() == "nullif"
+    return is_hidden or isinstance(node, exp.Query)
+
+
+def _hide(node: exp.Expr) -> None:
+    """Hide a constant until the query has been analysed; rows of `VALUES` are constants no more."""
+    if node.find_ancestor(exp.Values, exp.Pivot) is None:
+        node.replace(_hidden(node.copy()))
+
+
+def _hidden(node: exp.Expr) -> exp.Expr:
+    return exp.Anonymous(this="NULLIF", expressions=[node, exp.Null()])
+
+
+def _argument(node: exp.Placeholder, name: str, value: Any, *, is_plain: bool) -> exp.Expr:
+    """Return what stands in place of a parameter."""
+    given: exp.Expr = exp.Placeholder(this=name)
+    if type(value) is int:
+        return exp.Cast(this=given, to=exp.DataType.build("INT" if is_plain else "BIGINT"))
+    around, schema = node.parent, ""
+    if type(value) in (list, dict):
+        schema = _schema(_type_of(value))
+    if type(value) is str or "STRING" in schema:
+        is_format = isinstance(around, exp.Anonymous) and around.name.lower() not in _FOLLOWS_TYPE
+        if not node.find_ancestor(exp.Values) and not (is_plain and is_format):
+            given = _hidden(given)
+    if not schema:
+        return given
+    options = exp.Anonymous(this="MAP", expressions=list(map(exp.Literal.string, _STRICT)))
+    column = exp.Literal.string(f"v {schema}")
+    read = exp.Anonymous(this="FROM_JSON", expressions=[given, column, options])
+    return exp.Dot(this=read, expression=exp.to_identifier("v", quoted=True))
+
+
+_STRICT: Final = ("mode", "FAILFAST")
+_Type: TypeAlias = str | list["_Type"] | dict[str, "_Type"]
+"""Type of JSON in SQL: of a list that of its items, of an object those by its keys."""
+
+
+class _Mixed(SqlRefused):
+    """Two values have no type in common."""
+
+
+def _type_of(value: Any) -> _Type:
+    if isinstance(value, list):
+        return [reduce(_common, map(_type_of, value), "VOID")]
+    if isinstance(value, dict):
+        return {name: _type_of(each) for name, each in value.items()}
+    return _SCALARS[type(value)]
+
+
+_SCALARS: Final = {
+    NoneType: "VOID", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "STRING",
+}  # fmt: skip
+
+
+def _common(one: _Type, other: _Type) -> _Type:
+    """Return the type that values of both have in SQL. Raises `_Mixed`."""
+    if other in (one, "VOID"):
+        return one
+    if one == "VOID":
+        return other
+    if isinstance(one, list) and isinstance(other, list):
+        return [_common(one[0], other[0])]
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = dict.fromkeys((*one, *other))
+        return {n: _common(one.get(n, "VOID"), other.get(n, "VOID")) for n in names}
+    if isinstance(one, str) and isinstance(other, str) and {one, other} == {"BIGINT", "DOUBLE"}:
+        return "DOUBLE"
+    raise _Mixed(
+        f"has a list of {_schema(one)} and {_schema(other)}, and the items of a list have one type "
+        "in SQL: make them alike, or give them as an object"
+    )
+
+
+def _schema(kind: _Type) -> str:
+    """Return a type as Spark writes it: a map if all that an object has is of one type."""
+    if isinstance(kind, str):
+        return kind
+    if isinstance(kind, list):
+        return f"ARRAY<{_schema(kind[0])}>"
+    try:
+        return f"MAP<STRING, {_schema(reduce(_common, kind.values(), 'VOID'))}>"
+    except _Mixed:
+        pass
+    if len({name.lower() for name in kind}) < len(kind):
+        raise SqlRefused(
+            "has an object with values of several types, and keys that are one name to Spark: it "
+            "does not tell upper from lower case: rename one"
+        )
+    names = {name: name.replace("`", "``") for name in kind}
+    return f"STRUCT<{', '.join(f'`{names[n]}`: {_schema(kind[n])}' for n in sorted(kind))}>"

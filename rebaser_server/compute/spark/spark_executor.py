@@ -38,6 +38,7 @@ from rebaser_server.compute.errors import (
 from rebaser_server.compute.evaluation import describe_exit
 from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun, WorkerProcess
 from rebaser_server.compute.functions.runtimes import SHOWN
+from rebaser_server.compute.functions.sql import SqlRefused
 from rebaser_server.compute.json_values import NotJson
 from rebaser_server.compute.local_worker import BROKEN
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
@@ -492,7 +493,7 @@ class SparkExecutor:
                 return None
             try:
                 found = table_job.run(spark, query, self.slots)
-            except (NotATable, NotJson):
+            except (NotATable, NotJson, SqlRefused):
                 raise
             except Exception as error:
                 mistake = None if self._session.end_reason() else query_mistake(error)

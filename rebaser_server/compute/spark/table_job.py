@@ -4,6 +4,7 @@ The digest of the rows is taken in the pass that writes them, and does not depen
 """
 
 import json
+import re
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import replace
@@ -17,6 +18,7 @@ from blake3 import blake3
 from rebaser_core.table_schemas import MAX_COLUMNS, MAX_PARTITIONS, NotATable, require_distinct
 from rebaser_server.compute.functions.arrow import require_plain
 from rebaser_server.compute.functions.runtimes import resolve
+from rebaser_server.compute.functions.sql import bind
 from rebaser_server.compute.json_values import NotJson
 from rebaser_server.compute.tables import (
     Definition,
@@ -76,10 +78,9 @@ def run(spark: "SparkSession", query: Query | SparkCall, slots: int) -> Any:
     if isinstance(query, SparkCall):
         return _call(spark, query)
     for name, view in query.views.items():
-        _frame_of(spark, view).createOrReplaceTempView(name)
+        _frame_of(spark, view).createOrReplaceTempView(_quoted(name))
     functions, observation = _columns_of(spark)
-    parameters = {name: _literal(functions, value) for name, value in query.parameters.items()}
-    frame = spark.sql(query.text, args=parameters)
+    frame = _result_of(spark, query)
     key = query.definition.key
     if query.target is None:
         return _require_key(frame, key) if key else _only_value(frame)
@@ -99,6 +100,26 @@ def run(spark: "SparkSession", query: Query | SparkCall, slots: int) -> Any:
 def _configure(spark: "SparkSession") -> None:
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
+
+
+def _result_of(spark: "SparkSession", query: Query) -> "DataFrame":
+    from pyspark.errors import AnalysisException  # noqa: PLC0415
+
+    plain = set[str]()
+    while True:
+        text, arguments = bind(query.text, query.parameters, plain)
+        try:
+            frame = spark.sql(text, args=arguments)
+            frame.schema  # noqa: B018 - Connect looks at a query only then
+        except AnalysisException as error:
+            # Some places, as LIMIT, take an int and no bigint, or a format that is constant.
+            found = " ".join(each.fragment() for each in error.getQueryContext())
+            more = {name for name in arguments if re.search(rf":{name}\b", found)} - plain
+            if not more:
+                raise
+            plain |= more
+        else:
+            return frame
 
 
 def _frame_of(spark: "SparkSession", view: View) -> "DataFrame":
@@ -148,17 +169,6 @@ def _columns_of(spark: "SparkSession") -> tuple[Any, Any]:
     from pyspark.sql import Observation, functions  # noqa: PLC0415
 
     return functions, Observation()
-
-
-def _literal(functions: Any, value: Any) -> Any:
-    if isinstance(value, list):
-        return functions.array(*(_literal(functions, each) for each in value))
-    if isinstance(value, dict):
-        pairs = [
-            _literal(functions, each) for name, inner in value.items() for each in (name, inner)
-        ]
-        return functions.create_map(*pairs)
-    return functions.lit(value)
 
 
 def _only_value(frame: "DataFrame") -> Any:
