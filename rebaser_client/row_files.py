@@ -208,7 +208,7 @@ def _read_parquet(path: Path) -> Rows:
     rows: Rows = []
     with path.open("rb") as file:
         try:
-            opened = parquet.ParquetFile(file)
+            opened = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
             columns = list(opened.schema_arrow.names)
             _require_once(columns)
             cells = opened.metadata.num_rows * max(1, len(columns))

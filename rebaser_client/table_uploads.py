@@ -20,9 +20,11 @@ from rebaser_client.draft import TableSource, TableUpload
 from rebaser_client.errors import InvalidDraft
 from rebaser_client.row_files import INDEX, NUMBER
 from rebaser_core.table_schemas import (
+    AS_WRITTEN,
     PARTITION_BY,
     NotATable,
     cast,
+    checked_rows,
     first_line,
     kept_schema,
     require_distinct,
@@ -126,8 +128,8 @@ def _without_index(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 def _read_parquet(path: Path) -> Iterator[pa.RecordBatch]:
     with path.open("rb") as file:
         try:
-            source = pq.ParquetFile(file)
-            batches = source.iter_batches()
+            source = pq.ParquetFile(file, **AS_WRITTEN)
+            batches = checked_rows(source.metadata, source.iter_batches())
             yield from _without_index(
                 pa.RecordBatchReader.from_batches(source.schema_arrow, batches)
             )

@@ -19,6 +19,7 @@ from rebaser_client.requests import Updates, validate
 from rebaser_client.row_files import INDEX
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
+from rebaser_core.table_schemas import AS_WRITTEN
 from rebaser_core.table_updates import MAX_ARGUMENTS, TEXT, TableUpdates
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, SetValue
 
@@ -60,7 +61,7 @@ def read_updates(table: ValueTable, functions: Updates = ()) -> TableUpdates:
 
 def _open(table: ValueTable) -> pa.Table:
     if isinstance(table, str | PathLike):
-        return pq.read_table(table if isinstance(table, str) else str(table))
+        return pq.read_table(table if isinstance(table, str) else str(table), **AS_WRITTEN)
     if isinstance(table, pa.Table):
         return table
     try:

@@ -7,11 +7,14 @@ none, or a name is missing or there twice, the table is refused.
 Import this module where there is a table: it takes pyarrow, which clients may do without.
 """
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pybase64 import b64decode, b64encode_as_string
 
 from rebaser_core.errors import RebaserError, offer
@@ -52,6 +55,85 @@ def _cast_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error of Arrow, which may have many."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+AS_WRITTEN: Final = {"coerce_int96_timestamp_unit": "us"}
+"""Options with which Arrow reads a file in Parquet: it would count the nanoseconds of INT96 in 64
+bits, so that the year 1 becomes 1754."""
+_ANNOTATIONS: Final = (
+    *("NONE", "STRING", "JSON", "UUID", "INT", "DECIMAL", "FLOAT16"),
+    *("DATE", "TIME", "TIMESTAMP"),
+)
+"""Annotations of Parquet that Arrow heeds."""
+_SPARK: Final = "org.apache.spark."
+_FIRST_DAY: Final = date(1582, 10, 15)
+_FIRST_TIME: Final = datetime(1900, 1, 1)  # noqa: DTZ001 - offsets were other ones before
+
+
+def checked_rows(metadata: Any, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in Parquet if Arrow reads them as the file's metadata says.
+
+    Raises:
+        NotATable: it does not.
+    """
+    for column in map(metadata.schema.column, range(metadata.num_columns)):
+        kind = column.logical_type
+        if kind.type not in _ANNOTATIONS:
+            raise NotATable(f"column {column.path!r} is of type {kind}, which is not read: cast it")
+    said = {key.decode("latin-1"): value for key, value in (metadata.metadata or {}).items()}
+    if written := said.get(f"{_SPARK}sql.parquet.row.metadata"):
+        require_known_types(written)
+    is_old = said.get(f"{_SPARK}version", b"3") < b"3" or any(
+        f"{_SPARK}{name}" in said for name in ("legacyDateTime", "legacyINT96")
+    )
+    for batch in batches:
+        for column in batch.columns if is_old else ():
+            _require_calendar(column)
+        yield batch
+
+
+def require_known_types(schema: str | bytes) -> None:
+    """Raise `NotATable` if a schema in Spark's JSON has a type that Parquet does not tell of."""
+    try:
+        kinds = [*_scalars_in(json.loads(schema))]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise NotATable(f"what it says of its columns cannot be read: {error!r:.200}") from error
+    for kind in kinds:
+        if kind.partition(" ")[0] not in _BY_NAME.keys() | {"void"} and not _DECIMAL.match(kind):
+            raise NotATable(f"a column of type {kind}, which a table cannot keep: cast it")
+
+
+def _scalars_in(kind: Any) -> Iterator[str]:
+    if isinstance(kind, str):
+        yield kind
+    elif kind["type"] in ("array", "map", "struct"):
+        for name in ("elementType", "keyType", "valueType"):
+            yield from _scalars_in(kind[name]) if name in kind else ()
+        for field in kind.get("fields", ()):
+            yield from _scalars_in(field["type"])
+    else:
+        yield str(kind["type"])
+
+
+def _require_calendar(column: pa.Array) -> None:
+    """Raise `NotATable` if the column of a former Spark has days that it counted otherwise."""
+    kind = column.type
+    if pa.types.is_map(kind):
+        inside = [column.keys, column.items]
+    elif pa.types.is_nested(kind):
+        inside = column.flatten() if pa.types.is_struct(kind) else [column.flatten()]
+    else:
+        inside = []
+    for each in inside:
+        _require_calendar(each)
+    first = _FIRST_DAY if pa.types.is_date(kind) else _FIRST_TIME
+    if not pa.types.is_temporal(kind) or not column.null_count < len(column):
+        return
+    if pc.any(pc.less(column, pa.scalar(first).cast(kind))).as_py():
+        raise NotATable(
+            f"it has dates before {first:%Y-%m-%d} as a former Spark counted them: have Spark "
+            "write it anew with spark.sql.parquet.datetimeRebaseModeInWrite=CORRECTED"
+        )
 
 
 def kept_schema(schema: pa.Schema) -> pa.Schema:

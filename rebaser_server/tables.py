@@ -41,10 +41,12 @@ from pyarrow.fs import FileInfo, FileType
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.table_schemas import (
+    AS_WRITTEN,
     PARTITION_BY,
     NotATable,
     arrow_schema,
     cast,
+    checked_rows,
     first_line,
     kept_schema,
     require_few_partitions,
@@ -505,10 +507,11 @@ class TableFiles:
         if found is not None:
             return found
         with _reading_upload():
-            source = pq.ParquetFile(pa.BufferReader(payload))
+            source = pq.ParquetFile(pa.BufferReader(payload), **AS_WRITTEN)
             schema = kept_schema(source.schema_arrow)
             by = (source.metadata.metadata or {}).get(PARTITION_BY.encode())
-            batches = (cast(batch, schema) for batch in source.iter_batches(_BATCH_ROWS))
+            rows = checked_rows(source.metadata, source.iter_batches(_BATCH_ROWS))
+            batches = (cast(batch, schema) for batch in rows)
             if by is not None:
                 whole = digest[:_DIGITS]
                 return self.write_parts(workspace, digest, schema, by.decode(), batches, whole)

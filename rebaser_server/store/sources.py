@@ -29,11 +29,14 @@ from deltalake.exceptions import DeltaError
 
 from rebaser_core.errors import many
 from rebaser_core.table_schemas import (
+    AS_WRITTEN,
     NotATable,
     cast,
+    checked_rows,
     first_line,
     kept_schema,
     require_few_partitions,
+    require_known_types,
     require_partition_column,
     spark_fields,
 )
@@ -50,6 +53,10 @@ _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """Value of a folder's name that stands for null."""
 _NUMBER: Final = re.compile(r"0|-?[1-9][0-9]*")
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MAPPING: Final = "delta.columnMapping.mode"
+_READER_VERSIONS: Final = (1, 2, 3)
+_READER_FEATURES: Final = {"timestampNtz"}
+"""Features of Delta that a reader needs, and that are implemented here."""
 _BATCH_ROWS: Final = 65_536
 """Rows that are in memory at a time."""
 _READ: Final = 1024 * 1024
@@ -97,7 +104,9 @@ class Sources:
         with _reading(path):
             place = self._place(path)
             if _is_delta(place):
-                version = _delta(place).version()
+                newest = _delta(place)
+                _require_readable(newest)
+                version = newest.version()
                 entry = place / _LOG / f"{version:020d}.json"
                 written = entry.stat().st_mtime if entry.exists() else 0.0
                 return NewestVersion(PinnedTable(path, version), written)
@@ -179,6 +188,8 @@ class Sources:
             )
 
     def _open_delta(self, place: Path, table: PinnedTable) -> _Opened:
+        from pyarrow.dataset import ParquetReadOptions  # it may import pandas
+
         if not isinstance(table.version, int):
             raise NotATable("it is a table of Delta: its versions are numbers")
         for entry in (place / _LOG, *(place / _LOG).iterdir()):
@@ -188,7 +199,9 @@ class Sources:
             raise NotATable(f"it has no version {table.version} yet: the newest is {newest}")
         try:
             delta = _delta(place, table.version)
-            dataset = delta.to_pyarrow_dataset()
+            _require_readable(delta)
+            options = ParquetReadOptions(**AS_WRITTEN)
+            dataset = delta.to_pyarrow_dataset(parquet_read_options=options)
         except DeltaError as error:
             text = first_line(error)
             raise NotATable(f"version {table.version} cannot be read: {text}") from error
@@ -205,14 +218,18 @@ class Sources:
                     f"version {table.version} is not whole any more: {real.name} is gone, as after "
                     f"a vacuum, or cut off; the newest version is {newest}"
                 )
-        batches = dataset.to_batches(
-            batch_size=_BATCH_ROWS, batch_readahead=2, fragment_readahead=1
-        )
         values = {
             name: {values.get(name) for values in delta.partitions()}
             for name in delta.metadata().partition_columns
         }
-        return _Opened(dataset.schema, batches, values)
+        for name, texts in values.items():
+            is_instant = getattr(dataset.schema.field(name).type, "tz", None) is not None
+            if is_instant and not all(text is None or text.endswith("Z") for text in texts):
+                raise NotATable(
+                    f"it is partitioned by {name!r}, times of which the log does not say the time "
+                    "zone: partition it by dates, or have Spark write them in UTC, with a Z"
+                )
+        return _Opened(dataset.schema, _delta_batches(dataset, values), values)
 
     def _parquet_files(self, place: Path) -> list[_ParquetFile]:
         """Return the files of a folder, or the one file, in the order of their names."""
@@ -238,7 +255,7 @@ class Sources:
             raise NotATable("it is no table of Delta: the version of Parquet files is their digest")
         files = self._parquet_files(place)
         with files[0].path.open("rb") as first, _naming(files[0]):
-            schema = pq.read_schema(first)
+            schema = pq.ParquetFile(first, **AS_WRITTEN).schema_arrow
         values = {name: {file.columns[name] for file in files} for name in files[0].columns}
         added = [pa.field(name, _type_of(texts)) for name, texts in values.items()]
         whole = pa.schema([*_without(schema, values), *added])
@@ -311,13 +328,13 @@ def _parquet_batches(
                 _copy(opened, copied, file.name, hasher)
             copied.seek(0)
             with _naming(file):
-                source = pq.ParquetFile(copied)
+                source = pq.ParquetFile(copied, **AS_WRITTEN)
                 if not source.schema_arrow.equals(schema):
                     raise NotATable(
                         f"{file.name} has other columns than {files[0].name}: all files of a "
                         "table have equal ones"
                     )
-                for batch in source.iter_batches(_BATCH_ROWS):
+                for batch in checked_rows(source.metadata, source.iter_batches(_BATCH_ROWS)):
                     yield _with_columns(batch, file.columns, whole)
     if hasher.hexdigest() != version:
         raise NotATable(
@@ -357,6 +374,40 @@ def _is_delta(place: Path) -> bool:
 def _delta(place: Path, version: int | None = None) -> DeltaTable:
     root, options = delta_root(str(place), {})
     return DeltaTable(root, version=version, storage_options=options or None)
+
+
+def _require_readable(delta: DeltaTable) -> None:
+    """Require that nothing which the table declares asks more of a reader than is done here."""
+    protocol, mapping = delta.protocol(), delta.metadata().configuration.get(_MAPPING, "none")
+    unknown = sorted({*(protocol.reader_features or ())} - _READER_FEATURES)
+    if protocol.min_reader_version not in _READER_VERSIONS:
+        unknown.append(f"reader version {protocol.min_reader_version}")
+    if mapping != "none":
+        unknown.append(f"column mapping by {mapping}")
+    if unknown:
+        raise NotATable(
+            f"version {delta.version()} is for readers that know {', '.join(unknown)}, and no such "
+            "table is read: have its owner turn that off, or write a copy without"
+        )
+    require_known_types(delta.schema().to_json())
+
+
+def _delta_batches(dataset: Any, partitions: Collection[str]) -> Iterator[pa.RecordBatch]:
+    for fragment in dataset.get_fragments():
+        names = {*fragment.physical_schema.names}
+        missing = sorted({*dataset.schema.names} - names - {*partitions})
+        others = sorted(name for name in names - {*dataset.schema.names} if name[:1] != "_")
+        if (
+            missing and others
+        ):  # a column that came later is missing, and stands under no other name
+            raise NotATable(
+                f"{fragment.path} has a column {others[0]!r} and none {missing[0]!r}, and only the "
+                "latter is one of the table"
+            )
+        batches = fragment.to_batches(
+            schema=dataset.schema, batch_size=_BATCH_ROWS, batch_readahead=2
+        )
+        yield from checked_rows(fragment.metadata, batches)
 
 
 @contextmanager

@@ -1,11 +1,13 @@
 """Tables of others: which may be read, what a version is, and what is copied of it."""
 
+import json
 import os
 import shutil
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -61,7 +63,7 @@ class Lake:
 
     def refusal(self, path: str, version: int | str | None = None) -> str:
         """Return why the version cannot be copied; nothing of it stays."""
-        before = list(self.tables.stored())
+        before = [table for table in self.tables.stored() if table.attempts]
         with pytest.raises(NotATable) as refused:
             self.copy(path, version)
         now = [table for table in self.tables.stored() if table.attempts]
@@ -372,19 +374,179 @@ def test_a_table_beyond_the_limit_is_refused(lake: Lake) -> None:
         assert "REBASER_FUNCTIONS__TABLE_BYTES" in lake.refusal(path)
 
 
-def test_a_table_with_rows_that_the_log_alone_deletes_is_refused(lake: Lake) -> None:
-    """Of a reader's features that are not known here, by the feature's name: no row is shown."""
-    path = Path(lake.delta("orders"))
-    entry = path / "_delta_log" / f"{0:020d}.json"
-    text = entry.read_text()
-    protocol = (
-        '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,'
-        '"readerFeatures":["deletionVectors"],"writerFeatures":["deletionVectors"]}}'
-    )
-    lines = [protocol if '"protocol"' in line else line for line in text.splitlines()]
-    entry.write_text("\n".join(lines))
+def declare(path: str, reader: int, features: list[str] | None, **configuration: str) -> None:
+    """Have the first version of a table declare another protocol, and other properties."""
+    entry = Path(path) / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    protocol: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": 7}
+    if features is not None:
+        protocol["readerFeatures"] = features
+    protocol["writerFeatures"] = [*(features or ()), "rowTracking", "generatedColumns"]
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = protocol
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
+            for number, field in enumerate(schema["fields"], 1):
+                mapped = {"id": number, "physicalName": f"c-{number}"}
+                field["metadata"] = {f"delta.columnMapping.{key}": v for key, v in mapped.items()}
+            action["metaData"]["schemaString"] = json.dumps(schema)
+            action["metaData"]["configuration"] = configuration
+    entry.write_text("\n".join(map(json.dumps, actions)))
 
-    assert "deletionVectors" in lake.refusal(str(path), 0)
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        *("deletionVectors", "columnMapping", "typeWidening", "v2Checkpoint", "variantType"),
+        *("variantType-preview", "vacuumProtocolCheck", "of-the-next-year"),
+    ],
+)
+def test_a_feature_of_readers_that_is_not_done_here_is_refused(lake: Lake, feature: str) -> None:
+    """Whichever it is, also one that the library knows, and by its name: no row is shown."""
+    path = lake.delta("orders")
+    declare(path, 3, [feature])
+
+    assert feature in lake.refusal(path, 0)
+
+
+@pytest.mark.parametrize("mode", ["name", "id", "of-the-next-year"])
+@pytest.mark.parametrize("reader", [1, 2])
+def test_column_mapping_is_refused_by_its_property(lake: Lake, reader: int, mode: str) -> None:
+    """A reader of version 2 has no list of features, and would find null in each column."""
+    path = lake.delta("orders")
+    declare(path, reader, None, **{"delta.columnMapping.mode": mode})
+
+    for version in (None, 0):
+        assert f"column mapping by {mode}" in lake.refusal(path, version)
+
+
+@pytest.mark.parametrize("reader", [0, 4, 99])
+def test_a_reader_version_that_is_not_known_is_refused(lake: Lake, reader: int) -> None:
+    path = lake.delta("orders")
+    declare(path, reader, None)
+
+    lake.refusal(path, 0)
+
+
+@pytest.mark.parametrize(("reader", "features"), [(1, None), (2, None), (3, ["timestampNtz"])])
+def test_what_is_asked_of_writers_alone_is_no_matter(
+    lake: Lake, reader: int, features: list[str] | None
+) -> None:
+    path = lake.delta("orders")
+    declare(path, reader, features, **{"delta.columnMapping.mode": "none"})
+
+    assert lake.copy(path) == ORDERS
+
+
+def test_files_that_have_other_columns_than_the_table_are_refused(lake: Lake) -> None:
+    """A column that came later is null in former files, and no other is."""
+    path = lake.delta("orders")
+    more = ORDERS.append_column("more", pa.array(range(10)))
+    for _ in (1, 2):
+        lake.delta("orders", more, mode="append", schema_mode="merge")
+    assert lake.copy(path, 1).column("more").null_count == 10
+
+    other = Path(lake.parquet("other.parquet", ORDERS.rename_columns(["ID", "day"])))
+    entry = Path(path) / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            shutil.copy(other, Path(path) / action["add"]["path"])
+            action["add"]["size"] = other.stat().st_size
+    entry.write_text("\n".join(map(json.dumps, actions)))
+
+    assert "has a column 'ID' and none 'id'" in lake.refusal(path, 2)
+
+
+@pytest.mark.parametrize("times", [pa.timestamp("us", "UTC"), pa.timestamp("us")])
+def test_times_in_names_of_partitions_are_of_a_known_zone(lake: Lake, times: pa.DataType) -> None:
+    """Writers write them in the time zone of their session, and do not say which it was."""
+    table = pa.table({"id": [1], "at": pa.array([time(2026, 11, 1)], times)})
+    path = lake.delta("orders", table, partition_by=["at"])
+
+    if times.tz is None:
+        assert lake.copy(path) == table
+    else:
+        assert "does not say the time zone" in lake.refusal(path, 0)
+
+
+def time(year: int, month: int, day: int) -> datetime:
+    return datetime(year, month, day)  # noqa: DTZ001 - as Arrow takes them
+
+
+FAR = pa.array([time(1, 1, 1), time(9999, 12, 31), None], pa.timestamp("us"))
+"""Times that 64 bits of nanoseconds cannot hold."""
+
+
+def test_far_times_of_former_writers_are_as_they_were_written(lake: Lake) -> None:
+    """INT96, as Hive, Impala and Spark before 3.0 write times."""
+    table = pa.table({"at": FAR, "in": pa.array([[each] for each in FAR.to_pylist()])})
+    path = lake.path("orders.parquet")
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+
+    assert lake.copy(path).column("at").combine_chunks() == FAR.take([0, 1, 2])
+    assert lake.copy(path).column("in").combine_chunks().flatten() == FAR
+
+
+def test_a_column_that_arrow_takes_for_another_is_refused(lake: Lake) -> None:
+    """Arrow gives the bytes of it, without a word."""
+    path = lake.path("orders.parquet")
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY (SELECT INTERVAL 3 DAY AS since) TO '{path}'")
+
+    assert "column 'since' is of type Interval" in lake.refusal(path)
+
+
+@pytest.mark.parametrize("kind", ["variant", "interval day to second", {"type": "udt"}])
+def test_a_column_whose_type_spark_alone_tells_is_refused(lake: Lake, kind: Any) -> None:
+    """In Parquet it is numbers, or a pair of bytes."""
+    field = {"name": "day", "type": {"type": "array", "elementType": kind}}
+    said = json.dumps({"type": "struct", "fields": [field]})
+    key = "org.apache.spark.sql.parquet.row.metadata"
+    path = lake.parquet("orders.parquet", ORDERS.replace_schema_metadata({key: said}))
+    assert "a column of type" in lake.refusal(path)
+
+    lake.parquet("orders.parquet", ORDERS.replace_schema_metadata({key: "[" * 100_000}))
+    assert "cannot be read" in lake.refusal(path)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"org.apache.spark.version": "2.4.5"},
+        {"org.apache.spark.version": "3.5.1", "org.apache.spark.legacyDateTime": ""},
+        {"org.apache.spark.version": "3.5.1", "org.apache.spark.legacyINT96": ""},
+    ],
+)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (date(1582, 10, 14), date(1582, 10, 15)),
+        (time(1899, 12, 31), time(1900, 1, 1)),
+    ],
+)
+def test_old_days_in_the_calendar_of_a_former_spark_are_refused(
+    lake: Lake, said: dict[str, str], before: date, after: date
+) -> None:
+    """They are up to ten days away from those that Arrow reads; later ones are the same."""
+    for number, day in enumerate((after, before)):
+        days = pa.array([None, day])
+        pairs = pa.StructArray.from_arrays([pa.array([[], [day]])], ["days"])
+        for column in (days, pairs):
+            table = pa.table({"id": [1, 2], "day": column}).replace_schema_metadata(said)
+            path = lake.parquet(f"{number}.parquet", table)
+            if day == after:
+                assert lake.copy(path).num_rows == 2
+            else:
+                assert "as a former Spark counted them" in lake.refusal(path)
+
+
+def test_old_days_of_today_are_kept(lake: Lake) -> None:
+    table = pa.table({"day": [date(1, 1, 1)]})
+    table = table.replace_schema_metadata({"org.apache.spark.version": "4.1.0"})
+
+    assert lake.copy(lake.parquet("orders.parquet", table)) == table
 
 
 def test_want_of_memory_is_no_mistake_of_a_table() -> None:
