@@ -40,6 +40,8 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSy
 from rebaser_core.errors import MalformedId
 from rebaser_core.ids import ChangeSet
 
+_LISTINGS: Final = 9
+"""Attempts to list a directory that is made or removed meanwhile."""
 _REMEMBERED: Final = 10_000
 """Number of remembered directories; a forgotten one is synced anew, which costs a few
 milliseconds."""
@@ -359,13 +361,17 @@ class SharedFiles:
 
     def list_names(self, directory: str) -> list[str]:
         """The names in a directory, sorted; empty for a missing directory."""
-        selector = FileSelector(str(self._root / directory), allow_not_found=True)
-        return sorted(info.base_name for info in self._files.get_file_info(selector))
+        return sorted(info.base_name for info in self.list_infos(directory))
 
     def list_infos(self, directory: str, *, recursive: bool = False) -> list[FileInfo]:
         """Names, kinds and times of the files in a directory; empty for a missing directory."""
         path = str(self._root / directory)
         selector = FileSelector(path, allow_not_found=True, recursive=recursive)
+        for _ in range(_LISTINGS):
+            # Arrow lists a directory, and looks whether there is one only if that failed: one that
+            # is made in between counts as lost, as one does that is removed while it is listed.
+            with suppress(FileNotFoundError):
+                return list(self._files.get_file_info(selector))
         return list(self._files.get_file_info(selector))
 
     def delete(self, path: str) -> None:
