@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rebaser_client.dbt_projects import is_manifest, read_manifest
+from rebaser_client.dbt_projects import Judge, is_manifest, read_manifest
 from rebaser_client.documents import MAX_SIZE, read_document, too_large
 from rebaser_client.draft import (
     BUILTIN_PARAMETERS,
@@ -114,8 +114,10 @@ _PARTS: Final[tuple[type[_Part], ...]] = (
 _KEYS: Final = [key for part in _PARTS for key in part.model_fields]
 
 
-def read_graph_file(path: str | Path) -> Draft:
+def read_graph_file(path: str | Path, judge: Judge | None = None) -> Draft:
     """The draft in a file, which may be the manifest of a dbt project. Blocks.
+
+    `judge`: judge of the queries of a dbt project, whose mistakes are listed with all others.
 
     Raises:
         InvalidDraft: it cannot be parsed, or makes no sense; the message names the place.
@@ -125,7 +127,7 @@ def read_graph_file(path: str | Path) -> Draft:
     try:
         data = _parse(path)
         if is_manifest(data):
-            return read_manifest(data, path)
+            return read_manifest(data, path, judge)
         return _draft(_GraphFile.model_validate(data), path.parent)
     except ValidationError as error:
         raise InvalidDraft(f"{path}: {_mistake(error)}") from error

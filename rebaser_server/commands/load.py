@@ -1,6 +1,7 @@
 """`rebaser plan` and `rebaser load`: make a change set as a file describes it."""
 
 import argparse
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,28 +92,40 @@ def _read(arguments: argparse.Namespace) -> "Draft":
             return read_table_file(file, dict(arguments.map))
         if arguments.map:
             raise UnusableInput(f"{file}: --map is for tables; a graph file names columns itself")
-        draft = read_graph_file(file)
+        draft = read_graph_file(file, _judge)
         _require_sound_queries(draft)
         return draft
 
 
 def _require_sound_queries(draft: "Draft") -> None:
-    """Raise `InvalidDraft` for SQL that a Rebaser would refuse, if the judge is installed here."""
+    """Raise `InvalidDraft` for all SQL that a Rebaser would refuse, by the values' names."""
     from rebaser_client.draft import Computed
     from rebaser_client.errors import InvalidDraft
 
+    mistakes = []
     for name, definition in draft.definitions.items():
-        if not isinstance(definition, Computed) or definition.function.runtime != "sql":
-            continue
-        try:
-            from rebaser_server.compute.functions.sql import SqlRefused
-            from rebaser_server.compute.tables import require_sound
-        except ImportError:  # the extra `cli`
-            return
-        try:
-            require_sound(definition.function.code, definition.inputs)
-        except SqlRefused as error:
-            raise InvalidDraft(f"{name!r}: {error}") from error
+        if isinstance(definition, Computed) and definition.function.runtime == "sql":
+            try:
+                _judge(definition.function.code, definition.inputs)
+            except InvalidDraft as error:
+                mistakes.append(f"{name!r}: {error}")
+    if mistakes:
+        raise InvalidDraft("\n".join(mistakes))
+
+
+def _judge(code: str, arguments: Collection[str]) -> None:
+    """Raise `InvalidDraft` for SQL that a Rebaser would refuse, if the judge is installed here."""
+    from rebaser_client.errors import InvalidDraft
+
+    try:
+        from rebaser_server.compute.functions.sql import SqlRefused
+        from rebaser_server.compute.tables import require_sound
+    except ImportError:  # the extra `cli`
+        return
+    try:
+        require_sound(code, arguments)
+    except SqlRefused as error:
+        raise InvalidDraft(str(error)) from error
 
 
 @with_input(_read)
