@@ -348,3 +348,37 @@ def encode_rows(rows: pa.RecordBatch) -> str:
 def decode_rows(text: str) -> pa.RecordBatch:
     """Return the rows in what `encode_rows` made."""
     return pa.ipc.open_stream(b64decode(text)).read_next_batch()
+
+
+def rows_of(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """Return the rows by column, with cells as `cells_of` has them."""
+    columns = map(cells_of, rows.columns)
+    return [dict(zip(rows.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def cells_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Return the cells as Python has them, and as text what it has not.
+
+    Those are days before year 1 or behind year 9999, and text with bytes that are no UTF-8.
+    """
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        found = list(map(_cell_of, column))
+    return found
+
+
+def _cell_of(cell: pa.Scalar) -> Any:
+    try:
+        return cell.as_py()
+    except (OverflowError, ValueError):
+        if pa.types.is_string(cell.type):
+            return cell.as_buffer().to_pybytes().decode(errors="backslashreplace")
+        if pa.types.is_struct(cell.type):
+            return {name: _cell_of(cell[name]) for name in cell}
+        if pa.types.is_map(cell.type):
+            return [(_cell_of(entry["key"]), _cell_of(entry["value"])) for entry in cell.values]
+        if pa.types.is_list(cell.type):
+            return list(map(_cell_of, cell.values))
+        text = str(cell.cast(pa.string()))
+        return text.replace(" ", "T").replace(".000000", "").replace("Z", "+00:00")

@@ -46,7 +46,7 @@ from rebaser_core.records import (
     utc_text,
 )
 from rebaser_core.streams import Streams
-from rebaser_core.table_schemas import decode_rows
+from rebaser_core.table_schemas import cells_of, decode_rows
 from rebaser_core.table_values import TABLE, PinnedTable
 from rebaser_core.versioning import first_error
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
@@ -186,7 +186,7 @@ class ChangeSetPage:
             return {"problem": replies[0].error}
         first = pa.Table.from_batches(decode_rows(reply.rows or "") for reply in replies[1:])
         columns = [
-            {**column.to_wire(), "first": list(map(_cell_text, cells.to_pylist()))}
+            {**column.to_wire(), "first": list(map(_cell_text, cells_of(cells)))}
             for column, cells in zip(table.columns, first.columns, strict=True)
         ]
         return {"rows": table.rows, "size": table.size, "columns": columns}

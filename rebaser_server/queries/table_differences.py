@@ -29,7 +29,7 @@ from rebaser_core.queries import (
     TableDifferenceQueryV1,
     TableDifferenceReplyV1,
 )
-from rebaser_core.table_schemas import arrow_schema, columns_of, encode_rows
+from rebaser_core.table_schemas import arrow_schema, columns_of, encode_rows, rows_of
 from rebaser_server.commit_log.state_loader import OpenLoader
 from rebaser_server.queries.comparisons import NotABranch
 from rebaser_server.queries.table_reads import LocatedTable, NoTable, TableService
@@ -359,7 +359,7 @@ def _require_distinct(tables: TableFiles, side: Side, keys: Hashes, key: Sequenc
     if not len(again):
         return
     first = order[again].min()
-    [row] = side.rows_at(tables, np.array([first])).to_pylist()
+    [row] = rows_of(side.rows_at(tables, np.array([first])))
     times = int((keys == keys[first]).sum())
     which = ", ".join(f"{name} = {row[name]!s:.100}" for name in key)
     raise NotComparable(

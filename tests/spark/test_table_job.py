@@ -43,6 +43,19 @@ async def contents(executor: SparkExecutor, directory: Path, *rows: str) -> list
             "(MAP('x', TIMESTAMP '2026-01-01 00:00:00.000002'), 1)",
             "(MAP('x', CAST(NULL AS TIMESTAMP)), 1)",
         ],
+        ["(0.0D, -0.0D)", "(-0.0D, 0.0D)", "(0.0D, 0.0D)", "(-0.0D, CAST(NULL AS DOUBLE))"],
+        ["(CAST(0 AS FLOAT), 1)", "(CAST(-0.0D AS FLOAT), 1)"],
+        ["(ARRAY(0.0D), 1)", "(ARRAY(-0.0D), 1)"],
+        [
+            "(ARRAY(CAST(X'FF' AS STRING)), 1)",
+            "(ARRAY(CAST(X'FE' AS STRING)), 1)",
+            "(ARRAY(CAST(X'FFFF' AS STRING)), 1)",
+        ],
+        [
+            "(NAMED_STRUCT('s', MAP('a', CAST(X'FF' AS STRING))), 1)",
+            "(NAMED_STRUCT('s', MAP('a', CAST(X'FE' AS STRING))), 1)",
+        ],
+        ["(MAP(CAST(X'FF' AS STRING), 1), 1)", "(MAP(CAST(X'FE' AS STRING), 1), 1)"],
     ],
 )
 async def test_other_rows_have_another_digest(

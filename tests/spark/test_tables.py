@@ -6,7 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
+from rebaser_server.compute.spark import table_job
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, QueryFailed
 from tests.helpers.arrow_functions import install_arrow_functions
@@ -133,6 +135,7 @@ async def test_a_mistake_fails_its_value_and_blocks_what_takes_it(
 
     assert sheet.state()["it"][0] == "failed"
     assert message in sheet.value("it")
+    assert "spark." not in sheet.value("it")  # nobody who writes a query can change a setting
     assert sheet.state()["then"] == ("blocked", "it")
 
 
@@ -205,11 +208,14 @@ async def test_a_query_sees_its_own_inputs_alone(
         "SELECT TRANSFORM (1) USING 'cat'",
     ],
 )
-async def test_spark_itself_refuses_what_no_judge_lets_through(
+def test_spark_itself_refuses_what_no_judge_lets_through(
     executor: SparkExecutor, text: str
 ) -> None:
-    with pytest.raises(QueryFailed):
-        await executor.run_query(plain_query(text), "it", OWNER)
+    with executor._session.job("sql", "unjudged SQL") as spark:
+        session = spark.newSession()
+        table_job._configure(session)
+        with pytest.raises(PySparkException):
+            session.sql(text).collect()
 
 
 async def test_a_cancelled_query_ends_and_leaves_nothing(

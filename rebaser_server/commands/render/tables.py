@@ -153,8 +153,10 @@ def _steps_from(start: str, edges: dict[str, list[str]]) -> dict[str, int]:
 
 def show_rows(rows: Any, *, as_csv: bool, as_json: bool) -> None:
     """Print the rows of a `pyarrow.Table`; decimals, dates and bytes are text in JSON."""
+    from rebaser_core.table_schemas import rows_of
+
     names: list[str] = rows.column_names
-    plain_rows = [{name: _cell(cell) for name, cell in row.items()} for row in rows.to_pylist()]
+    plain_rows = [{name: _cell(cell) for name, cell in row.items()} for row in rows_of(rows)]
     if as_json:
         say_json(plain_rows)
         return
@@ -208,6 +210,8 @@ def _show_samples(difference: TableDifference) -> None:
 
 def _differing_rows(difference: TableDifference) -> dict[str, list[list[dict[str, Any]]]]:
     """Rows by what became of them: of each the state before and after, if there are both."""
+    from rebaser_core.table_schemas import rows_of
+
     sides = {
         "changed": difference.changed_rows(),
         "added": (difference.added_rows(),),
@@ -216,7 +220,7 @@ def _differing_rows(difference: TableDifference) -> dict[str, list[list[dict[str
     return {
         word: [
             [{name: _cell(cell) for name, cell in state.items()} for state in states]
-            for states in zip(*(side.to_pylist() for side in its if side is not None), strict=True)
+            for states in zip(*(rows_of(side) for side in its if side is not None), strict=True)
         ]
         for word, its in sides.items()
     }

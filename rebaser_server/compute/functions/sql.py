@@ -100,8 +100,8 @@ def _judge(code: str, arguments: frozenset[str] | None, small: frozenset[str]) -
         raise SqlRefused(_parse_error(error)) from None
     except SqlRefused:
         raise
-    except Exception as error:  # the library reads what it was not written for
-        raise SqlRefused(f"the query cannot be read as SQL: {error!r}") from None
+    except Exception:  # the library reads what it was not written for
+        raise SqlRefused("the query cannot be read as SQL: write it in another way") from None
     if "${" in text:  # in a name; in strings it is escaped
         raise SqlRefused("'${' cannot be in a name: Spark would put a variable there")
     return JudgedQuery(text, *query)
@@ -156,6 +156,13 @@ class _Parser(SparkParser):
         if self._steps > _MAX_STEPS * (self._tokens_size + _MAX_BRACKETS):
             raise SqlRefused("the query takes too long to read: nest less")
         super()._advance(times)
+
+    def _parse_pipe_syntax_limit(self, query: exp.Query) -> exp.Query:
+        """Take the first rows of the query before; the library fails for one without a limit."""
+        rows = exp.select("*").from_(query.subquery(copy=False), copy=False)
+        rows.set("limit", self._parse_limit())
+        rows.set("offset", self._parse_offset())
+        return exp.select("*").from_(rows.subquery(copy=False), copy=False)
 
     def _warn_unsupported(self) -> None:
         """Raise where the library would log a warning and take any text for a command."""

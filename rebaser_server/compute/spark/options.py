@@ -435,9 +435,12 @@ def query_mistake(error: BaseException) -> str | None:
     if condition is None or condition.startswith(_NO_MISTAKES):
         return None
     message = str(error).split("\n== SQL")[0].splitlines()[0]
-    return re.sub(r"\s*SQLSTATE: \w+", "", message).rstrip("; ")[:_WORDS_OF_MISTAKE]
+    return _SETTINGS.sub("", message).rstrip("; ")[:_WORDS_OF_MISTAKE]
 
 
+_SETTINGS: Final = re.compile(r"\s*SQLSTATE: \w+|\s+[A-Z][^.]*?\bspark(\.\w+)+[^.]*\.")
+"""Parts of a message that are of no use: a code, and sentences about settings of Spark, which the
+author of a query cannot change."""
 _PLACE_LENGTH: Final = 300
 _PLACES: Final = re.compile(r'^ *File "(.*)", line (\d+), in (\S+)', re.MULTILINE)
 """Lines of a traceback that name a file."""

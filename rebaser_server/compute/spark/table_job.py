@@ -8,14 +8,23 @@ import re
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import replace
-from datetime import date
+from decimal import Context as DecimalContext
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import pyarrow as pa
 from blake3 import blake3
+from pybase64 import b64encode_as_string
 
-from rebaser_core.table_schemas import MAX_COLUMNS, MAX_PARTITIONS, NotATable, require_distinct
+from rebaser_core.codecs import INT_MAX, INT_MIN
+from rebaser_core.table_schemas import (
+    MAX_COLUMNS,
+    MAX_PARTITIONS,
+    NotATable,
+    cells_of,
+    require_distinct,
+)
 from rebaser_server.compute.functions.arrow import require_plain
 from rebaser_server.compute.functions.runtimes import resolve
 from rebaser_server.compute.functions.sql import bind
@@ -28,6 +37,7 @@ from rebaser_server.compute.tables import (
     Written,
     WrittenPart,
 )
+from rebaser_server.values.canonical_json import dumps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +61,7 @@ _CONTENT_DIGITS: Final = 32
 _LOW: Final = 0xFFFFFFFF
 _LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Loggers by which PySpark prints each mistake of a query, with the stack trace of the JVM."""
-_REFUSED: Final = ("interval", "void", "variant", "time", "geography", "geometry")
+_REFUSED: Final = ("interval", "variant", "time", "geography", "geometry", "void")
 
 
 class FunctionRaised(Exception):
@@ -172,29 +182,55 @@ def _columns_of(spark: "SparkSession") -> tuple[Any, Any]:
 
 
 def _only_value(frame: "DataFrame") -> Any:
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
     if len(frame.columns) != 1:
         raise NotJson(
             f"the query returns {len(frame.columns)} columns where one value is wanted: select one"
         )
-    rows = frame.take(2)
-    if len(rows) > 1:
+    schema = frame.schema.json()
+    if '"void"' in schema:  # Arrow has no such keys and items
+        schema = re.sub(r'(\w*[tT]ype":)"void"', r'\1"string"', schema)
+        frame = frame.to(StructType.fromJson(json.loads(schema)))
+    refused = _refused_in(json.loads(schema)["fields"][0]["type"])
+    if refused is not None:
+        raise NotJson(f"the value has the type {refused}, which JSON has not: cast it to another")
+    found = frame.limit(2).toArrow().column(0)
+    if len(found) > 1:
         raise NotJson("the query returns more than one row where one value is wanted")
-    return _plain(rows[0][0]) if rows else None
+    try:
+        found.validate(full=True)
+    except pa.ArrowInvalid:
+        message = "the value has text that is no UTF-8: select hex(…), or base64(…), of it"
+        raise NotJson(message) from None
+    return _plain(cells_of(found)[0], found.type) if len(found) else None
 
 
-def _plain(value: Any) -> Any:
-    """Return a value of Spark's as JSON has it: dates as text, decimals as numbers."""
-    from pyspark.sql import Row  # noqa: PLC0415
+def _plain(cell: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911 - one for each type
+    """Return a cell as JSON has it, by its type, which the documentation has a table of."""
+    if cell is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(cell[field.name], field.type) for field in kind}
+    if pa.types.is_map(kind):
+        pairs = [(_plain(key, kind.key_type), _plain(it, kind.item_type)) for key, it in cell]
+        return {key if isinstance(key, str) else dumps(key): it for key, it in pairs}
+    if pa.types.is_list(kind):
+        return [_plain(each, kind.value_type) for each in cell]
+    if isinstance(cell, bytes):
+        return b64encode_as_string(cell)
+    if isinstance(cell, Decimal):
+        whole, number = int(cell), float(cell)
+        if cell == whole and INT_MIN <= whole <= INT_MAX:
+            return whole
+        # `repr` has the digits that JSON has.
+        return number if Decimal(repr(number)) == cell else f"{cell.normalize(_EXACT):f}"
+    if pa.types.is_temporal(kind):
+        return (cell if isinstance(cell, str) else cell.isoformat()).removesuffix("+00:00")
+    return cell
 
-    if isinstance(value, Row):
-        value = value.asDict()
-    if isinstance(value, dict):
-        return {str(_plain(name)): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return list(map(_plain, value))
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    return value.isoformat() if isinstance(value, date) else value
+
+_EXACT: Final = DecimalContext(prec=38)
 
 
 def _write(
@@ -308,12 +344,16 @@ def _require_keepable(fields: Sequence[dict[str, Any]]) -> None:
         raise NotATable(f"{len(fields):,} columns; a table has at most {MAX_COLUMNS:,}")
     require_distinct([field["name"] for field in fields])
     for field in fields:
-        refused = next((kind for kind in _REFUSED if _has_type(field["type"], kind)), None)
+        refused = _refused_in(field["type"])
         if refused is not None:
             raise NotATable(
                 f"column {field['name']!r} has the type {refused}, which a table cannot keep: "
                 "cast it to another one"
             )
+
+
+def _refused_in(kind: Any) -> str | None:
+    return next((each for each in _REFUSED if _has_type(kind, each)), None)
 
 
 def _has_type(kind: Any, refused: str) -> bool:
@@ -333,10 +373,17 @@ def _hashable(functions: Any, field: dict[str, Any]) -> list[Any]:
     column = functions.col(_quoted(field["name"]))
     kind = field["type"]
     if isinstance(kind, str):
-        return [column, column.isNull()] if field["nullable"] else [column]
+        found = [column, column.isNull()] if field["nullable"] else [column]
+        if kind in ("float", "double"):  # the hash takes -0.0 for 0.0, and passes over nulls
+            found.append(functions.when((column == 0) & (column.cast("string") == "-0.0"), 1))
+        return found
     if kind["type"] == "map" and not _has_map(kind["valueType"]):
         column = functions.array_sort(functions.map_entries(column))
-    return [functions.to_json(functions.struct(column), _WHOLE)]
+    found = [functions.to_json(functions.struct(column), _WHOLE)]
+    if _has_type(kind, "string"):  # in JSON all bytes that are no UTF-8 are alike
+        text = column.cast("string")
+        found.append(functions.when(~functions.is_valid_utf8(text), text))
+    return found
 
 
 _WHOLE: Final = {

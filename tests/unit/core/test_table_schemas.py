@@ -16,6 +16,7 @@ from rebaser_core.table_schemas import (
     decode_rows,
     encode_rows,
     kept_schema,
+    rows_of,
     spark_fields,
 )
 
@@ -114,3 +115,47 @@ def test_rows_without_columns_of_the_schema_are_an_empty_batch() -> None:
     empty = pa.RecordBatch.from_pylist([], pa.schema([("a", pa.int64())]))
 
     assert decode_rows(encode_rows(empty)) == empty
+
+
+def test_cells_that_python_has_not_are_text() -> None:
+    """Days before year 1 and behind 9999, and text that is no UTF-8; others stay as they are."""
+    broken = pa.array([b"A\xff", b"fine", None], pa.binary()).view(pa.string())
+    days = pa.array([3_789_643, -738_000, None], pa.int32()).cast(pa.date32())
+    moments = pa.array([-738_000 * 86_400 * 10**6 + 5, 0, None], pa.timestamp("us", "UTC"))
+    table = pa.table(
+        {
+            "text": broken,
+            "day": days,
+            "at": moments,
+            "texts": pa.ListArray.from_arrays([0, 2, 3, 3], broken),
+            "both": pa.StructArray.from_arrays([broken, days], ["text", "day"]),
+            "map": pa.MapArray.from_arrays([0, 1, 2, 2], pa.array(["a", "b"]), broken[:2]),
+        }
+    )
+
+    assert rows_of(table) == [
+        {
+            "text": "A\\xff",
+            "day": "12345-09-10",
+            "at": "-0051-06-05T00:00:00.000005+00:00",
+            "texts": ["A\\xff", "fine"],
+            "both": {"text": "A\\xff", "day": "12345-09-10"},
+            "map": [("a", "A\\xff")],
+        },
+        {
+            "text": "fine",
+            "day": "-0051-06-05",
+            "at": datetime(1970, 1, 1, tzinfo=UTC),
+            "texts": [None],
+            "both": {"text": "fine", "day": "-0051-06-05"},
+            "map": [("b", "fine")],
+        },
+        {
+            "text": None,
+            "day": None,
+            "at": None,
+            "texts": [],
+            "both": {"text": None, "day": None},
+            "map": [],
+        },
+    ]

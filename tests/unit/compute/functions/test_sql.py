@@ -129,6 +129,16 @@ def test_statements_that_are_nested_or_long_are_refused(code: str) -> None:
     assert refusal(code)
 
 
+def test_a_limit_behind_a_pipe_is_of_what_is_before_it() -> None:
+    """The library fails for a query without a limit."""
+    found = judge("from a |> limit 5 |> limit 2 offset 1 |> where x = 1").text
+
+    assert found == (
+        "SELECT * FROM (SELECT * FROM (SELECT * FROM (SELECT * FROM (SELECT * FROM `a`) LIMIT 5)) "
+        "LIMIT 2 OFFSET 1) WHERE `x` = 1"
+    )
+
+
 def test_comments_do_not_reach_spark() -> None:
     """One might become a hint by being printed elsewhere."""
     query = judge("select /* + broadcast(a) */ id -- x\nfrom /*a*/ a /* :b */ where /**/ id = 1")
