@@ -17,7 +17,7 @@ from blake3 import blake3
 from rebaser_core.table_schemas import MAX_COLUMNS, MAX_PARTITIONS, NotATable, require_distinct
 from rebaser_server.compute.functions.arrow import require_plain
 from rebaser_server.compute.functions.runtimes import resolve
-from rebaser_server.compute.json_values import NotJson
+from rebaser_server.compute.json_values import NotJson, as_result
 from rebaser_server.compute.tables import (
     Definition,
     Query,
@@ -169,7 +169,7 @@ def _only_value(frame: "DataFrame") -> Any:
     rows = frame.take(2)
     if len(rows) > 1:
         raise NotJson("the query returns more than one row where one value is wanted")
-    return _plain(rows[0][0]) if rows else None
+    return as_result(_plain(rows[0][0])) if rows else None
 
 
 def _plain(value: Any) -> Any:
