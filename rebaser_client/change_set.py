@@ -410,8 +410,9 @@ class ChangeSetHandle:
         Raises:
             NotConfirmed, QueueFull: a file is not stored, perhaps, or surely.
         """
+        workspace = str((await self.ids()).workspace_id)
         for digest, file in plan.uploads.items():
-            await self._sender.upload(digest, await asyncio.to_thread(file.read))
+            await self._sender.upload(workspace, digest, await asyncio.to_thread(file.read))
 
     async def load(
         self, draft: "Draft | LoadPlan", *, prune: bool = False, wait: Wait = "computed"

@@ -436,14 +436,14 @@ class RequestSender:
         encoded = await self._encode(change_set, updates, sent, origin)
         return sent, await self._send_with_reply(change_set, sent, *encoded)
 
-    async def upload(self, name: str, payload: bytes) -> None:
-        """Store a file under the BLAKE3 of its bytes. May be repeated.
+    async def upload(self, workspace: str, name: str, payload: bytes) -> None:
+        """Store a file of a workspace under the BLAKE3 of its bytes. May be repeated.
 
         Raises:
             NotConfirmed, QueueFull: it is not stored, perhaps, or surely.
         """
         try:
-            await self.batches.put_once(name, payload)
+            await self.batches.part(workspace).put_once(name, payload)
         except Full as error:
             raise _queue_full_error(f"file {name}", error) from error
         except JetStreamError as error:

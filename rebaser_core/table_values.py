@@ -181,6 +181,20 @@ def is_table(value: object) -> bool:
     return isinstance(value, dict) and TABLE in value
 
 
+def names_table(value: object) -> bool:
+    """Whether a value is a table, or has one at any depth, or claims to."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, Mapping):
+            if TABLE in each:
+                return True
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    return False
+
+
 def _is_key(key: object) -> bool:
     """Whether it names a directory of a table, and no other."""
     return isinstance(key, str) and _is_digest(key) is not None

@@ -51,6 +51,8 @@ class ObjectInfo:
     chunks: int
     digest: str
     deleted: bool = False
+    part: str = ""
+    """Part of the bucket that it lies in; empty: in none."""
 
     @classmethod
     def parse(cls, payload: bytes, subject: str) -> "ObjectInfo":
@@ -69,6 +71,7 @@ class ObjectInfo:
                 meta.get("chunks", 0),
                 meta.get("digest", ""),
                 deleted=meta.get("deleted", False),
+                part=subject.rpartition(".M.")[2].rpartition(".")[0],
             )
             info._require_sound(subject)
         except _UNREADABLE as error:
@@ -88,7 +91,9 @@ class ObjectInfo:
             raise ValueError("size or chunks make no sense")
         if not _is_nuid(self.nuid):
             raise ValueError("nuid is no name of chunks")
-        if not _equal_subject(subject, meta_subject(self.bucket, self.name)):
+        if self.part and not _is_nuid(self.part):
+            raise ValueError("it is of no part")
+        if not _equal_subject(subject, meta_subject(self.bucket, self.name, self.part)):
             raise ValueError("it is of another object")
 
     def to_json(self) -> bytes:
@@ -106,7 +111,11 @@ class ObjectInfo:
         return json.dumps({**shown, "digest": self.digest, "options": options}).encode()
 
 
-def meta_subject(bucket: str, name: str) -> str:
+def _subject(bucket: str, kind: str, part: str, token: str) -> str:
+    return ".".join(filter(None, ("$O", bucket, kind, part, token)))
+
+
+def meta_subject(bucket: str, name: str, part: str = "") -> str:
     """Return the subject of an object's description.
 
     Raises:
@@ -116,7 +125,7 @@ def meta_subject(bucket: str, name: str) -> str:
         octets = name.encode()
     except UnicodeEncodeError as error:
         raise Unsendable(f"not a name of an object: {name[:100]!a}") from error
-    return f"$O.{bucket}.M.{base64.urlsafe_b64encode(octets).decode()}"
+    return _subject(bucket, "M", part, base64.urlsafe_b64encode(octets).decode())
 
 
 def _equal_subject(one: str, other: str) -> bool:
@@ -139,10 +148,18 @@ class ObjectStore:
     Links, which other clients can make, are not followed.
     """
 
-    def __init__(self, js: JetStreamApi, bucket: str) -> None:
+    def __init__(self, js: JetStreamApi, bucket: str, part: str = "") -> None:
         self._js = js
         self._bucket = bucket
+        self._part = part
         self._stream = f"OBJ_{bucket}"
+
+    def part(self, name: str) -> "ObjectStore":
+        """Return a part of the bucket: its objects have subjects of their own, with its name.
+
+        So a user may be bound to it. Other clients of object stores see no parts.
+        """
+        return ObjectStore(self._js, self._bucket, name)
 
     async def ensure(self, config: "StreamConfig | None" = None) -> "list[Drift]":
         """Create the bucket unless it exists; return how its stream differs, never change it.
@@ -295,10 +312,10 @@ class ObjectStore:
                 receipt.cancel()
 
     def _chunks_subject(self, nuid: str) -> str:
-        return f"$O.{self._bucket}.C.{nuid}"
+        return _subject(self._bucket, "C", self._part, nuid)
 
     def _meta_subject(self, name: str) -> str:
-        return meta_subject(self._bucket, name)
+        return meta_subject(self._bucket, name, self._part)
 
     async def _meta(self, name: str) -> ObjectInfo | None:
         subject = self._meta_subject(name)

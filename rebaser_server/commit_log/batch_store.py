@@ -128,7 +128,7 @@ class BatchStore:
         return StoreRef(store=await self.put_bytes(batch.payload))
 
     async def adopt_upload(self, workspace: str, digest: str) -> str | None:
-        """Make a file that a client has uploaded a table of the workspace; return what hinders it.
+        """Make a file that was uploaded to the workspace a table of it; return what hinders it.
 
         Idempotent: a table that is there stays, also if it was condemned.
         """
@@ -136,7 +136,8 @@ class BatchStore:
         if await asyncio.to_thread(tables.renew, workspace, digest):
             return None
         try:
-            payload = await self._bucket.get(digest, max_bytes=self._max_bytes)
+            uploads = self._bucket.part(workspace)
+            payload = await uploads.get(digest, max_bytes=self._max_bytes)
             if await _digest(payload) != digest:
                 raise NotATable("its bytes are not those that its name says")
             async with self._large:

@@ -347,7 +347,8 @@ def _meta(message: Delivery) -> ObjectMeta:
     sequence, time = message.stream_sequence, message.timestamp
     with contained("object", subject=message.subject, sequence=sequence):
         info = ObjectInfo.parse(message.payload, message.subject)
-        return ObjectMeta(info.name, info.nuid, sequence, time, info.deleted)
+        chunks = f"{info.part}.{info.nuid}" if info.part else info.nuid
+        return ObjectMeta(info.name, chunks, sequence, time, info.deleted)
     return ObjectMeta(message.subject, None, sequence, time, deleted=False)
 
 

@@ -60,11 +60,18 @@ def read_only(data: Any) -> Any:
 def as_result(data: Any) -> Any:
     """Return what a function has made for others to see, as `read_only` does.
 
-    A function may return a table that it was given, and cannot make one.
+    A function may return a table that it was given, and cannot make one, at any depth.
     """
-    if type(data) is dict and TABLE in data:
-        raise NotJson(f"an object with the key {TABLE}: only queries make tables")
-    return read_only(data)
+    result = read_only(data)  # which is as deep as its data, and not endless
+    waiting = [data]
+    while waiting:
+        each = waiting.pop()
+        if type(each) is dict and TABLE in each:
+            raise NotJson(f"an object with the key {TABLE}: only queries make tables")
+        if type(each) is dict or type(each) is list:  # no read-only ones, which are inputs
+            items = each.values() if type(each) is dict else each
+            waiting.extend(item for item in items if type(item) not in _SCALARS)
+    return result
 
 
 Content = list[tuple[Any, Any]]

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from rebaser_core.errors import many
 from rebaser_core.messages import Correction, truncate_detail
 from rebaser_core.table_updates import TableUpdates
-from rebaser_core.table_values import TABLE, is_table, reference_key
+from rebaser_core.table_values import TABLE, names_table, reference_key
 from rebaser_core.updates import (
     AnyUpdate,
     LazyUpdates,
@@ -301,16 +301,16 @@ class _Rebaser:
 
 
 def tables_in(updates: Iterable[AnyUpdate]) -> Iterator[Any]:
-    """Yield the values in puts and sets that are tables, or claim to be."""
+    """Yield the values in puts and sets that are tables or have some, or claim to."""
     if isinstance(updates, PlainUpdates):
-        yield from filter(is_table, updates.columns.values)
+        yield from filter(names_table, updates.columns.values)
     elif isinstance(updates, TableUpdates):
         if updates.is_json:  # canonical texts, in which the key is as it is here
             found = updates.values.filter(pc.match_substring(updates.values, f'"{TABLE}"'))
-            yield from filter(is_table, map(loads, found.to_pylist()))
+            yield from filter(names_table, map(loads, found.to_pylist()))
     else:
         for update in updates:
-            if isinstance(update, PutValue | SetValue) and is_table(update.value):
+            if isinstance(update, PutValue | SetValue) and names_table(update.value):
                 yield update.value
 
 
@@ -325,13 +325,13 @@ def functions_in(updates: Sequence[AnyUpdate]) -> Iterator[PutFunc]:
 
 _FORGED: Final = (
     "a value with the key $table is a table that was uploaded, or one version of another table, "
-    "and this one is neither; tables that are computed cannot be sent"
+    "with nothing around it, and this one is neither; tables that are computed cannot be sent"
 )
 
 
 def _is_forged(value: object) -> bool:
-    """Whether a value claims to be a table that only Rebasers make."""
-    return is_table(value) and reference_key(value) is None
+    """Whether a value is or has, at any depth, what claims to be a table that Rebasers make."""
+    return names_table(value) and reference_key(value) is None
 
 
 def _is_same(value: Value, update: PutValue) -> bool:

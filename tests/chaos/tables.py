@@ -4,8 +4,9 @@ import asyncio
 import io
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -156,11 +157,12 @@ def table_of(rows: Rows) -> dict[str, Rows]:
     return {"rows": sorted(rows, key=json.dumps)}
 
 
-async def upload_tables(deployment: Deployment) -> None:
-    """Store what clients refer to."""
+async def upload_tables(deployment: Deployment, change_sets: Iterable[ChangeSet]) -> None:
+    """Store what clients refer to in the workspace of each change set."""
     bucket = ObjectStore(deployment.js, deployment.streams.batches_bucket)
-    for digest, rows in _UPLOADS.items():
-        await bucket.put_once(digest, _parquet(rows))
+    workspaces = {str(change_set.workspace_id) for change_set in change_sets}
+    for workspace, (digest, rows) in product(sorted(workspaces), _UPLOADS.items()):
+        await bucket.part(workspace).put_once(digest, _parquet(rows))
 
 
 def with_rows(deployment: Deployment, workspace: str, value: Any) -> Any:

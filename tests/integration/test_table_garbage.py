@@ -58,11 +58,11 @@ def adopted(deployment: Deployment, change_set: ChangeSet, number: int) -> dict[
     return upload_value(digest)
 
 
-async def placed(deployment: Deployment, number: int) -> dict[str, Any]:
+async def placed(deployment: Deployment, change_set: ChangeSet, number: int) -> dict[str, Any]:
     """A value that refers to a file which a client has uploaded."""
     payload = parquet(number)
     digest = blake3(payload).hexdigest()
-    await bucket_of(deployment).put_once(digest, payload)
+    await uploads_to(deployment, change_set).put_once(digest, payload)
     return upload_value(digest)
 
 
@@ -70,9 +70,13 @@ def bucket_of(deployment: Deployment) -> ObjectStore:
     return ObjectStore(deployment.js, deployment.streams.batches_bucket)
 
 
-async def is_uploaded(deployment: Deployment, value: dict[str, Any]) -> bool:
+def uploads_to(deployment: Deployment, change_set: ChangeSet) -> ObjectStore:
+    return bucket_of(deployment).part(str(change_set.workspace_id))
+
+
+async def is_uploaded(deployment: Deployment, change_set: ChangeSet, value: dict[str, Any]) -> bool:
     try:
-        await bucket_of(deployment).info(str(upload_of(value)))
+        await uploads_to(deployment, change_set).info(str(upload_of(value)))
     except ObjectNotFound:
         return False
     return True
@@ -247,7 +251,7 @@ async def test_what_waits_keeps_uploads_and_tables(deployment: Deployment) -> No
     """Named in a request itself, or in the batch that it refers to."""
     [change_set] = new_change_sets(1)
     subject = deployment.streams.requests(change_set)
-    inside, beside, unsent = [await placed(deployment, number) for number in (1, 2, 3)]
+    inside, beside, unsent = [await placed(deployment, change_set, n) for n in (1, 2, 3)]
     adopted(deployment, change_set, 1)
     adopted(deployment, change_set, 2)
     request = RequestId()
@@ -275,9 +279,9 @@ async def test_what_waits_keeps_uploads_and_tables(deployment: Deployment) -> No
 
     assert await collect(deployment, rounds=1) == {"objects": 1}
 
-    assert await is_uploaded(deployment, inside)
-    assert await is_uploaded(deployment, beside)
-    assert not await is_uploaded(deployment, unsent)
+    assert await is_uploaded(deployment, change_set, inside)
+    assert await is_uploaded(deployment, change_set, beside)
+    assert not await is_uploaded(deployment, change_set, unsent)
     assert standing(deployment, inside, beside) == [True, True]
 
 
@@ -287,14 +291,14 @@ async def test_an_uploaded_file_goes_once_it_is_a_table(deployment: Deployment) 
     async with connect(deployment.nats.url) as client:
         shops = [await client.workspace(name).create() for name in ("one", "two")]
         for shop in shops:
-            table = await placed(deployment, 1)
+            table = await placed(deployment, await shop.ids(), 1)
             async with shop.edit() as draft:
                 draft.source("orders", table)
             await shop.settled()
 
             counts = await collect(deployment)
 
-            assert not await is_uploaded(deployment, table)
+            assert not await is_uploaded(deployment, await shop.ids(), table)
             assert counts == {}
         found = [(await shop.values())["orders"].value for shop in shops]
     assert found == [table, table]
@@ -307,7 +311,8 @@ async def test_branches_and_the_past_keep_tables(deployment: Deployment) -> None
     await deployment.start(CHECKPOINT_EVERY="2")
     async with connect(deployment.nats.url) as client:
         shop = await client.workspace("shop").create()
-        first, second, third = [await placed(deployment, number) for number in (1, 2, 3)]
+        ids = await shop.ids()
+        first, second, third = [await placed(deployment, ids, number) for number in (1, 2, 3)]
         async with shop.edit() as draft:
             draft.source("orders", first)
         one = (await shop.values()).commit
@@ -370,7 +375,7 @@ async def test_the_tables_of_a_deleted_workspace_go_with_it(deployment: Deployme
     """They need no collector; what is published of them goes, too."""
     await deployment.start()
     team = await Team(deployment).begin()
-    table = await placed(deployment, 1)
+    table = await placed(deployment, team.head, 1)
     await team.send(team.head, [set_to(team.sum.net, table)])
     assert standing(deployment, table) == [True]
     await team.workspaces.delete_workspace(team.id)

@@ -42,7 +42,8 @@ class World(test_oracle.World):
         await self.start()
         await self.head.create()
         store = SharedFiles(self._deployment.settings.store.root)
-        self._reader = TableReader(TableFiles(store), str((await self.head.ids()).workspace_id))
+        self._owner = str((await self.head.ids()).workspace_id)
+        self._reader = TableReader(TableFiles(store), self._owner)
         for upload in self.drawing.uploads:
             await self._send_file(upload)
         await self.send(self.head, self.drawing.define())
@@ -60,7 +61,7 @@ class World(test_oracle.World):
 
     async def _send_file(self, upload: Upload) -> None:
         bucket = ObjectStore(self._deployment.js, self._deployment.streams.batches_bucket)
-        await bucket.put_once(upload.digest, upload.payload)
+        await bucket.part(self._owner).put_once(upload.digest, upload.payload)
 
     def told(self, state: dict[str, tuple[str, Any]]) -> dict[str, str]:
         read = self._reader.read

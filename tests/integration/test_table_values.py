@@ -19,10 +19,11 @@ from rebaser_client.errors import (
     TooLarge,
 )
 from rebaser_core.table_values import upload_of, upload_value
-from rebaser_core.updates import BatchLimits
+from rebaser_core.updates import BatchLimits, PutValue
 from rebaser_server.files import SharedFiles
 from rebaser_server.queries import table_differences, table_reads
 from rebaser_server.tables import TableFiles
+from tests.helpers.batches import new_id
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
 from tests.integration.test_action_service import bearer, target
@@ -386,3 +387,21 @@ async def test_a_comparison_that_takes_too_long_is_given_up(
             with pytest.raises(ReadRefused, match=r"comparing 1,000 with 999 rows, .* took more"):
                 await table.diff(commit=commit)
         assert (await table.diff(commit=commit)).removed == 1
+
+
+async def test_an_upload_is_of_its_workspace_alone(deployment: Deployment) -> None:
+    """Its digest leads nowhere in another one, as if it had never been uploaded."""
+    await deployment.start()
+    shop, other = [await deployment.client.workspace(n).create() for n in ("shop", "other")]
+    plan = await shop.plan(draft_of())
+    [digest] = plan.uploads
+
+    await shop.upload(plan)
+    with pytest.raises(RequestRefused, match=r"of a table was not uploaded"):
+        await other.enqueue([PutValue(value_id=new_id(), value=upload_value(digest))])
+    await shop.enqueue(plan.batch())
+    with pytest.raises(RequestRefused, match=r"of a table was not uploaded"):
+        await other.enqueue([PutValue(value_id=new_id(), value=upload_value(digest))])
+
+    assert (await shop.values("orders"))["orders"].value == upload_value(digest)
+    assert (await other.load(draft_of())) is not None

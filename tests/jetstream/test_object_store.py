@@ -103,3 +103,23 @@ async def test_nats_py_reads_what_we_put_and_we_read_what_it_put(
     await store.delete("theirs")
     with pytest.raises(nats.js.errors.ObjectNotFoundError):
         await theirs.get("theirs")
+
+
+async def test_a_part_of_a_bucket_has_objects_and_subjects_of_its_own(
+    js: JetStream, store: ObjectStore
+) -> None:
+    """Of one name there is one in the bucket, and one in each part of it."""
+    one, two = store.part("one"), store.part("two")
+    await store.put("a", b"whole")
+    await one.put_once("a", b"first")
+    await two.put("a", b"second")
+    await two.put("a", b"third")
+
+    assert [await each.get("a") for each in (store, one, two)] == [b"whole", b"first", b"third"]
+    for kind in ("C", "M"):
+        assert len(await js.stream_subjects("OBJ_b", f"$O.b.{kind}.two.*")) == 1
+    await two.delete("a")
+    with pytest.raises(ObjectNotFound):
+        await two.get("a")
+    assert [await each.get("a") for each in (store, one)] == [b"whole", b"first"]
+    assert await js.stream_subjects("OBJ_b", "$O.b.C.two.>") == {}

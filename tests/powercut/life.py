@@ -179,7 +179,7 @@ class _World:
         for daemon in self._daemons:
             await daemon.ready(within=120)
         if size.tables:
-            await upload_tables(deployment)
+            await upload_tables(deployment, change_sets)
 
     async def sync(self) -> None:
         """As the kernel does when its time has come."""

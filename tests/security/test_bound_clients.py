@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from nats.aio.msg import Msg
 
+from rebaser_client import Draft
 from rebaser_client.client import RebaserClient, connect
 from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.outcomes import watching
@@ -63,7 +65,14 @@ def accounts_with_a_bound_client() -> tuple[str, list[str]]:
     accounts = ACCOUNTS.read_text()
     start = accounts.index("users: [", accounts.index("CLIENTS {")) + len("users: [")
     client = accounts[start : accounts.index("\n    ]", start)]
-    bound = re.sub(r'"[^"]+"', lambda found: found[0].replace("*", str(OWN[0]), 1), client)
+    large_batches = tuple(f'REBASER_BATCHES.{kind}.*"' for kind in "CM")
+    bound = re.sub(
+        r'"[^"]+"',
+        lambda found: (
+            found[0] if found[0].endswith(large_batches) else found[0].replace("*", str(OWN[0]), 1)
+        ),
+        client,
+    )
     bound = bound.replace("_INBOX.client.", f"{INBOX}.")
     bound = bound.replace(
         "user: client, password: $NATS_CLIENT_PASSWORD", "user: bound, password: b-"
@@ -271,6 +280,9 @@ async def test_a_bound_client_does_all_its_work_without_a_violation(
             await client.change_set(*OWN).enqueue([put(new_id(), n) for n in range(600)])
         ).commit
         assert (await anext(activities)).change_set_id == OWN.change_set_id
+        draft = Draft()
+        draft.table("own-table", pa.table({"id": [1]}))
+        loaded = await client.change_set(*OWN).load(draft, wait="committed")
         values = await client.change_set(*OWN).values()
         edits = (await client.change_set(*OWN).why("own-total")).edits
         outcome = await client.change_set(*OWN).outcome(own.request)
@@ -286,7 +298,9 @@ async def test_a_bound_client_does_all_its_work_without_a_violation(
         with pytest.raises(NoSuchChangeSet):
             await client.change_set(OWN.workspace_id, new_id()).describe()
 
-    assert len(values) == 604
+    assert loaded is not None
+    assert loaded.corrections == ()
+    assert len(values) == 605
     assert [edit.request for edit in edits] == [own.request]
     assert outcome.state is RequestState.SETTLED
     assert addressed.address == "own-shop/own-branch"

@@ -23,7 +23,13 @@ from rebaser_core.table_schemas import (
 )
 from rebaser_core.table_values import TABLE, is_table
 from rebaser_server.compute.errors import TableRefused, describe
-from rebaser_server.compute.json_values import NotJson, ReadOnlyDict, ReadOnlyList, read_only
+from rebaser_server.compute.json_values import (
+    NotJson,
+    ReadOnlyDict,
+    ReadOnlyList,
+    as_result,
+    read_only,
+)
 from rebaser_server.files import SharedFiles, is_of_store
 from rebaser_server.tables import Attempt, Manifest, TableFiles
 from rebaser_server.values.column_hashes import ContentDigest
@@ -167,7 +173,7 @@ def require_plain(result: Any, wanted: str) -> Any:
         raise NotJson(f"an object with the key {TABLE}: return the table itself")
     if type(result) not in _JSON:
         raise NotJson(f"{type(result).__name__} is neither JSON nor a table: return {wanted}")
-    return result
+    return as_result(result)
 
 
 _JSON: Final = (NoneType, bool, int, float, str, list, dict, ReadOnlyList, ReadOnlyDict)

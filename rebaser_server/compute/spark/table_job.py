@@ -28,7 +28,7 @@ from rebaser_core.table_schemas import (
 from rebaser_server.compute.functions.arrow import require_plain
 from rebaser_server.compute.functions.runtimes import resolve
 from rebaser_server.compute.functions.sql import bind
-from rebaser_server.compute.json_values import NotJson
+from rebaser_server.compute.json_values import NotJson, as_result
 from rebaser_server.compute.tables import (
     Definition,
     Query,
@@ -203,7 +203,7 @@ def _only_value(frame: "DataFrame") -> Any:
     except pa.ArrowInvalid:
         message = "the value has text that is no UTF-8: select hex(…), or base64(…), of it"
         raise NotJson(message) from None
-    return _plain(cells_of(found)[0], found.type) if len(found) else None
+    return as_result(_plain(cells_of(found)[0], found.type)) if len(found) else None
 
 
 def _plain(cell: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911 - one for each type

@@ -14,6 +14,7 @@ from rebaser_core.codecs import MAX_DEPTH, json_equal
 from rebaser_server.compute.json_values import (
     NotJson,
     ReadOnlyList,
+    as_result,
     read_only,
 )
 from tests.helpers.graph_builder import UNHURRIED
@@ -119,3 +120,15 @@ def test_copies_can_be_changed() -> None:
     for made in (data["list"].copy(), data["list"][:], data["list"] + [], [*data["list"]]):
         made.append(1)
     assert not isinstance(copy.deepcopy(data)["list"], ReadOnlyList)
+
+
+@pytest.mark.parametrize("around", [lambda x: x, lambda x: [1, x], lambda x: {"a": [{"b": x}]}])
+def test_a_function_passes_tables_on_and_makes_none(around: Any) -> None:
+    """At any depth of its result; what it was given is read-only."""
+    table = {"$table": {"key": "0" * 64}}
+    given_one = read_only(table)
+
+    with pytest.raises(NotJson, match=r"an object with the key \$table: only queries make tables"):
+        as_result(around(table))
+
+    assert as_result(around(given_one)) == around(table)

@@ -1,15 +1,20 @@
 """Rebase does what the rules say, always the same, and leaves a sound graph."""
 
 import itertools
+import json
 import random
 import subprocess
 import sys
 import time
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from rebaser_core.updates import PutValue
+from rebaser_core.table_updates import TableUpdates
+from rebaser_core.table_values import TableHandle, upload_value
+from rebaser_core.updates import PlainUpdates, PutValue, SetValue
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values.graph import Graph
 from rebaser_server.values.rebase import rebase
@@ -26,6 +31,47 @@ from tests.helpers.random_batches import (
 from tests.helpers.reference_model import Model, plain
 from tests.helpers.replay import after, bytes_of_history, dump, encoded
 from tests.helpers.table_rows import graph_from_table
+
+HANDLE = TableHandle("0" * 64, "1" * 32, "2" * 32, 3, 4).to_value()
+UPLOAD, ONE, TWO = upload_value("0" * 64), ulid(1), ulid(2)
+FORGED = {
+    "a handle": HANDLE,
+    "in a list": [1, HANDLE],
+    "in an object": {"a": HANDLE},
+    "deep": {"a": [[{"b": [HANDLE]}]]},
+    "an upload in a list": [UPLOAD],
+    "more than an upload": UPLOAD | {"a": 1},
+    "an upload twice": {"$table": UPLOAD},
+    "no table": {"a": {"$table": None}},
+}
+
+
+def table_of(*, is_set: bool, values: list[Any]) -> TableUpdates:
+    ids = pa.array([ONE, TWO][: len(values)])
+    columns = {"id": ids, "json": pa.array(map(json.dumps, values))}
+    return TableUpdates([], pa.record_batch(columns | {"set": pa.array([is_set] * len(values))}))
+
+
+@pytest.mark.parametrize("value", FORGED.values(), ids=FORGED)
+@pytest.mark.parametrize("kind", ["put", "set"])
+@pytest.mark.parametrize("form", ["objects", "rows", "table"])
+def test_only_rebasers_make_handles(form: str, kind: str, value: Any) -> None:
+    """One at any depth is corrected in each form that a batch has, and another value is kept."""
+    graph = Graph()
+    rebase(graph, 1, [PutValue(value_id=ONE, value=1), PutValue(value_id=TWO, value=2)])
+    made = PutValue if kind == "put" else SetValue
+    updates: Any = [made(value_id=ONE, value=value), made(value_id=TWO, value=UPLOAD)]
+    if form == "rows":
+        updates = PlainUpdates.read([each.to_wire() for each in updates])
+        assert updates is not None
+    elif form == "table":
+        updates = table_of(is_set=kind == "set", values=[value, UPLOAD])
+
+    done = rebase(graph, 2, updates)
+
+    assert [(each.index, each.code) for each in done.corrections] == [(0, "not-a-table")]
+    assert graph.values[ONE].value == (None if kind == "put" else 1)
+    assert graph.values[TWO].value == UPLOAD
 
 
 @given(histories)
