@@ -324,6 +324,8 @@ def _evaluate_in_child(
                 return int.from_bytes(data[1:_COUNT_END]), decode_result(data[_COUNT_END:])
             if data[:1] == _BROKEN:
                 return IDLE, data[1:].decode()
+            if data:
+                return IDLE, process_guard.STRAY
             return position[0], "it did not return" if hangs else describe_exit(
                 os.waitstatus_to_exitcode(status)
             )
@@ -363,6 +365,9 @@ def _read_result(
         has_ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         if select.select([pipe], [], [], 0 if has_ended else _POLL_SECONDS)[0]:
             part = os.read(pipe, 1 << 20)
+            if part and position[0] != IDLE:  # a child answers once it computes no value
+                os.kill(child, signal.SIGKILL)
+                return _BROKEN + process_guard.STRAY.encode(), hangs
             parts.append(part)
             has_ended = not part  # while there is more, that comes first
             if has_ended:

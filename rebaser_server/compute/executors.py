@@ -12,6 +12,7 @@ ones only. Prints of functions go to the log: bounded, and with the change set t
 import asyncio
 import os
 import pickle
+import secrets
 import signal
 import sys
 from asyncio import SubprocessTransport
@@ -31,7 +32,8 @@ import structlog
 from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
 from rebaser_server.compute.errors import RunFailed, evaluator_error
 from rebaser_server.compute.functions.runtimes import ARROW
-from rebaser_server.compute.local_worker import BROKEN, DONE, LENGTH
+from rebaser_server.compute.local_worker import BROKEN, DONE, LENGTH, NUMBER
+from rebaser_server.compute.process_guard import STRAY
 from rebaser_server.compute.results import (
     PartFile,
     RunStore,
@@ -181,6 +183,8 @@ class RoutingExecutor:
 _STDERR: Final = 2
 _READ_AHEAD: Final = 1 << 16
 """Bytes of an answer that are read ahead."""
+_LONGEST: Final = 256 << 20
+"""Maximum bytes of an answer: what is large lies in the run store, except for one value."""
 _LAST_WORDS: Final = 1.0
 """Seconds in which what a child wrote before it ended is read."""
 _GRACE: Final = 5.0
@@ -284,6 +288,10 @@ class _Protocol(SubprocessStreamProtocol):
         self.ended.set()
 
 
+class _StrayAnswer(Exception):
+    """The next frame answers no question, or is longer than any answer."""
+
+
 class WorkerProcess:
     """A child in a session of its own: Ctrl-C is for this process, which decides what it means."""
 
@@ -318,7 +326,7 @@ class WorkerProcess:
             raise BlockingIOError(EAGAIN, f"{error}: {PROCESS_LIMITS}") from error
         child = cls(transport, protocol)
         try:
-            await child._reply(child._read())
+            await child._reply(child._read(bytes(NUMBER)))
         except (EOFError, asyncio.CancelledError):
             await child.end()
             raise
@@ -330,9 +338,17 @@ class WorkerProcess:
         return self._transport.get_returncode()
 
     async def ask(self, question: bytes) -> bytes:
-        """Raises `EOFError`: it has ended, or closed its pipes."""
+        """Return its answer: `BROKEN` with `STRAY`, if functions wrote into the pipe.
+
+        Raises:
+            EOFError: it has ended, or closed its pipes.
+        """
         self._protocol.prints.labels = structlog.contextvars.get_contextvars()
-        return await self._reply(self._ask(question))
+        try:
+            return await self._reply(self._ask(question))
+        except _StrayAnswer:
+            log.error("evaluator ended", reason=STRAY, process=self._transport.get_pid())
+            return BROKEN + STRAY.encode()
 
     async def _reply(self, reply: Coroutine[Any, Any, bytes]) -> bytes:
         asking = asyncio.ensure_future(reply)
@@ -354,24 +370,30 @@ class WorkerProcess:
     async def _ask(self, question: bytes) -> bytes:
         if (stdin := self._protocol.stdin) is None:
             raise EOFError
-        stdin.write(len(question).to_bytes(LENGTH) + question)
+        number = secrets.token_bytes(NUMBER)
+        stdin.write(number + len(question).to_bytes(LENGTH) + question)
         await stdin.drain()
-        return await self._read()
+        return await self._read(number)
 
-    async def _read(self) -> bytes:
+    async def _read(self, number: bytes) -> bytes:
         if (stdout := self._protocol.stdout) is None:
             raise EOFError
+        is_ours = await stdout.readexactly(NUMBER) == number
         length = int.from_bytes(await stdout.readexactly(LENGTH))
+        if not is_ours or length > _LONGEST:
+            raise _StrayAnswer
         return await stdout.readexactly(length)
 
     async def end(self) -> None:
         """Kill it and what it has forked, unless that left its session. Takes seconds at most."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._transport.get_pid(), signal.SIGKILL)
-        self._transport.close()  # kills it, and closes the pipes that others may hold
         ending = asyncio.ensure_future(self._protocol.ended.wait())
         await asyncio.wait([ending], timeout=_GRACE)
         ending.cancel()
+        # Last: it closes the pipes that others may hold, and takes the exit code from asyncio's
+        # watcher of a process whose end that has not seen.
+        self._transport.close()
         self._protocol.prints.close()
 
 
@@ -578,11 +600,12 @@ class ChildProcessExecutor:
                     seat = self._slow
                 return await asking, seat is self._slow
             finally:
+                # Once that is done, the child may be busy for another caller.
                 if not asking.done():
                     asking.cancel()
                     await asyncio.wait([asking])
-                if child in self._busy:  # cancelled before it was asked
-                    await self._end(child)
+                    if child in self._busy:  # cancelled before it was asked
+                        await self._end(child)
         finally:
             seat.give()
 

@@ -1,9 +1,11 @@
 """The other end of `WorkerProcess`: answers the questions that come on stdin, until that ends.
 
 A question is a callable without arguments, pickled; an answer is the bytes that it returns. A frame
-is its length in eight bytes, then as many bytes. The first frame on stdout is empty, and says that
-everything for tasks is loaded. Each later frame is an answer, with a byte in front: 0 before a
-result, 1 before an error, 2 before the result of a process that should do nothing else.
+is a number of eight bytes, its length in as many, then its bytes. The first frame on stdout has
+number zero, is empty, and says that everything for tasks is loaded. Each later frame is an answer
+with the number of its question, which nobody knew before that was asked: so what a function writes
+into the pipe answers no later question. In front of an answer stands a byte: 0 before a result, 1
+before an error, 2 before the result of a process that should do nothing else.
 """
 
 import os
@@ -20,6 +22,7 @@ from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.late_pandas import defer_pandas
 
+NUMBER: Final = 8
 LENGTH: Final = 8
 DONE: Final = b"\0"
 BROKEN: Final = b"\1"
@@ -34,22 +37,24 @@ def main() -> None:
     defer_pandas()
     process_guard.claim()
     process_guard.end_with_parent()
-    queue: SimpleQueue[bytes] = SimpleQueue()
+    queue: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
     Thread(target=_read_questions, args=(questions, queue), daemon=True).start()
     evaluate(WorkUnit().encode())  # loads what any unit takes
-    answer = b""
+    number, answer = bytes(NUMBER), b""
     while True:
-        answers.write(len(answer).to_bytes(LENGTH) + answer)
+        answers.write(number + len(answer).to_bytes(LENGTH) + answer)
         answers.flush()
-        answer = _answer(queue.get())
+        number, question = queue.get()
+        answer = _answer(question)
         if process_guard.is_cut_off():
             os._exit(process_guard.CUT_OFF)  # the parent would wait for the answer
 
 
-def _read_questions(questions: BinaryIO, queue: SimpleQueue[bytes]) -> None:
+def _read_questions(questions: BinaryIO, queue: SimpleQueue[tuple[bytes, bytes]]) -> None:
     try:
-        while len(length := questions.read(LENGTH)) == LENGTH:
-            queue.put(questions.read(int.from_bytes(length)))
+        while len(number := questions.read(NUMBER)) == NUMBER:
+            length = int.from_bytes(questions.read(LENGTH))
+            queue.put((number, questions.read(length)))
     finally:
         # The parent is gone, or a function has closed what it asks by; and maybe one that never
         # returns is running, here or in a child.

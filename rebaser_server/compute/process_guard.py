@@ -71,6 +71,7 @@ _getpid: Final = os.getpid
 _OF_TZSET: Final = {"tzname", "timezone", "altzone", "daylight"}
 _ABSENT: Final = object()
 _STANDARD: Final = (0, 1, 2)
+STRAY: Final = "a function wrote into the pipe by which its process answers"
 CUT_OFF: Final = 3
 """Exit code of a process that a function has left without the means to answer."""
 

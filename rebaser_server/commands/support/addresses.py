@@ -39,9 +39,19 @@ class AddressInUse(NamedTuple):
 
 
 def context_file() -> Path:
-    """The file with the addresses in use; `$XDG_CONFIG_HOME` is `~/.config` if not set."""
+    """The file with the addresses in use; `$XDG_CONFIG_HOME` is `~/.config` if not set.
+
+    Raises:
+        AddressNotStored: the user has neither directory.
+    """
     configured = os.environ.get("XDG_CONFIG_HOME", "")
-    home = Path(configured) if Path(configured).is_absolute() else Path.home() / ".config"
+    try:
+        home = Path(configured) if Path(configured).is_absolute() else Path.home() / ".config"
+    except RuntimeError as error:  # no HOME, and a user without a name, as in containers
+        raise AddressNotStored(
+            "this user has no home directory, where the address in use is stored; set "
+            f"{_VARIABLE}, HOME, or XDG_CONFIG_HOME to a directory of yours"
+        ) from error
     return home / "rebaser" / "addresses.json"
 
 
@@ -61,11 +71,10 @@ def use_address(settings: Settings, address: str | None) -> None:
     Raises:
         AddressNotStored: the directory does not take it.
     """
-    addresses = _read()
+    file, addresses = context_file(), _read()
     addresses.pop(_deployment(settings), None)
     if address is not None:
         addresses[_deployment(settings)] = address
-    file = context_file()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
@@ -84,7 +93,7 @@ def _read() -> dict[str, str]:
     """The stored addresses; none if there is no file that can be read."""
     try:
         addresses = json.loads(context_file().read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, AddressNotStored):
         return {}
     if not isinstance(addresses, dict):
         return {}

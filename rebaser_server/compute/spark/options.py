@@ -380,6 +380,10 @@ _RPC: Final = re.compile(
     r'details = "(?P<details>.*)"'
 )
 _REMEDIES: Final = {
+    r"ClassNotFoundException: org\.apache\.spark|Too many open files": (
+        "Spark could not open its files, more than 300: raise the limit of open files, which "
+        "`ulimit -Hn` shows, to 1024 or more"
+    ),
     r"getSubject is": "this Spark needs an older Java: install Java 17 or 21 and set JAVA_HOME",
     (
         r"Invalid \w+ heap|Could not reserve|[Ii]nsufficient (driver )?memory|OutOfMemory|SIGKILL"

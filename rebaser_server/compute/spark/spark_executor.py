@@ -41,6 +41,7 @@ from rebaser_server.compute.functions.runtimes import SHOWN
 from rebaser_server.compute.functions.sql import SqlRefused
 from rebaser_server.compute.json_values import NotJson
 from rebaser_server.compute.local_worker import BROKEN
+from rebaser_server.compute.process_guard import STRAY
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
 from rebaser_server.compute.spark import spark_call, spark_job, table_job
 from rebaser_server.compute.spark.launch import find_java, launch
@@ -533,6 +534,8 @@ class SparkExecutor:
             raise QueryFailed(f"computing it ended the evaluator of function {name!r}: {how}")
         if found[:1] == BROKEN:
             reason = found[1:].decode()
+            if reason == STRAY:
+                raise QueryFailed(reason)
             raise evaluator_error(reason.partition(":")[0], reason)
         outcome = spark_call.CallOutcome.decode(found[1:])
         if outcome.mistake is None and outcome.broken is None:

@@ -1,6 +1,7 @@
 """The address in use, in the user's configuration directory."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,17 @@ def test_a_directory_that_takes_no_file_is_named(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
 
     with pytest.raises(AddressNotStored, match=r"addresses\.json cannot be written: .*REBASER_ADD"):
+        use_address(HERE, "shop")
+    assert address_in_use(HERE) is None
+
+
+def test_a_user_without_a_home_has_no_address_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers may run as a user without a name."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 3_000_000_000)
+
+    with pytest.raises(AddressNotStored, match=r"no home directory.* set REBASER_ADDRESS, HOME"):
         use_address(HERE, "shop")
     assert address_in_use(HERE) is None
 

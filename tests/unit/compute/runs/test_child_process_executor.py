@@ -2,8 +2,13 @@
 
 import asyncio
 import os
+import pickle
 import re
+import resource
+import signal
+import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +19,11 @@ from rebaser_server.compute import executors
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import CodeDiffers, EvaluationFailed, RunFailed
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.executors import ChildProcessExecutor, WorkerProcess
 from rebaser_server.compute.level_parallel import LevelParallelExecutor
 from rebaser_server.compute.plan import plan
+from rebaser_server.compute.process_guard import STRAY
+from rebaser_server.compute.rescue import run_isolated
 from rebaser_server.compute.results import RunStore, decode_result
 from rebaser_server.compute.work_unit import CallLimits, WorkUnit, digest_of, with_limits
 from rebaser_server.files import SharedFiles
@@ -32,7 +39,7 @@ from tests.helpers.graph_builder import (
 from tests.helpers.noted_progress import NotedProgress
 
 FUNCTIONS = """
-import ctypes, os, time
+import ctypes, os, stat, time
 
 def hang(path):
     with open(path, "a") as file:
@@ -67,6 +74,25 @@ def prints_much(size):
 def slow(value):
     time.sleep(0.01)
     return value
+
+def pipes():
+    return [
+        fd
+        for fd in range(3, 256)
+        if os.path.exists(f"/proc/self/fd/{fd}")
+        and stat.S_ISFIFO(os.fstat(fd).st_mode)
+        and ctypes.CDLL(None).fcntl(fd, 3) & os.O_WRONLY
+    ]
+
+def answers(): # with the frame of an answer of 1, as it has been, and as the next would begin
+    for fd in pipes():
+        os.write(fd, (1).to_bytes(8) + b"1")
+
+def floods():
+    block = b"\\x01" * (1 << 20)
+    for fd in pipes():
+        for _ in range(4096):
+            os.write(fd, block)
 
 def waits(path, number):
     with open(f"{path}.{number}", "w") as file:
@@ -304,3 +330,67 @@ async def test_a_quick_run_passes_more_slow_ones_than_there_are_children(
     gate.touch()
     for n, [result] in enumerate(await asyncio.gather(*slow)):
         assert result.value_results == [("it", "ok", n)]
+
+
+@pytest.mark.parametrize("function", ["answers", "floods"])
+async def test_what_a_function_writes_into_its_pipe_answers_no_other_question(
+    executor: ChildProcessExecutor, function: str
+) -> None:
+    """Its process ends, and the log says why. A flood takes no memory."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    with capture_logs() as logs:
+        strays = [
+            asyncio.create_task(run_isolated(executor, units(function), limit=60, owner="stray"))
+            for _ in range(2)
+        ]
+        for n in range(10):
+            [sums] = await executor.run(units("identity", "builtin", value=n), owner="other")
+            assert sums.value_results == [("it", "ok", n)]
+        fates = [fate for [fate] in await asyncio.gather(*strays)]
+
+    for fate in fates:
+        [(_, status, message)] = fate.value_results
+        assert (status, STRAY in str(message)) == ("failed", True)
+    assert STRAY in {line.get("reason") for line in logs}
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 200 << 10
+
+
+async def test_a_child_that_another_caller_has_by_now_goes_on(
+    children: ChildProcessExecutor, tmp_path: Path
+) -> None:
+    """A caller whose task was slow gives its child back. Another takes that before it goes on."""
+    gate = tmp_path / "gate"
+    slow = asyncio.create_task(children.run(units("waits", path=str(gate), number=1)))
+    await eventually(lambda: [*tmp_path.glob("gate.*")])
+    await asyncio.sleep(2 * executors.QUICK)  # until it has a slow seat, and the quick one is free
+    gate.touch()
+    while not children._idle:  # noqa: ASYNC110 - in the very turn of the loop in which it has one
+        await asyncio.sleep(0)
+
+    question = pickle.dumps(partial(bytes, 3))
+    answer = await children._ask_quickly(question, "other", is_forked=False)
+
+    assert answer == (bytes(3), False)
+    [result] = await slow
+    assert result.value_results == [("it", "ok", 1)]
+
+
+async def test_a_child_that_ended_before_it_is_ended_is_known_to_asyncio(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the watcher that newer Pythons have."""
+    if sys.version_info < (3, 12):
+        watcher = asyncio.PidfdChildWatcher()
+        watcher.attach_loop(asyncio.get_running_loop())
+        monkeypatch.setattr(asyncio.get_event_loop_policy(), "_watcher", watcher)
+    child = await WorkerProcess.start()
+    pid = child._transport.get_pid()
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - and the loop sees nothing
+
+    await child.end()
+
+    assert child.code == -signal.SIGKILL
+    assert [line.message for line in caplog.records if "child" in line.message] == []

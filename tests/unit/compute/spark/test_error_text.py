@@ -168,6 +168,7 @@ def test_what_the_code_of_a_worker_raised_is_told_from_the_end_of_a_worker(
         ("Cannot assign requested address: Service 'sparkDriver' failed after 16 retries", "port"),
         ("All masters are unresponsive! Giving up.", "REBASER_SPARK__MASTER"),
         ("java.io.IOException: No space left on device", "REBASER_SPARK__STATE_DIRECTORY"),
+        ("ClassNotFoundException: org.apache.spark.deploy.SparkSubmit", "ulimit -Hn"),
         ("[Errno 122] Disk quota exceeded", "REBASER_SPARK__STATE_DIRECTORY"),
     ],
 )
