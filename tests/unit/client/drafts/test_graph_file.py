@@ -136,7 +136,7 @@ def test_a_source_is_a_table_and_a_function_is_sql(tmp_path: Path) -> None:
         ({"uri": "/lake/../etc", "version": 1}, "'orders': '/lake/../etc' has .. in it"),
         ({"file": "a.csv", "texts": []}, "sources.orders.$table: texts: no such key; there is 'te"),
         ("a.tsv", "a.tsv: a file with a table is .parquet or .csv"),
-        ("\0.csv", "NUL char in path"),
+        ("\0.csv", "null byte"),
         ("\0.parquet", "null byte"),
     ],
 )
