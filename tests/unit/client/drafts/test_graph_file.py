@@ -148,6 +148,36 @@ def test_a_mistake_in_a_table_is_named(given: object, message: str, tmp_path: Pa
         read_graph_file(tmp_path / "graph.json")
 
 
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (
+            {"sources": {"orders": {"$table": "data/order.csv"}}},
+            "sources.orders: there is no file 'data/order.csv'; there is 'orders.csv'",
+        ),
+        (
+            {"sources": {"orders": {"$table": {"file": "data/order.csv"}}}},
+            "sources.orders: there is no file 'data/order.csv'; there is 'orders.csv'",
+        ),
+        (
+            {"sources": {"orders": {"$table": "data/o.parquet"}}},
+            "sources.orders: there is no file 'data/o.parquet'",
+        ),
+        ({"tables": [{"file": "none/a.csv"}]}, "tables: there is no file 'none/a.csv'"),
+    ],
+)
+def test_a_file_that_is_not_there_is_named_as_it_is_written(
+    graph: object, message: str, tmp_path: Path
+) -> None:
+    """With its value, and the files there whose names are like it."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "orders.csv").write_text("a\n1\n")
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+
+    with pytest.raises(InvalidDraft, match=f"graph.json: {re.escape(message)}$"):
+        read_graph_file(tmp_path / "graph.json")
+
+
 def test_yaml_without_its_package_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
