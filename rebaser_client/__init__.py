@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
     from rebaser_client.client import RebaserClient, connect
+    from rebaser_client.csv_files import read_csv
     from rebaser_client.draft import Draft, arrow, builtin, cel, function, pyspark, python, sql
     from rebaser_client.errors import (
         AlreadyRegistered,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from rebaser_client.outcomes import BatchOutcome, Progress, Settlement
     from rebaser_client.plan import EditedDraft, LoadPlan
     from rebaser_client.reader import Provenance, ValueDifferences, ValueSet
-    from rebaser_client.row_files import read_csv
     from rebaser_client.table_reads import TableDifference, TableValue
     from rebaser_core.errors import MalformedId, MalformedMessage, RebaserError
     from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
@@ -56,7 +56,7 @@ _MODULE_OF = {
     "sql": "rebaser_client.draft",
     "EditedDraft": "rebaser_client.plan",
     "LoadPlan": "rebaser_client.plan",
-    "read_csv": "rebaser_client.row_files",
+    "read_csv": "rebaser_client.csv_files",
     "AlreadyRegistered": "rebaser_client.errors",
     "ClientClosed": "rebaser_client.errors",
     "ClientError": "rebaser_client.errors",

@@ -11,6 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Final
 
+from rebaser_client.csv_files import read_csv_table
 from rebaser_client.display import package
 from rebaser_client.draft import Draft, Source, sql
 from rebaser_client.errors import InvalidDraft
@@ -157,24 +158,24 @@ class _Project:
             yield from self._define_query(node)
 
     def _define_seed(self, node: Mapping[str, Any]) -> str | None:
-        csv, pa = package("pyarrow.csv", extra="arrow"), package("pyarrow", extra="arrow")
+        pa, config = package("pyarrow", extra="arrow"), node["config"]
         file = Path(node.get("root_path") or self._root, node["original_file_path"])
         if not file.exists():  # compiled elsewhere
             file = self._root / node["original_file_path"]
         try:
             kinds = {
-                name: self._arrow_type(pa, kind)
-                for name, kind in (node["config"].get("column_types") or {}).items()
+                name.casefold(): self._arrow_type(pa, kind)
+                for name, kind in (config.get("column_types") or {}).items()
             }
-            delimiter = node["config"].get("delimiter") or ","
-            table = csv.read_csv(
-                file,
-                parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                convert_options=csv.ConvertOptions(column_types=kinds, strings_can_be_null=True),
-            )
-        except (pa.ArrowException, self._glot.errors.SqlglotError, ValueError) as error:
-            return f"{file}: {str(error).splitlines()[0]:.200}"
-        self._draft.table(_name_of(node), table)
+            times = pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")
+            more = {pa.bool_(): "(?i:true|false)", **dict.fromkeys(times, "")}
+            # The types of a folder's seeds name columns that not all of them have.
+            kind_of = lambda name: kinds.get(name.casefold())  # noqa: E731
+            table = read_csv_table(file, kind_of, more, config.get("delimiter") or ",")
+            self._draft.table(_name_of(node), table)
+        except (InvalidDraft, self._glot.errors.SqlglotError, ValueError) as error:
+            words = str(error).splitlines()[0].removeprefix(f"{file}: ")
+            return f"{file}: {words:.300}"
         return None
 
     def _arrow_type(self, pa: Any, text: str) -> Any:

@@ -28,9 +28,10 @@ from typing import (
 
 from pydantic import ValidationError
 
+from rebaser_client.csv_files import require_once
 from rebaser_client.display import package
 from rebaser_client.errors import InvalidDraft
-from rebaser_client.plain_values import plain
+from rebaser_client.plain_values import INDEX, plain
 from rebaser_client.row_files import read_rows
 from rebaser_core.codecs import json_equal
 from rebaser_core.queries import FunctionSnapshot
@@ -367,13 +368,29 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     elif hasattr(given, "to_dicts"):
         given = given.to_dicts()
     elif hasattr(given, "to_dict") and hasattr(given, "columns"):
-        given = given.to_dict("records")
+        given = _records(given)
     rows = []
     for number, row in enumerate(given, 1):
         if not isinstance(row, Mapping):
             raise InvalidDraft(f"row {number} is {row!r:.60}; a row has a name for each column")
         rows.append({str(column): plain(cell) for column, cell in row.items()})
     return rows
+
+
+def _records(frame: Any) -> Iterable[Row]:
+    """The rows of a frame of pandas; the names of its index are columns, as in a table."""
+    index = frame.index
+    named = [level for level in index.names if level is not None and level not in frame.columns]
+    is_range = type(index).__name__ == "RangeIndex"
+    for place, level in enumerate(index.names):
+        labels = index.get_level_values(place)
+        if level in named or (is_range and level is None):
+            continue
+        if labels.dtype.kind not in "iu" or list(labels) != list(range(len(frame))):
+            raise InvalidDraft(INDEX)
+    rows = frame.reset_index(level=named) if named else frame
+    require_once([str(column) for column in rows.columns])
+    return cast("Iterable[Row]", rows.to_dict("records"))
 
 
 def name_in(pattern: str, row: Row) -> str:

@@ -199,14 +199,24 @@ def _define_source(draft: Draft, name: str, value: Any, directory: Path) -> None
     except ValidationError as error:
         raise InvalidDraft(f"sources.{name}.{TABLE}: {_mistake(error)}") from error
     file = None if entry.file is None else directory / entry.file
-    draft.table(
-        name,
-        file,
-        text=entry.text,
-        partition_by=entry.partition_by,
-        uri=entry.uri,
-        version=entry.version,
-    )
+    try:
+        draft.table(
+            name,
+            file,
+            text=entry.text,
+            partition_by=entry.partition_by,
+            uri=entry.uri,
+            version=entry.version,
+        )
+    except FileNotFoundError as error:
+        raise InvalidDraft(f"sources.{name}: {_missing(directory, str(entry.file))}") from error
+
+
+def _missing(directory: Path, file: str) -> str:
+    """Return what to say of a file that is not there."""
+    path = directory / file
+    beside = (each.name for each in path.parent.iterdir()) if path.parent.is_dir() else ()
+    return f"there is no file {file!r:.200}{offer(path.name, beside)}"
 
 
 def _function(name: str, entry: FunctionEntry) -> Function:
@@ -240,6 +250,8 @@ def _inputs(entry: ComputedEntry) -> tuple[list[str], dict[str, str | list[str]]
 def _table(directory: Path, file: str, text: list[str]) -> list[Row]:
     try:
         return list[Row](read_rows(directory / file, text=text))
+    except FileNotFoundError as error:
+        raise InvalidDraft(f"tables: {_missing(directory, file)}") from error
     except ValueError as error:  # a path with the character NUL
         raise InvalidDraft(f"{file!r:.200} is no path: {error}") from error
 

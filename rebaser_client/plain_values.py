@@ -19,6 +19,12 @@ _MISSING: Final = ("NAType", "NaTType")
 _PLAIN_KINDS: Final = "biufUO"
 """Kinds of NumPy's types whose items become equal Python items. Dates would become numbers."""
 
+INDEX: Final = (
+    "the index of the frame is not 0, 1, 2, …: give frame.reset_index(), where it is a column, or "
+    "frame.reset_index(drop=True), which leaves it out"
+)
+"""Message about an index of pandas that is neither named nor the numbers of rows."""
+
 
 class _TooDeepError(Exception):
     """Data is nested deeper than a value may be, perhaps because it contains itself."""

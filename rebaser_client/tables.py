@@ -6,6 +6,7 @@ says what each means.
 
 from collections.abc import Callable, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -13,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rebaser_client.arrow_batches import read_frame, read_parquet, without_index
 from rebaser_client.errors import TooLarge
 from rebaser_client.plain_values import plain
 from rebaser_client.requests import Updates, validate
-from rebaser_client.row_files import INDEX
 from rebaser_core import codecs
 from rebaser_core.errors import MalformedMessage
-from rebaser_core.table_schemas import AS_WRITTEN
+from rebaser_core.table_schemas import AS_WRITTEN, NotATable, require_distinct
 from rebaser_core.table_updates import MAX_ARGUMENTS, TEXT, TableUpdates
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, SetValue
 
@@ -42,11 +43,8 @@ def read_updates(table: ValueTable, functions: Updates = ()) -> TableUpdates:
         TooLarge: more than one batch can hold.
         OSError: the file cannot be read.
     """
-    given = _open(table)
-    columns = {}
+    columns, given = {}, _open(table)
     for name in given.column_names:
-        if INDEX.fullmatch(name):
-            continue
         try:
             made = _wire_column(name, given.column(name))
         except pa.ArrowException as error:
@@ -60,14 +58,19 @@ def read_updates(table: ValueTable, functions: Updates = ()) -> TableUpdates:
 
 
 def _open(table: ValueTable) -> pa.Table:
-    if isinstance(table, str | PathLike):
-        return pq.read_table(table if isinstance(table, str) else str(table), **AS_WRITTEN)
-    if isinstance(table, pa.Table):
-        return table
     try:
-        return pa.table(table)
-    except (TypeError, ValueError) as error:
-        raise MalformedMessage(f"no table: {error!s:.300}") from error
+        if not isinstance(table, str | PathLike):
+            given = pa.table(table) if isinstance(table, pa.RecordBatch | dict) else table
+            rows = read_frame(given)
+        elif Path(table).is_file():
+            rows = read_parquet(Path(table))
+        else:
+            found = pq.read_table(str(table), **AS_WRITTEN)
+            rows = without_index(found.to_reader())
+        require_distinct(rows.schema.names)
+        return rows.read_all()
+    except NotATable as error:
+        raise MalformedMessage(f"no table: {error}") from error
 
 
 def _wire_column(name: str, column: pa.ChunkedArray) -> tuple[str, pa.ChunkedArray]:

@@ -150,19 +150,19 @@ def kept_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, _kept_type(f.type, f.name), f.nullable) for f in schema])
 
 
-def require_distinct(names: Sequence[str]) -> None:
+def require_distinct(names: Sequence[str], where: str = "") -> None:
     """Raise `NotATable` if two columns have one name, in upper or lower case, or one has none."""
     seen: dict[str, str] = {}
     for name in names:
         if not name:
-            raise NotATable("a column without a name: name each column")
+            raise NotATable(f"{where}a column without a name: name each column")
         before = seen.get(name.lower())
         if before == name:
-            raise NotATable(f"two columns are called {name!r}: give each a name of its own")
+            raise NotATable(f"{where}two columns are called {name!r}: give each a name of its own")
         if before is not None:
             raise NotATable(
-                f"columns {before!r} and {name!r} differ in upper and lower case alone, which "
-                "Spark does not look at: give each a name of its own"
+                f"{where}columns {before!r} and {name!r} differ in upper and lower case alone, "
+                "which Spark does not look at: give each a name of its own"
             )
         seen[name.lower()] = name
 
@@ -210,6 +210,7 @@ def _kept_type(kind: pa.DataType, name: str) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_kept_type(kind.value_type, name))
     if pa.types.is_struct(kind):
+        require_distinct([field.name for field in kind], f"column {name!r}: ")
         return pa.struct([pa.field(f.name, _kept_type(f.type, name), f.nullable) for f in kind])
     if pa.types.is_map(kind):
         return pa.map_(_kept_type(kind.key_type, name), _kept_type(kind.item_type, name))

@@ -392,7 +392,8 @@ def with_input(read: Callable[[argparse.Namespace], Any]) -> Callable[[Handler],
             try:
                 arguments.input = read(arguments)
             except OSError as error:
-                raise UnusableInput(f"{error.filename}: {error.strerror}") from error
+                where = "" if error.filename is None else f"{error.filename}: "
+                raise UnusableInput(f"{where}{error.strerror or error}") from error
             return await handler(settings, arguments)
 
         return reading

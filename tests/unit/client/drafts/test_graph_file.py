@@ -136,7 +136,7 @@ def test_a_source_is_a_table_and_a_function_is_sql(tmp_path: Path) -> None:
         ({"uri": "/lake/../etc", "version": 1}, "'orders': '/lake/../etc' has .. in it"),
         ({"file": "a.csv", "texts": []}, "sources.orders.$table: texts: no such key; there is 'te"),
         ("a.tsv", "a.tsv: a file with a table is .parquet or .csv"),
-        ("\0.csv", "NUL char in path"),
+        ("\0.csv", "null byte"),
         ("\0.parquet", "null byte"),
     ],
 )
@@ -145,6 +145,36 @@ def test_a_mistake_in_a_table_is_named(given: object, message: str, tmp_path: Pa
     (tmp_path / "graph.json").write_text(text)
 
     with pytest.raises(InvalidDraft, match=re.escape(message)):
+        read_graph_file(tmp_path / "graph.json")
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (
+            {"sources": {"orders": {"$table": "data/order.csv"}}},
+            "sources.orders: there is no file 'data/order.csv'; there is 'orders.csv'",
+        ),
+        (
+            {"sources": {"orders": {"$table": {"file": "data/order.csv"}}}},
+            "sources.orders: there is no file 'data/order.csv'; there is 'orders.csv'",
+        ),
+        (
+            {"sources": {"orders": {"$table": "data/o.parquet"}}},
+            "sources.orders: there is no file 'data/o.parquet'",
+        ),
+        ({"tables": [{"file": "none/a.csv"}]}, "tables: there is no file 'none/a.csv'"),
+    ],
+)
+def test_a_file_that_is_not_there_is_named_as_it_is_written(
+    graph: object, message: str, tmp_path: Path
+) -> None:
+    """With its value, and the files there whose names are like it."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "orders.csv").write_text("a\n1\n")
+    (tmp_path / "graph.json").write_text(json.dumps(graph))
+
+    with pytest.raises(InvalidDraft, match=f"graph.json: {re.escape(message)}$"):
         read_graph_file(tmp_path / "graph.json")
 
 

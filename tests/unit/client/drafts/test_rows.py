@@ -65,7 +65,7 @@ def test_files_of_other_formats_have_the_same_rows(name: str, tmp_path: Path) ->
         ([1], "row 1 is 1; a row has a name for each column"),
         ("more.csv", "line 2: more cells"),
         ("latin.csv", r"latin.csv: line 2: not UTF-8 \(byte 8\)"),
-        ("more.parquet", "more.parquet: not Parquet"),
+        ("more.parquet", "more.parquet: not a whole file in Parquet"),
         ("cut.jsonl", "cut.jsonl: line 3, column 7: not JSON: Expecting value"),
         ("list.jsonl", "list.jsonl: line 1: a row is an object"),
     ],
