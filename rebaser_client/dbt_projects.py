@@ -207,12 +207,12 @@ class _Project:
             return [f"its SQL cannot be read: {str(error).splitlines()[0]:.200}"]
         except InvalidDraft as error:  # of the judge, whose lines are those of its text
             return [_LINE.sub("", str(error)) if self._dialect == "duckdb" else str(error)]
+        if text.lstrip().startswith("--"):
+            text = f"/* dbt */ {text}"  # so that a comment declares nothing
         if is_test:
             text = f"-- returns: value\n{text}"
         elif node["config"].get("contract", {}).get("enforced"):
             text = self._declarations(node) + text
-        elif text.lstrip().startswith("--"):
-            text = f"/* dbt */ {text}"  # so that a comment declares nothing
         self._draft.value(name, sql(text, name=name), **inputs)
         return []
 
@@ -315,7 +315,8 @@ class _Project:
         changes += [
             (column.parts[0].meta["start"], column.args["table"].meta["start"], "")
             for column in tree.find_all(exp.Column)
-            if column.args.get("db")
+            if column.args.get("db")  # of a struct it is a column's name
+            and any(parts[1 - len(column.parts) :] == _parts_of(column)[:-1] for parts in values)
         ]
         for start, end, new in sorted(changes, reverse=True):
             code = f"{code[:start]}{new}{code[end:]}"

@@ -125,9 +125,9 @@ def test_a_model_reads_what_ephemeral_ones_within_it_read(tmp_path: Path) -> Non
 
 
 SPARK_CODE = """-- key: not a declaration
-select /*+ broadcast(o) */ `shop`.`main`.`stg_orders`.order_id div 2   as half, -- as it is
-    regexp_replace(o.status, '(a)\\\\w', "$1") as s
-from `shop`.`main`.`stg_orders`, `shop`.`main`.`stg_orders` as o
+select /*+ broadcast(o) */ {stg_orders}.order_id div 2   as half, -- as it is
+    regexp_replace(o.status, '(a)\\\\w', "$1") as s, o.address.city.name, main.stg_orders.order_id
+from {relation}, {relation} as o
 where o.order_id = stg_orders.order_id
 """
 
@@ -143,15 +143,14 @@ def test_sql_of_spark_stays_as_it_is(adapter: str, tmp_path: Path) -> None:
                 node["relation_name"] = node["relation_name"].replace('"', "`")
             if node.get("compiled_code"):
                 node["compiled_code"] = node["compiled_code"].replace('"', "`")
-        orders(data)["compiled_code"] = SPARK_CODE
+        orders(data)["compiled_code"] = SPARK_CODE.format(
+            relation="`shop`.`main`.`stg_orders`", stg_orders="`shop`.`main`.`stg_orders`"
+        )
 
     code = query(read(tmp_path, edit), "orders")
 
-    assert code == "/* dbt */ " + SPARK_CODE.replace(
-        "`shop`.`main`.`stg_orders`.", "`stg_orders`.", 1
-    ).replace("from `shop`.`main`.`stg_orders`,", "from `stg_orders`,").replace(
-        "`shop`.`main`.`stg_orders` as o", "`stg_orders` as o"
-    )
+    expected = SPARK_CODE.format(relation="`stg_orders`", stg_orders="`stg_orders`")
+    assert code == f"/* dbt */ {expected.replace('main.', '')}"
     assert read_definition(code).key == ()
 
 
