@@ -158,7 +158,7 @@ class Definition:
 
 
 _COMMENT: Final = re.compile(r"\s*--(.*?)(?:\n|\Z)")
-_DECLARATION: Final = re.compile(r"\s*([a-z][\w -]*?)\s*:\s*(.*?)\s*", re.IGNORECASE)
+_DECLARATION: Final = re.compile(r"\s*([a-z][\w -]*?)\s*:.*", re.IGNORECASE)
 _DECLARED: Final = ("returns", "small", "columns", "key", "partition by")
 _ALIKE: Final = 0.75
 """Likeness of words from which one is taken for a typing mistake of the other."""
@@ -178,15 +178,14 @@ def read_definition(code: str) -> Definition:
     while comment := _COMMENT.match(code, position):
         position = comment.end()
         declared = _DECLARATION.fullmatch(comment[1])
-        for name in (
-            get_close_matches(declared[1].lower(), _DECLARED, 1, _ALIKE) if declared else ()
-        ):
-            if declared[1].lower() != name:
+        word = "" if declared is None else declared[1].lower()
+        for name in get_close_matches(word, _DECLARED, 1, _ALIKE):
+            if word != name:
                 raise SqlRefused(
-                    f"`--{comment[1]}` declares nothing: write `-- {name}: …`, or begin "
-                    "the comment with another word"
+                    f"`--{comment[1]}` declares nothing: write `-- {name}: …`, or begin a "
+                    "comment with another word"
                 )
-            found[name] = declared[2]
+            found[name] = comment[1].partition(":")[2].strip()
     returns = found.get("returns", "table").lower()
     if returns not in ("table", "value"):
         raise SqlRefused(f"`-- returns: {returns}` is neither `table` nor `value`")

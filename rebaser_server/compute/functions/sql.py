@@ -157,7 +157,7 @@ class _Parser(SparkParser):
             raise SqlRefused("the query takes too long to read: nest less")
         super()._advance(times)
 
-    def _parse_pipe_syntax_limit(self, query: exp.Query) -> exp.Query:
+    def _parse_pipe_syntax_limit(self, query: exp.Select) -> exp.Select:
         """Take the first rows of the query before; the library fails for one without a limit."""
         rows = exp.select("*").from_(query.subquery(copy=False), copy=False)
         rows.set("limit", self._parse_limit())
@@ -1287,7 +1287,7 @@ class _Mixed(SqlRefused):
 
 def _type_of(value: Any) -> _Type:
     if isinstance(value, list):
-        return [reduce(_common, map(_type_of, value), "VOID")]
+        return [_common_of(map(_type_of, value))]
     if isinstance(value, dict):
         return {name: _type_of(each) for name, each in value.items()}
     return _SCALARS[type(value)]
@@ -1296,6 +1296,11 @@ def _type_of(value: Any) -> _Type:
 _SCALARS: Final = {
     NoneType: "VOID", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "STRING",
 }  # fmt: skip
+
+
+def _common_of(kinds: Iterable[_Type]) -> _Type:
+    void: _Type = "VOID"
+    return reduce(_common, kinds, void)
 
 
 def _common(one: _Type, other: _Type) -> _Type:
@@ -1324,7 +1329,7 @@ def _schema(kind: _Type) -> str:
     if isinstance(kind, list):
         return f"ARRAY<{_schema(kind[0])}>"
     try:
-        return f"MAP<STRING, {_schema(reduce(_common, kind.values(), 'VOID'))}>"
+        return f"MAP<STRING, {_schema(_common_of(kind.values()))}>"
     except _Mixed:
         pass
     if len({name.lower() for name in kind}) < len(kind):
