@@ -25,6 +25,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
@@ -157,9 +158,10 @@ class Definition:
 
 
 _COMMENT: Final = re.compile(r"\s*--(.*?)(?:\n|\Z)")
-_DECLARATION: Final = re.compile(
-    r"\s*(returns|small|columns|key|partition by)\s*:\s*(.*?)\s*", re.IGNORECASE
-)
+_DECLARATION: Final = re.compile(r"\s*([a-z][\w -]*?)\s*:.*", re.IGNORECASE)
+_DECLARED: Final = ("returns", "small", "columns", "key", "partition by")
+_ALIKE: Final = 0.75
+"""Likeness of words from which one is taken for a typing mistake of the other."""
 _COLUMN: Final = re.compile(r"(`[^`]+`|\w+)\s+(.+?)(\s+not\s+null)?", re.IGNORECASE)
 _ALIASES: Final = {
     "long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "real": "float",
@@ -175,8 +177,15 @@ def read_definition(code: str) -> Definition:
     position = 0
     while comment := _COMMENT.match(code, position):
         position = comment.end()
-        if declared := _DECLARATION.fullmatch(comment[1]):
-            found[declared[1].lower()] = declared[2]
+        declared = _DECLARATION.fullmatch(comment[1])
+        word = "" if declared is None else declared[1].lower()
+        for name in get_close_matches(word, _DECLARED, 1, _ALIKE):
+            if word != name:
+                raise SqlRefused(
+                    f"`--{comment[1]}` declares nothing: write `-- {name}: …`, or begin a "
+                    "comment with another word"
+                )
+            found[name] = comment[1].partition(":")[2].strip()
     returns = found.get("returns", "table").lower()
     if returns not in ("table", "value"):
         raise SqlRefused(f"`-- returns: {returns}` is neither `table` nor `value`")
@@ -221,7 +230,9 @@ def _read_column(text: str) -> DeclaredColumn:
         raise SqlRefused(
             f"`-- columns: … {text}` is no column: write its name, its type and perhaps `not null`"
         )
-    return DeclaredColumn(found[1].strip("`"), _plain_type(found[2]), found[3] is not None)
+    if (kind := _plain_type(found[2])).startswith(("char", "varchar")):
+        raise SqlRefused(f"`-- columns: … {text}`: a table has text of any length: write `string`")
+    return DeclaredColumn(found[1].strip("`"), kind, found[3] is not None)
 
 
 def _plain_type(kind: str) -> str:

@@ -30,6 +30,7 @@ async def values_of(
     return found
 
 
+PIVOT = "(SELECT DATE '2026-01-01' d, 'a' k) PIVOT (max(datediff(d, 'to'||'day')) FOR k IN ('a'))"
 CLOCKS = [
     "DATE 'today'",
     "CAST('now' AS timestamp)",
@@ -68,6 +69,13 @@ CLOCKS = [
     "CAST(map_keys(:counts)[0] AS date)",
     "CAST(chr(:codes[0])||chr(:codes[1])||chr(:codes[2]) AS timestamp)",
     "(SELECT CAST(:day AS date))",
+    f"(SELECT * FROM {PIVOT})",  # noqa: S608
+    "(SELECT max(CAST('to'||'day' AS date)) FROM range(2))",
+    "(SELECT max(CAST(:day AS date)) FROM range(2))",
+    "(SELECT max(CAST(:days[0] AS date)) FROM range(2))",
+    "(SELECT max(CAST('today' AS date)) FROM range(2) WHERE EXISTS (SELECT 1))",
+    "(WITH a AS (SELECT CAST(:day AS date) AS d FROM range(2)) SELECT (SELECT max(d) FROM a))",
+    "(SELECT max(1) FROM range(2) WHERE CAST(:day AS date) IN (SELECT DATE '2026-01-01'))",
     "transform(array(1), x -> CAST(:day AS date))[0]",
     "to_char(5, date_format(CAST(:day AS date), :format))",
 ]
@@ -93,6 +101,14 @@ async def test_no_text_is_a_time_of_the_run(
     for target in (None, f"file://{tmp_path}/it"):
         with pytest.raises(QueryFailed, match=r"(?i)cannot be|malformed|to_char"):
             await executor.run_query(Query(text, {}, given, target), "", "")
+
+
+async def test_a_parameter_may_be_a_row_or_a_column_of_a_pivot(executor: SparkExecutor) -> None:
+    """Where Spark takes what is constant already while it reads the query."""
+    pivot = "SELECT * FROM (SELECT 'now' AS k, 1 AS n) PIVOT (sum(n) FOR k IN (:k))"
+
+    assert await value_of(executor, pivot, k="now") == 1
+    assert await value_of(executor, "VALUES (:k)", k="now") == "now"
 
 
 async def test_words_of_time_are_text(executor: SparkExecutor) -> None:

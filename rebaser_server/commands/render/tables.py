@@ -10,7 +10,7 @@ from math import isinf
 from typing import Any, Final, NamedTuple
 
 from rebaser_client.change_set import ChangeSetHandle
-from rebaser_client.display import table_text
+from rebaser_client.display import package, table_text
 from rebaser_client.errors import ReadRefused
 from rebaser_client.plain_values import plain
 from rebaser_client.reader import BranchDifference
@@ -153,8 +153,7 @@ def _steps_from(start: str, edges: dict[str, list[str]]) -> dict[str, int]:
 
 def show_rows(rows: Any, *, as_csv: bool, as_json: bool) -> None:
     """Print the rows of a `pyarrow.Table`; decimals, dates and bytes are text in JSON."""
-    from rebaser_core.table_schemas import rows_of
-
+    rows_of = package("rebaser_core.table_schemas", extra="arrow").rows_of
     names: list[str] = rows.column_names
     plain_rows = [{name: _cell(cell) for name, cell in row.items()} for row in rows_of(rows)]
     if as_json:
@@ -210,8 +209,7 @@ def _show_samples(difference: TableDifference) -> None:
 
 def _differing_rows(difference: TableDifference) -> dict[str, list[list[dict[str, Any]]]]:
     """Rows by what became of them: of each the state before and after, if there are both."""
-    from rebaser_core.table_schemas import rows_of
-
+    rows_of = package("rebaser_core.table_schemas", extra="arrow").rows_of
     sides = {
         "changed": difference.changed_rows(),
         "added": (difference.added_rows(),),

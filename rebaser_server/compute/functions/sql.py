@@ -157,7 +157,7 @@ class _Parser(SparkParser):
             raise SqlRefused("the query takes too long to read: nest less")
         super()._advance(times)
 
-    def _parse_pipe_syntax_limit(self, query: exp.Query) -> exp.Query:
+    def _parse_pipe_syntax_limit(self, query: exp.Select) -> exp.Select:
         """Take the first rows of the query before; the library fails for one without a limit."""
         rows = exp.select("*").from_(query.subquery(copy=False), copy=False)
         rows.set("limit", self._parse_limit())
@@ -1177,7 +1177,6 @@ _TEXT_MAKERS: Final = (
     | _names("bin conv date_format dayname from_unixtime monthname")
 ) - _names("schema_of_csv schema_of_json")
 """Functions by which constants become a text that no literal is. A schema begins with a type."""
-_READERS: Final = _names("from_csv from_json str_to_map")
 _TEXT_NODES: Final = (exp.DPipe, exp.Trim, exp.Substring, exp.Overlay, exp.HexString)
 _CLOCKS: Final = re.compile(r"[\s\x00-\x20\x7f-\x9f]*(now|today|tomorrow|yesterday)", re.IGNORECASE)
 """Beginning of a text that Spark takes for a time of the run where a date is expected."""
@@ -1191,22 +1190,24 @@ def bind(
 
     A whole number is a bigint. Lists and objects are one text each, which Spark reads. Where a date
     is expected, Spark takes a constant text such as "today" for a time of the run; so what may be
-    one is in `nullif`, which it does not look into before that is done.
+    one is hidden from it.
 
-    `plain`: arguments, by their names here, that are an int, or text without `nullif`.
+    `plain`: arguments, by their names here, that are an int, or text that is not hidden.
 
     Raises:
         SqlRefused: SQL has no type for a parameter's value.
     """
     tree, arguments = read(text), dict[str, Any]()
+    is_apart = any(map(_is_apart, tree.walk()))
     for node in reversed(list(tree.walk(bfs=False))):  # each behind what is in it
         if isinstance(node, exp.Placeholder):
-            value, name = parameters[node.this], f"p{len(arguments)}"
+            parameter, name = node.this, f"p{len(arguments)}"
+            value = parameters[parameter]
             try:
-                node.replace(_argument(node, name, value, is_plain=name in plain))
+                _put(node, name, value, is_plain=name in plain, is_apart=is_apart)
                 arguments[name] = dumps({"v": value}) if type(value) in (list, dict) else value
             except SqlRefused as error:
-                raise SqlRefused(f"the parameter ':{node.this}' {error}") from None
+                raise SqlRefused(f"the parameter ':{parameter}' {error}") from None
         elif isinstance(node, (exp.Literal, exp.RawString)):
             if _CLOCKS.match(node.name):
                 _hide(node)
@@ -1214,8 +1215,7 @@ def bind(
             isinstance(node, _TEXT_NODES)
             or (isinstance(node, exp.Anonymous) and node.name.lower() in _TEXT_MAKERS)
         ) and not any(map(_varies, node.walk(prune=lambda each: isinstance(each, exp.DataType)))):
-            # `nullif` takes no map
-            _hide(node.expressions[0] if node.name.lower() in _READERS else node)
+            _hide(node)
     return _print(tree), arguments
 
 
@@ -1227,37 +1227,56 @@ def _varies(node: exp.Expr) -> bool:
     return is_hidden or isinstance(node, exp.Query)
 
 
-def _hide(node: exp.Expr) -> None:
-    """Hide a constant until the query has been analysed; rows of `VALUES` are constants no more."""
-    if node.find_ancestor(exp.Values, exp.Pivot) is None:
-        node.replace(_hidden(node.copy()))
+def _hide(node: exp.Expr, *, until_it_runs: bool = True) -> None:
+    """Hide a constant from the rule for times, but where it is evaluated before that.
+
+    What is in `nullif` is constant again after the rule, and a filter of files by it works. But
+    Spark applies the rule to the queries in an expression once more.
+    """
+    around = node.find_ancestor(exp.Values, exp.In)
+    if isinstance(around.parent if type(around) is exp.In else around, (exp.Values, exp.Pivot)):
+        return
+    if until_it_runs:
+        name = exp.to_identifier("x", quoted=True)
+        items = exp.Anonymous(this="ARRAY", expressions=[node.copy()])
+        same = exp.Lambda(this=name, expressions=[name.copy()])
+        every = exp.Anonymous(this="TRANSFORM", expressions=[items, same])
+        node.replace(exp.Bracket(this=every, expressions=[exp.Literal.number(0)]))
+    else:
+        node.replace(exp.Anonymous(this="NULLIF", expressions=[node.copy(), exp.Null()]))
 
 
-def _hidden(node: exp.Expr) -> exp.Expr:
-    return exp.Anonymous(this="NULLIF", expressions=[node, exp.Null()])
+def _is_apart(node: exp.Expr) -> bool:
+    """Return whether a node is a query in an expression, or beside each row of another."""
+    parent = node.parent
+    is_part = isinstance(parent, (NoneType, exp.Query, exp.From, exp.Join, exp.CTE))
+    return isinstance(node, exp.Query) and (
+        not is_part or (isinstance(parent, exp.Select) and node.arg_key == "expressions")
+    )
 
 
-def _argument(node: exp.Placeholder, name: str, value: Any, *, is_plain: bool) -> exp.Expr:
-    """Return what stands in place of a parameter."""
-    given: exp.Expr = exp.Placeholder(this=name)
+def _put(node: exp.Expr, name: str, value: Any, *, is_plain: bool, is_apart: bool) -> None:
+    """Put what Spark is given in place of a parameter."""
+    node.set("this", name)
     if type(value) is int:
-        return exp.Cast(this=given, to=exp.DataType.build("INT" if is_plain else "BIGINT"))
-    around, schema = node.parent, ""
-    if type(value) in (list, dict):
-        schema = _schema(_type_of(value))
-    if type(value) is str or "STRING" in schema:
+        kind = exp.DataType.build("INT" if is_plain else "BIGINT")
+        node.replace(exp.Cast(this=node.copy(), to=kind))
+    elif type(value) is str:
+        around = node.parent
         is_format = isinstance(around, exp.Anonymous) and around.name.lower() not in _FOLLOWS_TYPE
-        if not node.find_ancestor(exp.Values) and not (is_plain and is_format):
-            given = _hidden(given)
-    if not schema:
-        return given
-    options = exp.Anonymous(this="MAP", expressions=list(map(exp.Literal.string, _STRICT)))
-    column = exp.Literal.string(f"v {schema}")
-    read = exp.Anonymous(this="FROM_JSON", expressions=[given, column, options])
-    return exp.Dot(this=read, expression=exp.to_identifier("v", quoted=True))
+        if not (is_plain and is_format):
+            _hide(node, until_it_runs=is_apart)
+    elif type(value) in (list, dict):
+        schema = _schema(_type_of(value))
+        column, *options = map(exp.Literal.string, (f"v {schema}", "mode", "FAILFAST"))
+        given = [node.copy(), column, exp.Anonymous(this="MAP", expressions=options)]
+        read = exp.Anonymous(this="FROM_JSON", expressions=given)
+        found = exp.Dot(this=read, expression=exp.to_identifier("v", quoted=True))
+        node.replace(found)
+        if "STRING" in schema:
+            _hide(found)
 
 
-_STRICT: Final = ("mode", "FAILFAST")
 _Type: TypeAlias = str | list["_Type"] | dict[str, "_Type"]
 """Type of JSON in SQL: of a list that of its items, of an object those by its keys."""
 
@@ -1268,7 +1287,7 @@ class _Mixed(SqlRefused):
 
 def _type_of(value: Any) -> _Type:
     if isinstance(value, list):
-        return [reduce(_common, map(_type_of, value), "VOID")]
+        return [_common_of(map(_type_of, value))]
     if isinstance(value, dict):
         return {name: _type_of(each) for name, each in value.items()}
     return _SCALARS[type(value)]
@@ -1277,6 +1296,11 @@ def _type_of(value: Any) -> _Type:
 _SCALARS: Final = {
     NoneType: "VOID", bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "STRING",
 }  # fmt: skip
+
+
+def _common_of(kinds: Iterable[_Type]) -> _Type:
+    void: _Type = "VOID"
+    return reduce(_common, kinds, void)
 
 
 def _common(one: _Type, other: _Type) -> _Type:
@@ -1305,7 +1329,7 @@ def _schema(kind: _Type) -> str:
     if isinstance(kind, list):
         return f"ARRAY<{_schema(kind[0])}>"
     try:
-        return f"MAP<STRING, {_schema(reduce(_common, kind.values(), 'VOID'))}>"
+        return f"MAP<STRING, {_schema(_common_of(kind.values()))}>"
     except _Mixed:
         pass
     if len({name.lower() for name in kind}) < len(kind):

@@ -436,9 +436,14 @@ def query_mistake(error: BaseException) -> str | None:
         at = ", ".join(f"{file.rpartition('/')[2]}:{line} in {name}" for file, line, name in places)
         return root_cause(error)[:_WORDS_OF_MISTAKE] + (f" (at {at[:_PLACE_LENGTH]})" if at else "")
     condition = getattr(error, "getCondition", lambda: None)()
+    message = str(error)
+    if condition is None:  # of a query in an expression, PySpark hands on the error around it
+        message = root_cause(error)
+        named = re.match(r"\[([A-Z][A-Z_.]+)\]", message)
+        condition = named and named[1]
     if condition is None or condition.startswith(_NO_MISTAKES):
         return None
-    message = str(error).split("\n== SQL")[0].splitlines()[0]
+    message = message.split("\n== SQL")[0].splitlines()[0]
     return _SETTINGS.sub("", message).rstrip("; ")[:_WORDS_OF_MISTAKE]
 
 
