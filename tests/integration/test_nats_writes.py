@@ -94,7 +94,7 @@ async def test_an_account_at_its_limit_is_in_the_metrics_though_nobody_works(
 
             async def fullness() -> float:
                 _, metrics = await get(url_of(daemon) + "metrics")
-                return float(re.findall(r"^rebaser_nats_fullness (\S+)", metrics, re.M)[0])
+                return float(re.findall(r"^rebaser_nats_fullness (\S+)", metrics, re.MULTILINE)[0])
 
             async def is_full() -> bool:
                 return await fullness() > 0.9
