@@ -158,7 +158,12 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     ),
     (
         DeploymentInconsistent,
-        "Nothing was touched. `rebaser doctor` says what to do.",
+        (
+            "Nothing was touched. REBASER_STORE__ROOT must be the store of this NATS; if one of "
+            "them was lost, restore both from backups of the same time. `rebaser doctor` compares "
+            "them while NATS runs. The NATS of `rebaser up` ended with it: restore its whole "
+            "folder, or begin anew with `rebaser up --data OTHER`."
+        ),
     ),
     (
         StoreNotKnown,
