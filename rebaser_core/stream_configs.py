@@ -34,6 +34,8 @@ class StreamOptions:
     """Maximum number of waiting requests of all change sets."""
     requests_bytes: int | None = None
     """Maximum bytes of the waiting requests of all change sets, as the server stores them."""
+    stream_bytes: int | None = None
+    """Maximum bytes of each stream, unless `requests_bytes` says less."""
     batches_rollup: bool = True
     """Whether clients that may write into the bucket of batches may also wipe it."""
     atomic_batches: bool = True
@@ -64,7 +66,7 @@ def stream_configs(subjects: Subjects, options: StreamOptions) -> list[StreamCon
         name=subjects.requests_stream,
         subjects=[subjects.join("rebaser.requests.>")],
         max_msgs=options.requests or -1,
-        max_bytes=options.requests_bytes or -1,
+        max_bytes=min(filter(None, (options.requests_bytes, options.stream_bytes)), default=-1),
         max_msgs_per_subject=options.change_set_requests or -1,
         discard_new_per_subject=options.change_set_requests is not None,
         duplicate_window=DUPLICATE_WINDOW,
@@ -97,7 +99,7 @@ def _kept(options: StreamOptions) -> StreamConfig:
         discard="new",
         max_age=timedelta(),
         max_msgs=-1,
-        max_bytes=-1,
+        max_bytes=options.stream_bytes or -1,
         max_msg_size=-1,
         allow_direct=True,
     )
@@ -129,6 +131,7 @@ def diff_stream(
         for each in differences
         if not (each.field == "max_msg_size" and each.actual >= max_payload)
         and not (each.field in _MORE_IS_FINE and is_more(each))
+        and not (each.field == "max_bytes" and not name.endswith("_REQUESTS") and is_more(each))
     ]
 
 

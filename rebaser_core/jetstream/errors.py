@@ -29,6 +29,7 @@ JetStreamError
     ├── AlreadyExists      the name is taken, with another configuration
     ├── WrongLastSequence  a compare-and-swap lost
     ├── Full               no room for what is to be stored or made: a limit is reached
+    │   ├── AccountLimit   the account allows no such stream, or no more streams or consumers
     │   ├── SubjectFull    the subject holds as many messages as it may
     │   └── StreamFull     the stream does, or the account, or the server's disk
     └── Unavailable        not now: no leader, or the same message is being stored
@@ -52,6 +53,13 @@ _OUT_OF_ROOM: Final = (
     10023,  # "insufficient resources": of the server
     10047,  # "insufficient storage resources available"
 )
+_ACCOUNT_LIMITS: Final = {
+    10026: "the NATS account, or the stream, allows no more consumers",
+    10027: "the NATS account allows no more streams",
+    10113: "the NATS account allows no stream without a limit of its bytes (`max_bytes_required`)",
+    10122: "the NATS account allows no stream of so many bytes",
+}
+"""Limits on what may be made, by the code of the error."""
 _STORE_FAILED: Final = 10077  # generic: only the description tells a full subject from a full disk
 
 
@@ -161,7 +169,8 @@ class ApiError(JetStreamError):
         self.code = code
         self.err_code = err_code
         self.description = description
-        what = f"{_NO_ROOM}: {description}" if self.is_out_of_room else description
+        limit = _NO_ROOM if self.is_out_of_room else _ACCOUNT_LIMITS.get(err_code or 0)
+        what = f"{limit}: {description}" if limit else description
         super().__init__(f"{what} (code {code}, err_code {err_code})")
 
     @property
@@ -217,6 +226,10 @@ class Full(ApiError):
     """A limit is reached: retry once something else is deleted or the limit is raised."""
 
 
+class AccountLimit(Full):
+    """The account limits what may be made: raise the limit, or make something smaller."""
+
+
 class SubjectFull(Full):
     pass
 
@@ -242,8 +255,7 @@ _ERROR_CLASSES: Final[dict[int | None, type[ApiError]]] = {
     10164: WrongLastSequence,  # from batches, without the sequence
     10158: Unavailable,  # "duplicate message id is in process"
     10002: StreamFull,  # "resource limits exceeded for account"
-    10026: Full,  # "maximum consumers limit reached"
-    10027: Full,  # "maximum number of streams reached"
+    **dict.fromkeys(_ACCOUNT_LIMITS, AccountLimit),
     10047: StreamFull,  # "insufficient storage resources available"
 }
 

@@ -117,6 +117,8 @@ _SETTINGS: Final = {
 }
 """Settings of the fields that operators choose, by field: one of the stream of requests, of the
 stream of batches, of the consumer, or, as `num_replicas`, of every stream."""
+_STREAM_BYTES: Final = "REBASER_NATS__STREAM_BYTES"
+"""Setting of `max_bytes` of every stream, which a larger one satisfies."""
 
 
 def judge(differences: Sequence[Drift]) -> list[Fault]:
@@ -211,6 +213,8 @@ def _remedy(drift: Drift, field: str) -> str:
     remedy = f"set it back with `nats {kind} edit`"
     if _is_choice(drift.name, field):
         return f"{remedy}, or set {_SETTINGS[field]} to it for all Rebasers"
+    if field == "max_bytes":
+        return f"{remedy}, or set {_STREAM_BYTES} to the least of all streams for all Rebasers"
     return remedy
 
 

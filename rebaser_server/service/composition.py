@@ -401,6 +401,7 @@ def provisioner_of(js: JetStream, settings: Settings) -> Provisioner:
         queue.change_set_requests,
         queue.requests,
         queue.requests_bytes,
+        settings.nats.stream_bytes,
         settings.nats.batches_rollup,
         atomic_batches=(server.major, server.minor) >= (2, 12),
     )

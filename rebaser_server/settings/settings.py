@@ -173,6 +173,9 @@ class NatsSettings(SettingsGroup):
     connect_timeout: Duration = timedelta(seconds=10)
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
     """Number of replicas of each stream that the daemon creates."""
+    stream_bytes: Annotated[int, Field(ge=1_000_000)] | None = None
+    """Maximum bytes of each of the seven streams that the daemon creates, for a NATS account that
+    asks for such a limit; NATS reserves them. A full stream refuses what is new."""
     batches_rollup: bool = True
     """Whether object stores of other makes can put into the bucket of batches, as the daemon
     creates it; if not, no client can wipe what others have put there."""

@@ -14,7 +14,7 @@ from pydantic_settings import SettingsError
 from rebaser_client import errors as client
 from rebaser_core.errors import MalformedMessage, NewerVersion, RebaserError, offer
 from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound, TlsFailed
-from rebaser_core.jetstream.errors import LoginRefused
+from rebaser_core.jetstream.errors import AccountLimit, LoginRefused
 from rebaser_server.commands.support.arguments import Exit, NotInTime, limited
 from rebaser_server.commands.support.deployment import NotPermitted
 from rebaser_server.errors import (
@@ -80,6 +80,14 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         (
             "Streams not found: run `rebaser serve` once, it creates them. REBASER_NATS__PREFIX "
             "must be the deployment's."
+        ),
+    ),
+    (
+        AccountLimit,
+        (
+            "Rebaser needs 7 streams, one lasting consumer, and one more for each change set in "
+            "work; REBASER_NATS__STREAM_BYTES limits the bytes of each stream. "
+            "docs/deployment.md#what-a-nats-account-needs has all."
         ),
     ),
     (
@@ -150,7 +158,12 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     ),
     (
         DeploymentInconsistent,
-        "Nothing was touched. `rebaser doctor` says what to do.",
+        (
+            "Nothing was touched. REBASER_STORE__ROOT must be the store of this NATS; if one of "
+            "them was lost, restore both from backups of the same time. `rebaser doctor` compares "
+            "them while NATS runs. The NATS of `rebaser up` ended with it: restore its whole "
+            "folder, or begin anew with `rebaser up --data OTHER`."
+        ),
     ),
     (
         StoreNotKnown,
