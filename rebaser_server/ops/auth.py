@@ -168,7 +168,7 @@ class Guard:
 
     def _unless_local(self, request: web.Request) -> web.Response | None:
         """Refuse foreign host names: a hostile page's name may resolve to this machine."""
-        with suppress(ValueError):  # `Host` is no name
+        with suppress(ValueError):  # the header is no name of a host
             if not self._local or _is_loopback((request.url.host or "").strip("[]")):
                 return None
         return web.Response(status=403, text=_FORBIDDEN_HOST)
