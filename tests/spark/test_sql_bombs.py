@@ -44,13 +44,22 @@ BOMBS = {
     "a pattern that backtracks": (
         r"SELECT count_if(concat(repeat('a', 500), n) RLIKE '(a|aa)+$') AS s FROM many"
     ),
+    "ranges without a table": (
+        "SELECT count(*) AS s FROM range(1000000) AS a, range(1000000) AS b, range(90) AS c "
+        "WHERE a.id + b.id + c.id <> 7"
+    ),
     "a window of all rows": (
         "SELECT sum(m) AS s FROM (SELECT max(n) OVER (PARTITION BY one ORDER BY n "
         "ROWS BETWEEN 200000 PRECEDING AND 200000 FOLLOWING) AS m FROM many)"
     ),
 }
 
-OFTEN = ("a join by a constant", "an array that grows", "a pattern that backtracks")
+OFTEN = (
+    "a join by a constant",
+    "ranges without a table",
+    "an array that grows",
+    "a pattern that backtracks",
+)
 """Those of each kind of loop, tried with each change: each takes half a minute."""
 
 SMALL = "SELECT sum(n) FROM (SELECT explode(sequence(1, 10)) AS n)"

@@ -4,6 +4,7 @@ The module imports pyspark, so it is imported when the first session starts.
 """
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -55,6 +56,8 @@ the executor ends, and the session would wait for ever."""
 _TASKS_END_WITHIN: Final = 5.0
 """Seconds for which tasks of a cancelled run may go on."""
 _REAPER_LOOKS: Final = 0.25  # seconds between two
+_TASK: Final = re.compile(r"Executor task launch worker for task .* in stage (\d+)\..*")
+_RUNS_TASK: Final = "Executor$TaskRunner.run("
 _SESSIONS: Final = "org.apache.spark.sql.classic.SparkSession"
 _SERVERS: Final = "org.apache.spark.api.python.Py4JServer"
 _OF_DRIVER: Final = 1
@@ -217,19 +220,33 @@ class JvmSession:
             Thread(target=self._reap, name="spark-reaper", daemon=True).start()
 
     def _reap(self) -> None:
-        give_up = time.monotonic() + _TASKS_END_WITHIN
+        since: dict[str, float] = {}
+        looks_until = time.monotonic() + _TASKS_END_WITHIN  # Spark cancels when it gets to it
         with suppress(Py4JError, OSError):  # no JVM, no tasks
-            while self._has_stray_tasks():
-                if time.monotonic() > give_up:
+            while since or time.monotonic() < looks_until:
+                now = time.monotonic()
+                since = {task: since.get(task, now) for task in self._stray_tasks()}
+                if any(now - first > _TASKS_END_WITHIN for first in since.values()):
                     self._forgotten = "a cancelled run did not end, so its JVM was ended"
                     self._gateway.proc.kill()
                     return
                 time.sleep(_REAPER_LOOKS)
 
-    def _has_stray_tasks(self) -> bool:
-        stages = self._java_context.taskScheduler().rootPool().getSortedTaskSetQueue()
-        each = map(stages.apply, range(stages.size()))
-        return any(stage.isZombie() and stage.runningTasks() > 0 for stage in each)
+    def _stray_tasks(self) -> list[str]:
+        """List the tasks that threads are in and whose stage is over, as the threads are called.
+
+        Spark's scheduler forgets the tasks of a cancelled stage before they end.
+        """
+        active = {*self.spark.sparkContext.statusTracker().getActiveStageIds()}
+        stacks = self._gateway.jvm.java.lang.Thread.getAllStackTraces()
+        strays = []
+        for thread in stacks:
+            found = _TASK.fullmatch(name := thread.getName())
+            if found is None or int(found[1]) in active:
+                continue
+            if any(_RUNS_TASK in frame.toString() for frame in stacks[thread]):  # or it waits
+                strays.append(name)
+        return strays
 
     def stop(self) -> None:
         """Return when the JVM has ended, by itself or by force, and its files are gone."""
