@@ -8,7 +8,7 @@ writes meets limits of the account or the server, and notes them here.
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Never
@@ -18,7 +18,6 @@ import structlog
 from rebaser_core.jetstream import ApiError, Full, JetStream, JetStreamError, StreamNotFound
 from rebaser_core.streams import Streams
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge, worst
-from rebaser_server.cluster.nats_watch import rooms
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.errors import AppendRefused, WorkStopped
 from rebaser_server.runtime.containment import LONGEST_DELAY, repeat_every
@@ -138,10 +137,12 @@ async def unwritten(
 class WriteWatch:
     """Watch of whether NATS writes and keeps messages; each change is logged."""
 
-    def __init__(self, provisioner: Provisioner, monitoring: str | None = None) -> None:
-        """`monitoring`: URLs of the monitoring ports of all servers, with commas."""
+    def __init__(
+        self, provisioner: Provisioner, fullness: Callable[[], Awaitable[float]] | None = None
+    ) -> None:
+        """`fullness` reads the largest part of a limit of NATS that is in use."""
         self._provisioner = provisioner
-        self._monitoring = monitoring
+        self._read_fullness = fullness
         self.fullness = 0.0
         """Largest part of a limit of NATS that is in use, as of the last look."""
         self.problem: NatsProblem | None = None
@@ -172,13 +173,13 @@ class WriteWatch:
         if found is None and time.monotonic() < self._refused_at + _REFUSED_LATELY:
             found = self._refusal
         self._note(found)
-        known = await rooms(self._provisioner.streams, self._monitoring)
-        self.fullness = max((room.fullness for room in known), default=0.0)
+        if self._read_fullness is not None:
+            self.fullness = await self._read_fullness()
 
     @property
     def kind(self) -> str:
-        """The kind of the problem, one of `PROBLEMS`; empty if there is none."""
-        return PROBLEMS[_event(self.problem)]
+        """The event at the beginning of the problem, one of `PROBLEMS`; empty if there is none."""
+        return _event(self.problem)
 
     def note_failure(self, error: BaseException) -> None:
         """Note the error that ended work on a change set: a limit of NATS, or another one."""
@@ -237,13 +238,7 @@ _ENDED: Final = {
 }
 """Event that is logged at the end of a problem, by the event at its beginning."""
 
-PROBLEMS: Final = {
-    "": "",
-    "nats cannot write": "cannot_write",
-    "work stopped": "work_stopped",
-    "requests may be lost": "requests_at_risk",
-}
-"""Kind of a problem, as metrics name it, by the event at its beginning."""
+PROBLEMS: Final = tuple(_ENDED)
 
 
 def _event(problem: NatsProblem | None) -> str:
