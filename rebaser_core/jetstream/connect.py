@@ -201,7 +201,6 @@ log: Final = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT: Final = 2.0  # seconds
 _SCHEMES: Final = ("nats", "tls", "ws", "wss")
-_BLANKS: Final = re.compile(r"[\x00-\x20]")
 _ESCAPING: Final = (
     "; in a user, password or token, characters with a meaning in URLs are escaped: %2F for /, %3F "
     "for ?, %23 for #, %2C for a comma, %20 for a blank, %25 for %"
@@ -428,8 +427,7 @@ def _server_parts(url: str, *, is_secret: bool) -> SplitResult:
         unquote(parts.netloc, errors="strict")
     except ValueError:
         is_complete = False
-    is_cut = is_complete and "@" in parts.path + parts.query + parts.fragment
-    if is_complete and not is_cut and not _BLANKS.search(url):
+    if is_complete and min(url) > " " and "@" not in parts.path + parts.query + parts.fragment:
         return parts
     raise BadServerUrl(
         f"{shown} is no URL of a NATS server: one has a host and a port from 1 to 65535, as "

@@ -122,47 +122,19 @@ async def load(streams: Streams, batches: "BatchStore", sequence: int) -> DeadLe
 
 async def latest(streams: Streams, most: int) -> list[DeadLetter]:
     """The latest letters, at most `most`, the latest first."""
-    state = (await streams.js.stream_info(streams.dead_letters_stream)).state
-    letters: list[DeadLetter] = []
-    end = state.last_seq + 1
-    while len(letters) < most:
-        message = await _last_before(streams, end, state.first_seq)
-        if message is None:
+    stream = streams.dead_letters_stream
+    # 12,000 holes take minutes to read one by one
+    reply = await streams.js.request(f"STREAM.INFO.{stream}", {"deleted_details": True})
+    state, letters = reply["state"], list[DeadLetter]()
+    gone = set(state.get("deleted") or ())
+    for sequence in range(state["last_seq"], state["first_seq"] - 1, -1):
+        if len(letters) == min(most, state["messages"]):
             break
-        letters.append(_letter(streams, message, message.headers, message.payload))
-        end = message.sequence
+        if sequence in gone:
+            continue
+        if message := await streams.js.get_message(stream, sequence=sequence):
+            letters.append(_letter(streams, message, message.headers, message.payload))
     return letters
-
-
-async def _last_before(streams: Streams, end: int, first: int) -> StoredMessage | None:
-    """Return the last letter from number `first` to before `end`.
-
-    NATS gives the next letter and not the one before. So a hole is crossed by steps that grow, and
-    the last letter is found by halving: a hole of thousands of numbers takes some twenty reads.
-    """
-
-    async def next_from(number: int) -> StoredMessage | None:
-        stream = streams.dead_letters_stream
-        message = await streams.js.get_message(stream, sequence=number, next_by_subject=">")
-        return message if message is not None and message.sequence < empty_from else None
-
-    empty_from, step = end, 1
-    found = None
-    while found is None and empty_from > first:
-        at = max(first, empty_from - step)
-        found = await next_from(at)
-        if found is None:
-            empty_from, step = at, 2 * step
-    while found is not None and found.sequence + 1 < empty_from:
-        middle = (found.sequence + 1 + empty_from) // 2
-        later = await next_from(middle)
-        if later is not None:
-            found = later
-        elif middle > found.sequence + 1:
-            empty_from = middle
-        else:
-            break
-    return found
 
 
 async def replay(

@@ -131,8 +131,8 @@ class _Now(Collector):
         problem = GaugeMetricFamily(
             "rebaser_nats_problem", "Whether NATS takes or keeps no messages", labels=["kind"]
         )
-        for each in filter(None, PROBLEMS.values()):
-            problem.add_metric([each], kind == each)
+        for each in PROBLEMS:
+            problem.add_metric([each.replace(" ", "_")], kind == each)
         yield problem
         yield _gauge("nats_fullness", "Largest part of a limit of NATS that is in use", fullness)
         if queues is not None:

@@ -26,6 +26,8 @@ WAITED_FOR = {
     "StreamNotFound",
     "SubjectFull",
     "TlsFailed",
+    "LoginRefused",
+    "AccountLimit",
     "NatsUnreachable",
     "NoResponders",
     "Unavailable",
