@@ -27,7 +27,7 @@ class DirectoryInUse(RebaserError):
 
 
 class DirectoryUnusable(RebaserError):
-    """No file can be written into the directory, which is named; nothing was started."""
+    """The directory, which is named, takes no file; nothing was started."""
 
 
 class DataDirectory:
