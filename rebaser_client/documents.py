@@ -82,6 +82,8 @@ def read_document(path: Path) -> Any:
         InvalidDraft: it is no such document, or breaks a strict rule.
         OSError: it cannot be read.
     """
+    if path.is_dir():
+        raise InvalidDraft("it is a folder; name a file in it")
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
         raise InvalidDraft(

@@ -35,7 +35,7 @@ from rebaser_core.versioning import first_error
 
 _EMPTY: Final = (
     "it is empty. A file that says that there are no values at all, and with --prune removes them, "
-    "holds `{}`, in TOML `sources = {}`"
+    "holds `{}`, in TOML `sources = {}`; `rebaser init` writes a file to begin with"
 )
 
 

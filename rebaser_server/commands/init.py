@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.support.arguments import add_command
+from rebaser_server.commands.support.arguments import UnusableInput, add_command
 from rebaser_server.terminal.lines import say, say_json
 
 if TYPE_CHECKING:
@@ -154,10 +154,15 @@ async def _init(_: "Settings", arguments: argparse.Namespace) -> None:
 
 
 def _write(directory: Path, files: dict[str, str]) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
-        with (directory / path).open("x", encoding="utf-8") as file:
-            file.write(text)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            with (directory / path).open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise UnusableInput(
+            f"{error.filename or directory}: {error.strerror}; give a directory to write into"
+        ) from error
 
 
 def _next_steps(directory: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """`rebaser plan` and `rebaser load`: make a change set as a file describes it."""
 
 import argparse
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,13 @@ def _read(arguments: argparse.Namespace) -> "Draft":
     from rebaser_server.terminal.tables import progress_bar
 
     file: Path = arguments.file
+    if not file.is_file() and any(Path(word).is_file() for word in arguments.address):
+        words = shlex.join([arguments.action, str(file), *arguments.address])
+        raise UnusableInput(f"{file} is no file; the file stands last: `rebaser {words}`")
+    if not file.exists():
+        raise UnusableInput(
+            f"{file}: No such file or directory; `rebaser init` writes a file to begin with"
+        )
     more = [word for word in arguments.address[1:] if Path(word).is_file()]
     if more:
         raise UnusableInput(

@@ -26,6 +26,10 @@ class DirectoryInUse(RebaserError):
     """The directory is in use by another `rebaser up`, which is named; nothing was started."""
 
 
+class DirectoryUnusable(RebaserError):
+    """The directory, which is named, takes no file; nothing was started."""
+
+
 class DataDirectory:
     """A directory that belongs to this process, by the operating system's lock on a file in it."""
 
@@ -47,9 +51,15 @@ def data_directory(path: Path) -> Iterator[DataDirectory]:
 
     Raises:
         DirectoryInUse: another process has the lock.
+        DirectoryUnusable: no file can be written there.
     """
-    path.mkdir(parents=True, exist_ok=True)
-    file = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        file = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise DirectoryUnusable(
+            f"{error.filename}: {error.strerror}; give a directory to write into with --data"
+        ) from error
     try:
         _lock(file, path)
         os.truncate(file, 0)

@@ -259,7 +259,8 @@ Rebaser is up.
   Spark   {spark}, {spark_state}
   page    {page}
 In another terminal, in this folder or after `export REBASER_NATS__URL={nats}`:
-  rebaser workspaces create shop && rebaser load shop graph.yaml
+  rebaser workspaces create shop
+  rebaser load shop FILE    # `rebaser init shop` writes one: shop/graph.toml
 Ctrl-C stops it and keeps the data.
 """
 
@@ -279,6 +280,7 @@ async def run_dev_server(
 
     Raises:
         DirectoryInUse: another `up` has `data`; two NATS servers would overwrite its files.
+        DirectoryUnusable: `data` cannot be written.
     """
     shutdown = Shutdown()
     with data_directory(data) as directory, on_signals(shutdown):

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
+from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.settings.settings import Settings, unknown_variables
 from tests.deploy.__main__ import README, page
 from tests.deploy.manifests import (
@@ -223,16 +224,27 @@ def test_servers_of_nats_take_the_accounts_with_passwords_of_a_secret() -> None:
     assert env["GOMEMLIMIT"] < values["container"]["merge"]["resources"]["limits"]["memory"]
 
 
-def test_stopping_a_rebaser_allows_its_shutdown_grace() -> None:
-    grace = Settings.model_fields["shutdown_grace"].default.total_seconds()
+def systemd_unit() -> RawConfigParser:
     unit = RawConfigParser(strict=False)
     unit.optionxform = str
     unit.read(DEPLOY / "systemd/rebaser.service")
+    return unit
+
+
+def test_systemd_does_not_start_a_rebaser_again_that_refused_its_settings() -> None:
+    service = systemd_unit()["Service"]
+
+    assert service["Restart"] == "always"
+    assert int(service["RestartPreventExitStatus"]) == Exit.BAD_SETTINGS
+
+
+def test_stopping_a_rebaser_allows_its_shutdown_grace() -> None:
+    grace = Settings.model_fields["shutdown_grace"].default.total_seconds()
 
     given = [
         rebaser(rendered("s3"))["spec"]["terminationGracePeriodSeconds"],
         int(compose()["services"]["rebaser"]["stop_grace_period"].removesuffix("s")),
-        int(unit["Service"]["TimeoutStopSec"]),
+        int(systemd_unit()["Service"]["TimeoutStopSec"]),
     ]
 
     assert all(seconds >= grace + 10 for seconds in given), "and to close what it has open"

@@ -55,6 +55,7 @@ async def test_a_persons_hour_takes_no_id(
     assert gross["value"] == 119
     assert [(value["id"], value["value"]) for value in part] == [(graph.gross, 119)]
     assert "a workspace is called 'shop'" in taken
+    assert "Go on with the one that has the name, or choose another." in taken
     assert "an open change set is called 'winter sale'" in twice
     assert with_ids.count("01") > listed.count("01")
     assert "set 'shop/winter sale' is paused" in paused

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from enum import IntEnum
+from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
@@ -46,8 +47,8 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help; with `sections`, a line for each command, and the epilog as it is."""
-        if self.sections is None:
-            return super().format_help()
+        if self.sections is None:  # argparse gives the placeholder of commands a line
+            return super().format_help().replace("\n  COMMAND\n", "\n", 1)
         [group] = self._groups()
         lines_of = group._choices_actions  # noqa: SLF001 - argparse tells of them nowhere else
         listed = {each.dest: each.help for each in lines_of}
@@ -71,11 +72,29 @@ class Parser(argparse.ArgumentParser):
         options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
         if not options:
             self.error(f"too many arguments: {' '.join(unknown)}")
+        if options[0] in self._option_string_actions:
+            self.error(f"options stand behind the command: `{self.prog} {options[0]}`")
         near = offer(options[0], self._option_string_actions)
         self.error(
             f"there is no option {options[0]!r}{near}; `{self.prog} --help` lists all. "
             "Behind -- no word is an option"
         )
+
+    def _refuse_option_before_command(self, words: Sequence[str]) -> None:
+        """End with an error if an option stands before a command of the group."""
+        if not words or not words[0].startswith("-"):
+            return
+        if words[0].partition("=")[0] in ("--", *self._option_string_actions):
+            return
+        known = self.command_of([])[0]._option_string_actions  # noqa: SLF001 - a parser of ours
+        for at, (before, word) in enumerate(pairwise(words), 1):
+            option = known.get(before)
+            if word.startswith("-") or (option is not None and option.nargs != 0):
+                continue  # an option, or the value of one
+            if word in self._groups()[0].choices:
+                self.command_of(words[at:])[0].refuse(words[:at])
+            if self.default_command:  # it takes this word for an argument
+                return
 
     def command_of(self, words: Sequence[str]) -> tuple["Parser", list[str]]:
         """Return the parser of the command that a line of words names, and its arguments so far."""
@@ -107,6 +126,7 @@ class Parser(argparse.ArgumentParser):
         groups = self._groups()
         if groups:
             words = list(sys.argv[1:] if args is None else args)
+            self._refuse_option_before_command(words)
             known = (*_HELP, *(groups[0].choices or ()))
             if self.default_command and not (words and words[0] in known):
                 words.insert(0, self.default_command)

@@ -113,9 +113,9 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (client.AmbiguousAddress, "Give one of these, or its id."),
     (
         client.NameTaken,
-        "Choose another name; closed change sets keep theirs and are not in the way.",
+        "Nothing was created. Go on with the one that has the name, or choose another.",
     ),
-    (client.InvalidDraft, "Nothing was sent. `rebaser init` writes such a file."),
+    (client.InvalidDraft, "Nothing was sent."),
     (client.MissingPackage, "Nothing was sent. `pip install` that extra, then try again."),
     (client.RequestDead, "`rebaser dead-letters list` shows it, with the reason."),
     (
@@ -189,7 +189,10 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     ),
     (
         OSError,
-        "REBASER_STORE__ROOT and REBASER_STORE__OPTIONS must be those of the daemons.",
+        (
+            "Where this is the store: REBASER_STORE__ROOT and REBASER_STORE__OPTIONS must be those "
+            "of the daemons."
+        ),
     ),
 )
 """Hints; the first that fits counts. Errors of the commands themselves have the hint in their

@@ -94,8 +94,10 @@ def test_a_group_alone_prints_its_help(
     """`rebaser` and a group of commands print their help if no command is named or the default."""
     code = main(words)
 
+    text = capsys.readouterr().out
     assert code == 0
-    assert capsys.readouterr().out.startswith(" ".join(["usage: rebaser", *words]))
+    assert text.startswith(" ".join(["usage: rebaser", *words]))
+    assert "COMMAND" not in [line.strip() for line in text.splitlines()]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rebaser_server.commands.init import project_files
+from rebaser_server.commands.support.arguments import Exit
 from tests.helpers.command_line import run_command
 from tests.helpers.deployment import SCALED
 
@@ -142,3 +143,20 @@ def test_the_next_steps_work_as_printed(tmp_path: Path, monkeypatch: pytest.Monk
 
     assert done.returncode == 0
     assert " gross       119.0  ok      add_tax" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["up", "--data"], ["init"]], ids=" ".join)
+@pytest.mark.parametrize("taken", ["proc", "file"])
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(
+    words: list[str], taken: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    folder = {"proc": "/proc/x", "file": str(tmp_path / "file" / "x")}[taken]
+
+    done = run_command([*words, folder], {})
+
+    assert done.code in (Exit.FAILED, Exit.BAD_SETTINGS)
+    assert folder.removesuffix("/x") in done.err
+    assert "give a directory" in done.err
+    assert "[Errno" not in done.err
+    assert "REBASER_STORE__ROOT" not in done.err

@@ -2,8 +2,10 @@
 
 import pytest
 
-from rebaser_server.commands.cli import main
+from rebaser_server.commands.cli import build_parser, main
 from rebaser_server.commands.support.arguments import Exit
+
+BEHIND = "options stand behind the command"
 
 
 @pytest.mark.parametrize(
@@ -16,6 +18,22 @@ from rebaser_server.commands.support.arguments import Exit
         ("log shop --jsn=3", "rebaser log", "there is no option '--jsn'; there is '--json'; "),
         ("dead-letters show 3 4", "rebaser dead-letters show", "too many arguments: 4"),
         ("--quiet log", "rebaser log", "there is no option '--quiet'; `rebaser log --help` lists"),
+        (
+            "--json workspaces list",
+            "rebaser workspaces list",
+            f"{BEHIND}: `rebaser workspaces list --json`",
+        ),
+        ("--wait --yes load shop f", "rebaser load", f"{BEHIND}: `rebaser load --wait`"),
+        ("--timeout 5 load shop f", "rebaser load", f"{BEHIND}: `rebaser load --timeout`"),
+        ("--timeout=5 load shop f", "rebaser load", f"{BEHIND}: `rebaser load --timeout`"),
+        ("--ids values shop", "rebaser values get", f"{BEHIND}: `rebaser values get --ids`"),
+        ("values --ids get shop", "rebaser values get", f"{BEHIND}: `rebaser values get --ids`"),
+        (
+            "values --ids tree shop",
+            "rebaser values tree",
+            "there is no option '--ids'; `rebaser values tree",
+        ),
+        ("dvu --failed run shop", "rebaser dvu run", f"{BEHIND}: `rebaser dvu run --failed`"),
     ],
 )
 def test_a_mistake_in_a_command_line_is_named_with_what_is_near(
@@ -28,3 +46,19 @@ def test_a_mistake_in_a_command_line_is_named_with_what_is_near(
     assert ended.value.code == Exit.BAD_SETTINGS
     assert text.startswith(f"usage: {usage} [-h]")
     assert f"\n{usage}: error: {error}" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "address", "name"),
+    [
+        ("values --ids shop get", "shop", ["get"]),
+        ("values --at 3 shop net", "shop", ["net"]),
+        ("values -- get net", "get", ["net"]),
+    ],
+)
+def test_an_option_before_the_address_leaves_out_the_default_command(
+    line: str, address: str, name: list[str]
+) -> None:
+    arguments = build_parser().parse_args(line.split())
+
+    assert (arguments.action, arguments.address, arguments.name) == ("get", address, name)

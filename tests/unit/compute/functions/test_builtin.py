@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from rebaser_core.codecs import json_equal
+from rebaser_core.table_values import TABLE
 from rebaser_server.compute.functions.builtin import BUILTINS
 from tests.helpers.paths import ROOT
 
+A_TABLE = {TABLE: {"key": "ab" * 32}}
 MANUAL = ROOT / "docs" / "functions.md"
 
 
@@ -80,6 +82,8 @@ def test_a_builtin_returns_the_expected_result(
     [
         ("sum", {"values": [1, True]}, "expected numbers, not true"),
         ("sum", {"values": 1}, "expected a list, not 1"),
+        ("sum", {"values": [1, A_TABLE]}, "expected numbers, not a table$"),
+        ("count", {"values": A_TABLE}, "expected a list, not a table$"),
         ("min", {"values": [1, "a"]}, 'expected numbers, or strings, not "a"'),
         ("max", {"values": [[1]]}, r"expected numbers, or strings, not \[1\]"),
         ("any", {"values": [1]}, "expected booleans, not 1"),
@@ -97,7 +101,7 @@ def test_what_does_not_fit_is_named(name: str, arguments: dict[str, Any], messag
 
 
 def test_the_manual_names_every_function_and_argument() -> None:
-    chapter = MANUAL.read_text().partition("## Builtin functions")[2]
+    chapter = MANUAL.read_text().partition("## Builtin functions")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| `([a-z_0-9]+)` \| (.*?) \|", chapter, re.MULTILINE)
     documented = {name: re.findall(r"`(\w+)`", arguments) for name, arguments in rows}
 
