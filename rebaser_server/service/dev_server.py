@@ -151,16 +151,17 @@ class _NatsProcess:
 
         Until then it takes nothing for a stream that it could not write.
         """
-        async with connected(ConnectOptions(servers=(url,))) as nc:
-            js = JetStream(nc)
-            while True:
-                await asyncio.sleep(_LOOK_EVERY)
-                with suppress(JetStreamError, OSError):
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            # Errors are for `keep_running`, which knows why a server has ended.
+            with suppress(JetStreamError, OSError):
+                async with connected(ConnectOptions(servers=(url,))) as nc:
+                    js = JetStream(nc)
                     is_stuck = [await _is_stuck(js, name) for name in await js.stream_names()]
-                    free = shutil.disk_usage(self._directory).free
-                    if any(is_stuck) and free > _ROOM:
-                        log.warning("nats could not write, starting it again", free=free)
-                        await asyncio.to_thread(self.stop)
+                free = shutil.disk_usage(self._directory).free
+                if any(is_stuck) and free > _ROOM:
+                    log.warning("nats could not write, starting it again", free=free)
+                    await asyncio.to_thread(self.stop)
 
     def stop(self) -> None:
         """End it, if it runs. Blocks."""

@@ -178,7 +178,7 @@ async def test_a_checkpoint_alone_keeps_a_table(deployment: Deployment) -> None:
     owner = await Owner.of(deployment, change_set, NOTHING)
     table = adopted(deployment, change_set, 1)
     value = new_id()
-    await owner.commit([put(value, [{"inside": table}])])
+    await owner.commit([put(value, table)])
     await owner.checkpoint()
     for number in range(4):
         owner = await Owner.of(deployment, change_set, NOTHING)

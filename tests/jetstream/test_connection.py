@@ -16,6 +16,7 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.jetstream.connection import Connection
+from rebaser_core.jetstream.errors import LoginRefused
 from tests.helpers.eventually import eventually
 from tests.helpers.listener import listening
 from tests.helpers.nats_process import NatsServer, running
@@ -176,7 +177,7 @@ async def test_a_first_connection_keeps_its_deadline_where_an_answer_comes_at_th
 
         ended, _ = await asyncio.wait([asyncio.create_task(connect())], timeout=5)
 
-    assert [type(task.exception()) for task in ended] == [NatsUnreachable]
+    assert [type(task.exception()) for task in ended] == [LoginRefused]
 
 
 def test_secrets_are_not_shown() -> None:

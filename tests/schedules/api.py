@@ -19,6 +19,8 @@ def answer_to(broker: "Broker", verb: str, body: dict[str, Any]) -> Reply:
     """The answer, once it is done. A verb that the product does not use is a `KeyError`."""
     if broker.leaderless:
         return failure(503, 10008, "JetStream system temporarily unavailable")
+    if verb == "INFO":
+        return {"storage": 0, "limits": {"max_storage": -1}}
     kind, _, rest = verb.partition(".")
     if kind == "STREAM":
         action, _, name = rest.rpartition(".")
