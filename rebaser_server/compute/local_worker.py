@@ -3,9 +3,9 @@
 A question is a callable without arguments, pickled; an answer is the bytes that it returns. A frame
 is a number of eight bytes, its length in as many, then its bytes. The first frame on stdout has
 number zero, is empty, and says that everything for tasks is loaded. Each later frame is an answer
-with the number of its question, which nobody knew before that was asked: so what a function writes
-into the pipe answers no later question. In front of an answer stands a byte: 0 before a result, 1
-before an error, 2 before the result of a process that should do nothing else.
+with the number of its question, random and made when that is asked: so what a function writes into
+the pipe answers no later question. In front of an answer stands a byte: 0 before a result, 1 before
+an error, 2 before the result of a process that should do nothing else.
 """
 
 import os

@@ -88,6 +88,12 @@ def crashes_here(spark, *, orders):
     orders.count()
     os.kill(os.getpid(), 11)
 def takes_much(spark, *, orders): return len(bytearray(3 << 30))
+def answers_itself(spark, *, orders):
+    for fd in range(3, 64):
+        try:
+            if os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:"): os.write(fd, bytes(24))
+        except OSError: pass
+    return 1
 def prints_much(spark, *, orders):
     for n in range(100_000): print("word", n)
     return orders

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from rebaser_core.table_values import TableHandle
 from rebaser_server.compute.plan import plan
+from rebaser_server.compute.process_guard import STRAY
 from rebaser_server.compute.rescue import run_isolated
 from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
@@ -120,7 +121,7 @@ async def test_mistakes_fail_their_values_and_block_what_takes_them(sheet: Table
 
 async def test_a_function_that_ends_its_process_fails_its_value_alone(sheet: TableSheet) -> None:
     """The message names the function, whichever way it ended; the log has its prints."""
-    for name in ("ends", "crashes_here", "by_day"):
+    for name in ("ends", "crashes_here", "answers_itself", "by_day"):
         sheet.call(name, name, "orders", *(["rate"] if name == "by_day" else []))
 
     with capture_logs([merge_contextvars]) as logs, bound_contextvars(change_set="one"):
@@ -129,6 +130,7 @@ async def test_a_function_that_ends_its_process_fails_its_value_alone(sheet: Tab
     ended = "computing it ended the evaluator of function"
     assert sheet.value("ends") == f"{ended} 'spark.ends': exit code 7"
     assert sheet.value("crashes_here") == f"{ended} 'spark.crashes_here': killed by SIGSEGV"
+    assert sheet.value("answers_itself") == STRAY
     assert len(sheet.rows("by_day")) == 3
     [line] = [each for each in logs if each["event"] == "functions printed"]
     assert (line["text"], line["change_set"]) == ("for the last time", "one")
