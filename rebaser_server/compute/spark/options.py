@@ -380,7 +380,7 @@ _RPC: Final = re.compile(
     r'details = "(?P<details>.*)"'
 )
 _REMEDIES: Final = {
-    r"ClassNotFoundException: org\.apache\.spark|Too many open files": (
+    r"NotFoundException: org\.apache\.spark|Error loading java\.security|Too many open files": (
         "Spark could not open its files, more than 300: raise the limit of open files, which "
         "`ulimit -Hn` shows, to 1024 or more"
     ),

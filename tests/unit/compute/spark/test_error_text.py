@@ -169,6 +169,7 @@ def test_what_the_code_of_a_worker_raised_is_told_from_the_end_of_a_worker(
         ("All masters are unresponsive! Giving up.", "REBASER_SPARK__MASTER"),
         ("java.io.IOException: No space left on device", "REBASER_SPARK__STATE_DIRECTORY"),
         ("ClassNotFoundException: org.apache.spark.deploy.SparkSubmit", "ulimit -Hn"),
+        ("java.lang.InternalError: Error loading java.security file", "ulimit -Hn"),
         ("[Errno 122] Disk quota exceeded", "REBASER_SPARK__STATE_DIRECTORY"),
     ],
 )
