@@ -76,11 +76,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture(autouse=True)
-def known_to_python(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have this process and Spark's Python workers know them, as long as a test here runs."""
-    monkeypatch.syspath_prepend(str(installed))
-    monkeypatch.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
+@pytest.fixture(scope="module", autouse=True)
+def known_to_python(installed: Path) -> Iterator[None]:
+    """Have this process and Spark's Python workers know them, as long as a test here runs.
+
+    By module, since a fixture of a module may start the JVM.
+    """
+    with pytest.MonkeyPatch.context() as patches:
+        patches.syspath_prepend(str(installed))
+        patches.setenv("PYTHONPATH", str(installed), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(scope="session")
