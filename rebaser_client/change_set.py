@@ -305,8 +305,8 @@ class ChangeSetHandle:
         Raises:
             Unreachable, TooLarge, ReadRefused: as `values`.
         """
-        asked = {"which": sorted(changed), "changed_by": changed_by}
-        [reply] = await self._ask_values(**asked, without_result=True)
+        asked = {"without_result": True, "changed_by": changed_by}
+        [reply] = await self._ask_values(**asked, which=sorted(changed))
         return reply.without_result or []
 
     async def functions(self, *names: str) -> list[FunctionSnapshot]:

@@ -33,11 +33,7 @@ _BLOCKED: Final = "blocked"
 
 
 class Values(tuple[ValueSnapshot, ...]):  # noqa: SLOT001 - a tuple cannot have any
-    """Values; of many only the first ones, and how many there are.
-
-    Example:
-        print([value.name for value in outcome.failed], "of", outcome.failed.total)
-    """
+    """Values; of many only the first ones, and how many there are."""
 
     total: int
     """Number of the values, also of those that are not listed."""

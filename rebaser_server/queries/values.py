@@ -20,7 +20,7 @@ from collections.abc import (
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +140,6 @@ class FunctionRow(NamedTuple):
 
 Row: TypeAlias = ValueRow | FunctionRow
 RowT = TypeVar("RowT", ValueRow, FunctionRow)
-T = TypeVar("T")
 
 
 class ValuesFound(NamedTuple):
@@ -370,7 +369,9 @@ class ValueService:
         find = None
         if query.at is None or query.after:  # a further page is mostly of the last commit, too
             lasts: Lasts = "an instant" if _names_few(query) else "a moment"
-            find = await loader.read(partial(_look_at, query.at, look), lasts)
+            find = await loader.read(
+                lambda state: look(state) if query.at in (None, state.commit) else None, lasts
+            )
         if find is None:
             find = await compute_in_turn(workspace, look, await loader.load(query.at))
         return find() if _names_few(query) else await compute_in_turn(workspace, find)
@@ -444,8 +445,7 @@ def _find_values(
         try:
             if len(ids) > MAX_VALUES:
                 raise TooManyValues(
-                    f"more than {MAX_VALUES:,} values, too many for one answer: ask for pages, as "
-                    "newer clients do, or read the change set's table"
+                    f"more than {MAX_VALUES:,} values: ask for pages, as newer clients do"
                 )
             rows = list(within((row_of(graph, each) for each in ids), max_bytes))
             return found._replace(rows=rows)
@@ -467,13 +467,6 @@ def _first(rows: Iterable[ValueRow], max_bytes: int) -> list[ValueRow]:
         if not found:
             raise
     return found
-
-
-def _look_at(
-    commit: int | None, look: Callable[[State], Callable[[], T]], state: State
-) -> Callable[[], T] | None:
-    """Return what `look` returns of the state; None if the state is not as of the commit."""
-    return look(state) if commit in (None, state.commit) else None
 
 
 _MOST_RESULTLESS: Final = 1_000
@@ -516,11 +509,13 @@ def _find_resultless(
             ids = map(graph.id_at, chosen[:_MOST_RESULTLESS].tolist())
             rows = (row_of(graph, each)._replace(inputs=None) for each in ids)
             values = [row.read() for row in _first(rows, max_bytes)]
-            group = ResultlessValues.model_construct(
-                status=status.value, affected=affected, count=len(chosen), values=values
-            )
-            if len(chosen):
-                groups.append(group)
+            if values:
+                facts: dict[str, Any] = {
+                    "status": status.value,
+                    "affected": affected,
+                    "count": len(chosen),
+                }
+                groups.append(ResultlessValues.model_construct(**facts, values=values))
     return reply.model_copy(update={"without_result": groups})
 
 
