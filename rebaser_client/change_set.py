@@ -6,7 +6,7 @@ are forked.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -53,6 +53,7 @@ from rebaser_core.queries import (
     FunctionSnapshot,
     ProvenanceQuery,
     ProvenanceReply,
+    ResultlessValues,
     RevertQuery,
     RevertReply,
     TableDifferenceQuery,
@@ -63,7 +64,7 @@ from rebaser_core.queries import (
     TableReplyV1,
     ValuesQuery,
     ValuesReply,
-    ValuesReplyV1,
+    ValuesReplyV2,
 )
 from rebaser_core.records import (
     ChangeSetKind,
@@ -168,7 +169,8 @@ class ChangeSetHandle:
         outcome = committed(await reply)
         if wait == "committed":
             return outcome
-        settlement = await (await self._watch()).settlement(self, outcome.commit, updates)
+        watch = await self._watch()
+        settlement = await watch.settlement(self, outcome.commit or None, of_commit=True)
         return BatchOutcome(outcome.request_id, outcome.commit, outcome.corrections, settlement)
 
     async def enqueue_with_reply(
@@ -235,8 +237,7 @@ class ChangeSetHandle:
         the wait with `asyncio.timeout`: while a change set is paused, it has no end.
 
         Raises:
-            Unreachable: no Rebaser answered which values failed.
-            ReadRefused: the change set has too many values for one answer.
+            Unreachable, ReadRefused: no Rebaser said which values failed.
         """
         return await (await self._watch()).settlement(self, commit)
 
@@ -266,18 +267,17 @@ class ChangeSetHandle:
             NoSuchValue: no value has one of the names; the message offers similar ones.
             Unreachable: no Rebaser answered in time, or all were too busy.
             TooLarge: the names do not fit into a query.
-            ReadRefused: a Rebaser refused, and said why: the past is not kept so long, or the
-                answer is too large. Then ask for fewer at a time, or read the store.
+            ReadRefused: a Rebaser refused, and said why: the past is not kept so long.
         """
-        replies = await self._ask_values(
-            which=[*names], inputs=inputs, dependents=dependents, at=at
-        )
-        last = replies[-1]
+        asked = {"which": [*names], "inputs": inputs, "dependents": dependents}
+        replies = await self._ask_values(**asked, at=at, after="")
+        while (last := replies[-1]).next is not None:
+            replies += await self._ask_values(**asked, at=last.commit, after=last.next)
         if last.missing and not missing_ok:
             known = []
             with suppress(ReadRefused):  # too many for one answer: nothing is offered
-                every = await self.values(at=at)
-                known = [value.name for value in every.values() if value.name is not None]
+                every = [each for reply in await self._ask_values(at=at) for each in reply.values]
+                known = [value.name for value in every if value.name is not None]
             name = last.missing[0]
             raise NoSuchValue(f"there is no value {name!r} in {self.address}{offer(name, known)}")
         values = [value for reply in replies for value in reply.values]
@@ -293,6 +293,21 @@ class ChangeSetHandle:
                 the past is not kept so long.
         """
         return await open_table(self._ask_table, self._ask_table_difference, name, at)
+
+    async def without_result(
+        self, changed_by: int | None = None, changed: Iterable[str] = ()
+    ) -> list[ResultlessValues]:
+        """Failed and blocked values as of the last commit: how many, and the first thousand each.
+
+        They are split by whether the commit `changed_by` affects them. `changed`: names and ids of
+        further values and functions that it changed.
+
+        Raises:
+            Unreachable, TooLarge, ReadRefused: as `values`.
+        """
+        asked = {"without_result": True, "changed_by": changed_by}
+        [reply] = await self._ask_values(**asked, which=sorted(changed))
+        return reply.without_result or []
 
     async def functions(self, *names: str) -> list[FunctionSnapshot]:
         """Existing functions of these names or ids, or all, as of the last commit.
@@ -579,7 +594,7 @@ class ChangeSetHandle:
     async def _watch(self) -> SettlementWatch:
         return SettlementWatch(self._sender.streams, await self.ids())
 
-    async def _ask_values(self, **asked: Any) -> list[ValuesReplyV1]:
+    async def _ask_values(self, **asked: Any) -> list[ValuesReplyV2]:
         return await self._ask(
             ValuesQuery,
             ValuesReply,

@@ -8,10 +8,10 @@ progress.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal, Self
 
 from nats.aio.msg import Msg
 
@@ -27,12 +27,26 @@ from rebaser_core.jetstream.connection import Connection, subscribed
 from rebaser_core.messages import ID_USED, Correction, EnqueueUpdatesResponseV2, ErrorStatus
 from rebaser_core.queries import ValueSnapshot
 from rebaser_core.streams import Streams
-from rebaser_core.updates import LazyUpdates, PutFunc, RemoveFunc
 
 _FAILED: Final = "failed"
 _BLOCKED: Final = "blocked"
 
-Values = tuple[ValueSnapshot, ...]
+
+class Values(tuple[ValueSnapshot, ...]):  # noqa: SLOT001 - a tuple cannot have any
+    """Values; of many only the first ones, and how many there are."""
+
+    total: int
+    """Number of the values, also of those that are not listed."""
+
+    def __new__(cls, values: Iterable[ValueSnapshot] = (), total: int | None = None) -> Self:
+        """Note the values, which are the first of `total`."""
+        made = super().__new__(cls, values)
+        made.total = len(made) if total is None else total
+        return made
+
+    def __repr__(self) -> str:
+        more = self.total - len(self)
+        return f"{super().__repr__()}{f' and {more:,} more' if more else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +59,7 @@ class MissingResults:
     """Values that had failed before the request."""
     blocked: Values
     """Values that are not computed because one of their inputs failed."""
-    affected_blocked: Values = field(default=(), kw_only=True)
+    affected_blocked: Values = field(default_factory=Values, kw_only=True)
     """Blocked values that depend on what the request changed; all, if its commit is not given."""
 
 
@@ -54,28 +68,28 @@ async def read_missing_results(
 ) -> MissingResults:
     """The values without a result, split by whether the request of that commit affected them.
 
-    `changed`: names or ids of the values, and ids of the functions, that the request changed.
-    Without a commit, all failures are in `failed`.
+    `changed`: names or ids of values and functions that the request changed, and its batch does not
+    name. Without a commit, all failures are in `failed`.
 
     Raises:
         ClientError: as `ChangeSetHandle.values`.
     """
-    values = await reader.values()
-    failed = tuple(value for value in values.values() if value.status == _FAILED)
-    blocked = tuple(value for value in values.values() if value.status == _BLOCKED)
-    if not failed or commit is None:
-        return MissingResults(failed, (), blocked, affected_blocked=blocked)
-    changed_ids = {values[each].id if each in values else each for each in changed}
-    affected = dependents_of(changed_ids, values)
-    unaffected = [value.id for value in failed if value.id not in affected]
-    if unaffected:
-        affected |= {*unaffected} - await _failed_before(reader, commit, unaffected)
-    return MissingResults(
-        tuple(value for value in failed if value.id in affected),
-        tuple(value for value in failed if value.id not in affected),
-        blocked,
-        affected_blocked=tuple(value for value in blocked if value.id in affected),
-    )
+    found = await reader.without_result(commit, changed)
+    known = {(each.status, each.affected): Values(each.values, each.count) for each in found}
+
+    def of(status: str, affected: Iterable[bool | None]) -> Values:
+        some = [known.get((status, each), Values()) for each in affected]
+        return Values((value for each in some for value in each), sum(each.total for each in some))
+
+    failed, others = of(_FAILED, (True, None)), of(_FAILED, (False,))
+    if others and commit is not None:
+        before = await _failed_before(reader, commit, [value.id for value in others])
+        new = [value for value in others if value.id not in before]
+        failed = Values((*failed, *new), failed.total + len(new))
+        old = (value for value in others if value.id in before)
+        others = Values(old, others.total - len(new))
+    blocked = of(_BLOCKED, (True, None, False))
+    return MissingResults(failed, others, blocked, affected_blocked=of(_BLOCKED, (True, None)))
 
 
 async def _failed_before(reader: ReadsValues, commit: int, value_ids: list[str]) -> set[str]:
@@ -85,42 +99,6 @@ async def _failed_before(reader: ReadsValues, commit: int, value_ids: list[str])
     except ClientError:
         return set()
     return {value.id for value in before.values() if value.status == _FAILED}
-
-
-def dependents_of(changed: set[str], values: Mapping[str, ValueSnapshot]) -> set[str]:
-    """The changed values and functions, and the values that depend on them."""
-    dependents: dict[str, list[str]] = {}
-    for value in values.values():
-        for source in _sources(value):
-            dependents.setdefault(source, []).append(value.id)
-    reached, front = set(changed), list(changed)
-    while front:
-        front = [
-            value_id
-            for source in front
-            for value_id in dependents.get(source, ())
-            if value_id not in reached
-        ]
-        reached.update(front)
-    return reached
-
-
-def _sources(value: ValueSnapshot) -> Iterable[str]:
-    if value.func_id is not None:
-        yield value.func_id
-    for argument in (value.inputs or {}).values():
-        yield from [argument] if isinstance(argument, str) else argument
-
-
-def changed_by(updates: Iterable[Any]) -> set[str]:
-    """Ids of the values and functions that updates, as classes or as the wire has them, change."""
-    ids = set()
-    for update in updates.to_wire() if isinstance(updates, LazyUpdates) else updates:
-        plain = update if isinstance(update, dict) else update.to_wire()
-        for kind, body in plain.items():
-            key = "funcId" if kind in (PutFunc.KIND, RemoveFunc.KIND) else "valueId"
-            ids.add(body.get(key) if isinstance(body, dict) else None)
-    return {each for each in ids if isinstance(each, str)}
 
 
 Wait = Literal["stored", "committed", "computed"]
@@ -147,12 +125,12 @@ class BatchOutcome:
     @property
     def failed(self) -> Values:
         """Values that failed because of this batch; none unless the caller waited for them."""
-        return () if self.settlement is None else self.settlement.failed
+        return Values() if self.settlement is None else self.settlement.failed
 
     @property
     def blocked(self) -> Values:
         """Values that were not computed because one of their inputs failed."""
-        return () if self.settlement is None else self.settlement.blocked
+        return Values() if self.settlement is None else self.settlement.blocked
 
 
 def committed(response: EnqueueUpdatesResponseV2) -> BatchOutcome:
@@ -263,18 +241,15 @@ class SettlementWatch:
         """The last commit that was read."""
 
     async def settlement(
-        self, reader: ReadsValues, commit: int | None = None, updates: Iterable[Any] | None = None
+        self, reader: ReadsValues, commit: int | None = None, *, of_commit: bool = False
     ) -> Settlement:
         """Wait until `progress` ends; return the values without a result, as the reader finds them.
 
-        With the `updates` of the commit, values that had failed before it are in `failed_before`.
+        With `of_commit`, values that had failed before the commit are in `failed_before`.
         """
         async for _ in self.progress(commit):
             pass
-        if updates is None:
-            missing = await read_missing_results(reader)
-        else:
-            missing = await read_missing_results(reader, commit, changed_by(updates))
+        missing = await read_missing_results(reader, commit if of_commit else None)
         return Settlement(
             missing.failed,
             missing.failed_before,

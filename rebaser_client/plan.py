@@ -200,7 +200,7 @@ class EditedDraft(Draft):
     @property
     def failed(self) -> Values:
         """Values that failed because of it; none if nothing was sent."""
-        return () if self.outcome is None else self.outcome.failed
+        return Values() if self.outcome is None else self.outcome.failed
 
     def end(self, plan: LoadPlan, outcome: BatchOutcome | None) -> None:
         """Note the plan and the outcome of `edit`."""
@@ -215,10 +215,10 @@ async def compare(change_set: ReadsValues, draft: Draft, *, prune: bool = False)
         known = {value.name: value for value in every if value.name is not None}
         taken = {value.id for value in every}
         return build_plan(draft, known, taken, prune=True, behind=every, functions=functions)
-    named = await _read_values(change_set, _names_in(draft))
+    named = await read_named(change_set, _names_in(draft))
     existing = {value.name: value for value in named if value.name is not None}
     new = [name for name in draft.definitions if name not in existing]
-    clashing = await _read_values(change_set, (_derived_id("value", name) for name in new))
+    clashing = await read_named(change_set, (_derived_id("value", name) for name in new))
     rewired = _is_rewired(draft, existing)
     behind = await _read_behind(change_set, draft, existing) if rewired else []
     taken = {value.id for value in clashing}
@@ -235,7 +235,7 @@ async def _read_behind(
     while level:
         ids = {each for value in level for each in input_ids(value)} - seen
         seen |= ids
-        level = await _read_values(change_set, sorted(ids))
+        level = await read_named(change_set, sorted(ids))
         found += level
     return found
 
@@ -262,7 +262,7 @@ async def _read_functions(change_set: ReadsValues, draft: Draft) -> list[Functio
     return found
 
 
-async def _read_values(change_set: ReadsValues, names: Iterable[str]) -> list[ValueSnapshot]:
+async def read_named(change_set: ReadsValues, names: Iterable[str]) -> list[ValueSnapshot]:
     """The existing values of those names or ids."""
     left, values = iter(names), list[ValueSnapshot]()
     while some := tuple(islice(left, NAMES_AT_ONCE)):
@@ -309,7 +309,8 @@ def build_plan(
     removed = [name for name in draft.removed if name in existing]
     if prune:
         removed += [n for n in existing if n not in draft.definitions and n not in draft.removed]
-    ids = {name: existing[name].id for name in existing if name not in set(removed)}
+    gone = {*removed}
+    ids = {name: existing[name].id for name in existing if name not in gone}
     for name in draft.definitions:
         if name not in ids:
             ids[name] = new_value_id(name, taken)

@@ -10,7 +10,7 @@ and is not enqueued yet.
 import asyncio
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -52,6 +52,7 @@ from rebaser_core.queries import (
     FunctionSnapshot,
     ProvenanceEdit,
     ProvenanceReplyV1,
+    ResultlessValues,
     ValueSnapshot,
 )
 from rebaser_core.query_protocol import ACCEPTS_PIECES, RETRY_AFTER, ReplyAssembly, parse_seconds
@@ -555,6 +556,9 @@ class ReadsValues(Protocol):
         self, *names: str, at: int | None = None, missing_ok: bool = False
     ) -> ValueSet: ...
     async def functions(self, *names: str) -> list[FunctionSnapshot]: ...
+    async def without_result(
+        self, changed_by: int | None = None, changed: Iterable[str] = ()
+    ) -> list[ResultlessValues]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,6 +253,7 @@ class SyncChangeSet(Blocking[W]):
     settled = blocking(ChangeSetHandle.settled)
     progress = _iterating(ChangeSetHandle.progress)
     values = blocking(ChangeSetHandle.values)
+    without_result = blocking(ChangeSetHandle.without_result)
     functions = blocking(ChangeSetHandle.functions)
     log = blocking(ChangeSetHandle.log)
     why = blocking(ChangeSetHandle.why)

@@ -101,6 +101,28 @@ class ValuesQueryV1(Versioned):
     """Whether functions are asked for in place of values: those with the names or ids in `which`,
     all if it is empty."""
 
+    def upgrade(self) -> "ValuesQueryV2":
+        return ValuesQueryV2(**dict(self))
+
+
+class ValuesQueryV2(ValuesQueryV1):
+    """Asks for values or functions, also in pages; or for the values without a result."""
+
+    VERSION: ClassVar = 2
+    after: str | None = None
+    """Id behind which a page of the values begins, in the order of ids; empty for the first page,
+    which has all values if they fit. None: an answer in pages is not understood."""
+    without_result: bool = False
+    """Whether failed and blocked values alone are asked for: their numbers, and the first ones."""
+    changed_by: Annotated[int, Field(ge=1)] | None = None
+    """Commit by which to split the values without a result: did it change them, or one that they
+    depend on? `which` has names and ids of further values and functions that it changed."""
+
+    def to_oldest_version(self) -> Versioned:
+        if self.after is not None or self.without_result or self.changed_by is not None:
+            return self
+        return ValuesQueryV1(**{name: getattr(self, name) for name in ValuesQueryV1.model_fields})
+
 
 class ValueSnapshot(WireModel):
     """A value as of the commit that the reply names."""
@@ -145,12 +167,44 @@ class ValuesReplyV1(Versioned):
     functions: list[FunctionSnapshot] | None = None
     """Functions that were asked for; None if values were."""
 
-
-ValuesQuery: Final = MessageType("ValuesQuery", current=ValuesQueryV1, from_clients=True)
-ValuesReply: Final = MessageType("ValuesReply", current=ValuesReplyV1)
+    def upgrade(self) -> "ValuesReplyV2":
+        return ValuesReplyV2(**dict(self))
 
 
 _Count = Annotated[int, Field(ge=0)]
+
+
+class ResultlessValues(WireModel):
+    """Values of one status without a result."""
+
+    status: str
+    """`failed` or `blocked`."""
+    affected: bool | None = None
+    """Whether the commit of the query affects them. None: it names none, or that is not kept."""
+    count: _Count
+    values: list[ValueSnapshot]
+    """The first of them, at most a thousand, without their inputs."""
+
+
+class ValuesReplyV2(ValuesReplyV1):
+    """Part of the answer, which may be one page of it."""
+
+    VERSION: ClassVar = 2
+    next: ValueId | None = None
+    """Id behind which the next page begins; None: there is none. In the last reply."""
+    without_result: list[ResultlessValues] | None = None
+    """The values without a result, if they were asked for; then `values` is empty."""
+
+    def to_oldest_version(self) -> Versioned:
+        if self.next is not None or self.without_result is not None:
+            return self
+        return ValuesReplyV1(**{name: getattr(self, name) for name in ValuesReplyV1.model_fields})
+
+
+ValuesQuery: Final = MessageType(
+    "ValuesQuery", ValuesQueryV1, current=ValuesQueryV2, from_clients=True
+)
+ValuesReply: Final = MessageType("ValuesReply", ValuesReplyV1, current=ValuesReplyV2)
 
 
 class TableQueryV1(Versioned):

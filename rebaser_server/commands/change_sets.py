@@ -304,7 +304,7 @@ async def _await_head(deployment: "Deployment", record: "ChangeSetRecordV1", com
 
     head = ChangeSet(record.workspace_id, record.head)
     await until_computed(deployment, head, commit)
-    failed = await failures(deployment, head, commit, ())
+    failed = await failures(deployment, head, commit)
     complain("the values of head are computed", *failed.lines())
     return Exit.VALUES_FAILED if failed.stand else Exit.OK
 

@@ -218,7 +218,7 @@ async def _run(deployment: "Deployment", arguments: argparse.Namespace) -> int:
             say(f"commit {commit}; the update follows")
         return Exit.OK
     await until_computed(deployment, change_set, commit)
-    failed = await failures(deployment, change_set, commit, names, everything=arguments.failed)
+    failed = await failures(deployment, change_set, None if arguments.failed else commit, names)
     if arguments.json:
         say_json({"commit": commit, "computed": True, "values": failed.plain()})
     else:

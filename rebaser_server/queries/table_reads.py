@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rebaser_core.errors import RebaserError, offer
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries import TableQueryV1, TableReplyV1, TableSnapshot, ValuesQueryV1
+from rebaser_core.queries import TableQueryV1, TableReplyV1, TableSnapshot, ValuesQueryV2
 from rebaser_core.table_schemas import arrow_schema, columns_of, encode_rows
 from rebaser_core.table_values import table_key
 from rebaser_server.commit_log.state_loader import OpenLoader
@@ -122,7 +122,7 @@ class TableService:
         if at is not None and (change_set, at, value) in self._located:
             return self._located[change_set, at, value]
         found = await self._values.find(
-            ValuesQueryV1(id=RequestId(), **change_set._asdict(), which=[value], at=at)
+            ValuesQueryV2(id=RequestId(), **change_set._asdict(), which=[value], at=at)
         )
         if found.missing:
             return None
@@ -145,7 +145,7 @@ class TableService:
         if located.func_id is None:
             return ()
         found = await self._values.find(
-            ValuesQueryV1(
+            ValuesQueryV2(
                 id=RequestId(),
                 **change_set._asdict(),
                 which=[located.func_id],

@@ -1,8 +1,9 @@
 """Values or functions of a change set, as of one commit, from log and store.
 
-A query means the values that it names, and levels around them. Rows of the answer are copied from
-the graph. A few values of a large change set are looked up in its table, if that has their present
-state. `QueryBounds` limits the memory and places that queries take of a process.
+A query means the values that it names, and levels around them; more than one answer takes come in
+pages. Values without a result are counted, and the first ones listed. Rows of the answer are copied
+from the graph. A few values of a large change set are looked up in its table, if that has their
+present state. `QueryBounds` limits the memory and places that queries take of a process.
 """
 
 import asyncio
@@ -19,23 +20,32 @@ from collections.abc import (
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rebaser_core.commits import CommitV1
 from rebaser_core.errors import NewerVersion, RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries import FunctionSnapshot, ValueSnapshot, ValuesQueryV1, ValuesReplyV1
-from rebaser_core.updates import Inputs
+from rebaser_core.queries import (
+    FunctionSnapshot,
+    ResultlessValues,
+    ValueSnapshot,
+    ValuesQueryV2,
+    ValuesReplyV2,
+)
+from rebaser_core.updates import AnyUpdate, Inputs, PutFunc, RemoveFunc
 from rebaser_server.commit_log.state import State
-from rebaser_server.commit_log.state_loader import OpenLoader, StateLoader
+from rebaser_server.commit_log.state_loader import Lasts, OpenLoader, StateLoader
+from rebaser_server.compute.affected import closure
 from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.store.stored_values import OpenTables, StoredValue, StoredValues, find_values
 from rebaser_server.values.canonical_json import loads
-from rebaser_server.values.columns import Func, ids_in
+from rebaser_server.values.columns import BLOCKED, FAILED, Func, ValueStatus, ids_in, sorted_unique
 from rebaser_server.values.graph import Graph, GraphSnapshot, ReadableGraph, ValuesById
 
 MAX_VALUES: Final = 100_000
@@ -66,18 +76,14 @@ def _named_values(graph: Graph, which: Sequence[str]) -> NamedValues:
     return NamedValues(list(ids), missing)
 
 
-def select(graph: ReadableGraph, query: ValuesQueryV1, named: Sequence[str]) -> list[str]:
-    """Ids of the values that `query` means: those in `named` first, then by levels.
-
-    Raises:
-        TooManyValues: more than `MAX_VALUES`.
-    """
+def select(graph: ReadableGraph, query: ValuesQueryV2, named: Sequence[str]) -> list[str]:
+    """Ids of the values that `query` means: those in `named` first, then by levels."""
     values = ValuesById(graph)
     if not query.which:
-        return _require_few(list(islice(values, MAX_VALUES + 1)))
+        return [*values]
     around = _levels(named, query.inputs, lambda i: values[i].input_ids())
     around += _levels(named, query.dependents, lambda i: sorted(values[i].dependents))
-    return _require_few(list(dict.fromkeys([*named, *around])))
+    return list(dict.fromkeys([*named, *around]))
 
 
 def _levels(
@@ -90,16 +96,7 @@ def _levels(
         if not level:
             break
         seen |= dict.fromkeys(level)
-        _require_few(list(seen))
     return list(seen)
-
-
-def _require_few(ids: list[str]) -> list[str]:
-    if len(ids) > MAX_VALUES:
-        raise TooManyValues(
-            f"more than {MAX_VALUES:,} values, too many for messages: read the change set's table"
-        )
-    return ids
 
 
 _ROW: Final = 100
@@ -152,6 +149,8 @@ class ValuesFound(NamedTuple):
     due: bool | None
     rows: Sequence[Row]
     missing: list[str]
+    next: str | None = None
+    """Id behind which the next page begins."""
 
 
 def row_of(graph: ReadableGraph, value_id: str) -> ValueRow:
@@ -248,11 +247,8 @@ class _TableLookup:
     ) -> ValuesFound | None:
         """The values of these ids or names; None: the table does not have the answer.
 
-        The result is None, too, if log or table cannot be read: the caller loads them, which raises
-        the error.
-
-        Raises:
-            TooManyValues: the rows have more than `max_bytes` bytes.
+        The result is None, too, if log or table cannot be read, or the rows have more than
+        `max_bytes` bytes: the caller loads the change set, which raises the error.
         """
         loader = self._open_loader(change_set)
         checkpoints = checkpoints_of(loader)
@@ -271,12 +267,11 @@ class _TableLookup:
         values = {
             stored.values[name].id: stored.values[name] for name in which if name in stored.values
         }
-        return ValuesFound(
-            sequence,
-            last.control.dvu_due,
-            list(within(map(row_of_stored, values.values()), max_bytes)),
-            [name for name in which if name not in stored.values],
-        )
+        rows = [*map(row_of_stored, values.values())]
+        if sum(row.octets for row in rows) > max_bytes:
+            return None
+        missing = [name for name in which if name not in stored.values]
+        return ValuesFound(sequence, last.control.dvu_due, rows, missing)
 
 
 async def _is_latest(
@@ -336,9 +331,12 @@ class ValueService:
         time."""
 
     async def replies(
-        self, query: ValuesQueryV1, _: Mapping[str, str]
-    ) -> AsyncGenerator[ValuesReplyV1, None]:
+        self, query: ValuesQueryV2, _: Mapping[str, str]
+    ) -> AsyncGenerator[ValuesReplyV2, None]:
         """Yield the answer in one reply or more; no reply holds much more than one large value."""
+        if query.without_result:
+            yield await self._without_result(query)
+            return
         found = await self.find(query)
         workspace = str(query.workspace_id)
         parts = await compute_in_turn(workspace, list, _parts(found.rows)) or [[]]
@@ -346,46 +344,64 @@ class ValueService:
             large = sum(row.octets for row in part) > _PART_BYTES
             async with self._large if large else nullcontext():
                 read = await compute_in_turn(workspace, _read, part)
-                yield ValuesReplyV1(
+                yield ValuesReplyV2(
                     id=query.id,
                     commit=found.commit,
                     due=found.due,
                     values=[each for each in read if isinstance(each, ValueSnapshot)],
                     missing=found.missing if number == len(parts) else [],
                     more=number < len(parts),
+                    next=found.next if number == len(parts) else None,
                     functions=[each for each in read if isinstance(each, FunctionSnapshot)]
                     if query.functions
                     else None,
                 )
 
-    async def find(self, query: ValuesQueryV1) -> ValuesFound:
+    async def find(self, query: ValuesQueryV2) -> ValuesFound:
         """Return all parts of the answer."""
         change_set = ChangeSet(query.workspace_id, query.change_set_id)
         workspace = str(query.workspace_id)
         loader, look = self._open_loader(change_set), partial(prepare_find, query, self._max_bytes)
-        if query.at is not None:
+        if query.at is None and _names_few(query) and change_set not in loader.cache:
+            found = await self._tables.find(change_set, query.which, self._max_bytes)
+            if found is not None:
+                return found
+        find = None
+        if query.at is None or query.after:  # a further page is mostly of the last commit, too
+            lasts: Lasts = "an instant" if _names_few(query) else "a moment"
+            find = await loader.read(
+                lambda state: look(state) if query.at in (None, state.commit) else None, lasts
+            )
+        if find is None:
             find = await compute_in_turn(workspace, look, await loader.load(query.at))
-        else:
-            if _names_few(query) and change_set not in loader.cache:
-                found = await self._tables.find(change_set, query.which, self._max_bytes)
-                if found is not None:
-                    return found
-            find = await loader.read(look, "an instant" if _names_few(query) else "a moment")
         return find() if _names_few(query) else await compute_in_turn(workspace, find)
 
+    async def _without_result(self, query: ValuesQueryV2) -> ValuesReplyV2:
+        """The values without a result, as of the last commit."""
+        loader = self._open_loader(ChangeSet(query.workspace_id, query.change_set_id))
+        workspace, changed = str(query.workspace_id), None
+        entry = await loader.log.entry(query.changed_by) if query.changed_by else None
+        if entry is not None:
+            changed = {*query.which}
+            if entry.settled is not None and entry.settled.updates is not None:
+                batch = await loader.batches.fetch(entry.settled.updates, entry.settled.id)
+                changed |= await compute_in_turn(workspace, _ids_in, batch.updates)
+        look = partial(_prepare_resultless, query, changed, self._max_bytes)
+        return await compute_in_turn(workspace, await loader.read(look, "a moment"))
 
-def refusal(query_id: RequestId, why: str) -> ValuesReplyV1:
+
+def refusal(query_id: RequestId, why: str) -> ValuesReplyV2:
     """A reply with the reason for no answer."""
-    return ValuesReplyV1(id=query_id, commit=0, values=[], error=why)
+    return ValuesReplyV2(id=query_id, commit=0, values=[], error=why)
 
 
-def _names_few(query: ValuesQueryV1) -> bool:
+def _names_few(query: ValuesQueryV2) -> bool:
     """Whether the query means a few values, as is known without a look at the graph."""
     around = query.inputs or query.dependents
     return 0 < len(query.which) <= FEW and not around and not query.functions
 
 
-def prepare_find(query: ValuesQueryV1, max_bytes: int, state: State) -> Callable[[], ValuesFound]:
+def prepare_find(query: ValuesQueryV2, max_bytes: int, state: State) -> Callable[[], ValuesFound]:
     """Copy from a state, for which others wait, the data for finding the values.
 
     The returned function finds the values; it raises `TooManyValues`.
@@ -413,15 +429,94 @@ def _same(found: ValuesFound) -> ValuesFound:
 
 
 def _find_values(
-    query: ValuesQueryV1,
+    query: ValuesQueryV2,
     max_bytes: int,
     named: NamedValues,
     graph: ReadableGraph,
     found: ValuesFound,
 ) -> ValuesFound:
-    """Find the values' rows; raise `TooManyValues` if they have more than `max_bytes`."""
-    rows = (row_of(graph, value_id) for value_id in select(graph, query, named.ids))
-    return found._replace(rows=list(within(rows, max_bytes)))
+    """Find the values' rows; if they are too many for one answer, those of the page.
+
+    Raises:
+        TooManyValues: the asker does not read pages, or one row has more than `max_bytes` bytes.
+    """
+    ids = select(graph, query, named.ids)
+    if not query.after:
+        try:
+            if len(ids) > MAX_VALUES:
+                raise TooManyValues(
+                    f"more than {MAX_VALUES:,} values: ask for pages, as newer clients do"
+                )
+            rows = list(within((row_of(graph, each) for each in ids), max_bytes))
+            return found._replace(rows=rows)
+        except TooManyValues:
+            if query.after is None:
+                raise
+    behind = sorted(each for each in ids if each > (query.after or ""))
+    page = _first((row_of(graph, each) for each in behind[:MAX_VALUES]), max_bytes)
+    return found._replace(rows=page, next=page[-1].id if len(page) < len(behind) else None)
+
+
+def _first(rows: Iterable[ValueRow], max_bytes: int) -> list[ValueRow]:
+    """The first rows, up to `max_bytes`; raise `TooManyValues` if the first one has more."""
+    found: list[ValueRow] = []
+    try:
+        for row in within(rows, max_bytes):
+            found.append(row)  # noqa: PERF402 - those before the error are kept
+    except TooManyValues:
+        if not found:
+            raise
+    return found
+
+
+_MOST_RESULTLESS: Final = 1_000
+"""Maximum number of values without a result that are listed, of each kind."""
+
+
+def _ids_in(updates: Iterable[AnyUpdate]) -> set[str]:
+    """Ids of the values and functions that the updates change."""
+    return {
+        each.func_id if isinstance(each, PutFunc | RemoveFunc) else each.value_id
+        for each in updates
+    }
+
+
+def _prepare_resultless(
+    query: ValuesQueryV2, changed: set[str] | None, max_bytes: int, state: State
+) -> Callable[[], ValuesReplyV2]:
+    """Copy from a state, for which others wait, the data for finding values without a result."""
+    graph, roots = graph_of(state), None
+    if changed is not None:
+        users = (user for each in changed & graph.funcs.keys() for user in graph.users_of(each))
+        names = (graph.names.get(each) for each in query.which)
+        found = graph.indices_of([*changed, *users, *filter(None, names)])
+        roots = sorted_unique(found[found >= 0])
+    reply = ValuesReplyV2(id=query.id, commit=state.commit, values=[], due=state.control.dvu_due)
+    return partial(_find_resultless, GraphSnapshot(graph, roots), roots, max_bytes, reply)
+
+
+def _find_resultless(
+    graph: GraphSnapshot, roots: NDArray[np.int32] | None, max_bytes: int, reply: ValuesReplyV2
+) -> ValuesReplyV2:
+    statuses = graph.columns.status.all
+    is_affected = np.zeros(len(statuses), np.bool_)
+    if roots is not None and np.isin(statuses, (FAILED, BLOCKED)).any():
+        is_affected[closure(graph).indices] = True
+    groups = []
+    for status, code in ((ValueStatus.FAILED, FAILED), (ValueStatus.BLOCKED, BLOCKED)):
+        for affected in (None,) if roots is None else (True, False):
+            chosen = np.flatnonzero((statuses == code) & (is_affected == bool(affected)))
+            ids = map(graph.id_at, chosen[:_MOST_RESULTLESS].tolist())
+            rows = (row_of(graph, each)._replace(inputs=None) for each in ids)
+            values = [row.read() for row in _first(rows, max_bytes)]
+            if values:
+                facts: dict[str, Any] = {
+                    "status": status.value,
+                    "affected": affected,
+                    "count": len(chosen),
+                }
+                groups.append(ResultlessValues.model_construct(**facts, values=values))
+    return reply.model_copy(update={"without_result": groups})
 
 
 def _read(rows: list[Row]) -> list[ValueSnapshot | FunctionSnapshot]:

@@ -117,8 +117,8 @@ class GraphSnapshot(ReadableGraph):
     which edits never change in place, are shared.
     """
 
-    def __init__(self, graph: ReadableGraph) -> None:
-        """Copy the graph, which the caller holds meanwhile."""
+    def __init__(self, graph: ReadableGraph, roots: NDArray[np.int32] | None = None) -> None:
+        """Copy the graph, which the caller holds meanwhile; `roots` are those in place of its."""
         graph.adjacency.prune()
         self.columns = graph.columns.snapshot()
         self.count = graph.count
@@ -129,7 +129,7 @@ class GraphSnapshot(ReadableGraph):
         self.adjacency = graph.adjacency.snapshot(self.columns)
         self.funcs = copy(graph.funcs)
         self.func_ids = copy(graph.func_ids)
-        self._roots = graph.root_indices()
+        self._roots = graph.root_indices() if roots is None else roots
 
     def root_indices(self) -> NDArray[np.int32]:
         return self._roots

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries import ValuesQueryV1
+from rebaser_core.queries import ValuesQueryV2
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.errors import AppendRefused
@@ -40,7 +40,7 @@ class Answers:
 
     async def ask(self, *which: str, inputs: int = 0) -> tuple[int, list[object], bool]:
         """The commit of the answer, its values, and whether the state came from log and store."""
-        query = ValuesQueryV1(
+        query = ValuesQueryV2(
             id=RequestId(),
             workspace_id=self._change_set.workspace_id,
             change_set_id=self._change_set.change_set_id,
@@ -269,7 +269,7 @@ async def test_a_large_read_is_of_one_commit_and_holds_up_none(deployment: Deplo
     """Its rows are made from a snapshot, while requests are applied."""
     values = [new_id() for _ in range(FEW + 1)]
     owner, held, _ = await owned(deployment, [put(value, 1) for value in values])
-    query = ValuesQueryV1(
+    query = ValuesQueryV2(
         id=RequestId(),
         workspace_id=owner.archive.change_set.workspace_id,
         change_set_id=owner.archive.change_set.change_set_id,

@@ -9,16 +9,14 @@ import random
 import tracemalloc
 from typing import Any
 
-import pytest
 from nats.aio.msg import Msg
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import ReadRefused
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Unavailable
 from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, RequestState
-from rebaser_core.queries import ValuesQuery, ValuesQueryV1, ValuesReply
+from rebaser_core.queries import ValuesQuery, ValuesQueryV1, ValuesQueryV2, ValuesReply
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.queries.values import QueryBounds
@@ -109,17 +107,21 @@ async def test_values_up_to_the_limit_are_read_back(deployment: Deployment) -> N
     assert "X-Reply-Pieces" in ValuesReply.decode(old.headers, old.data).error
 
 
-async def test_a_query_with_too_large_an_answer_is_refused(deployment: Deployment) -> None:
+async def test_an_answer_of_too_many_bytes_comes_in_pages(deployment: Deployment) -> None:
+    """To a program that does not read pages it is refused."""
     [change_set] = new_change_sets(1)
     await deployment.start(QUERIES__MAX_REPLY_BYTES=str(MIB))
     ids = [new_id() for _ in range(3)]
     await committed(deployment, change_set, [put(i, "x" * 400_000) for i in ids])
     reader = deployment.client.change_set(*change_set)
 
-    with pytest.raises(ReadRefused, match="1,048,576 bytes"):
-        await reader.values()
+    pages = await reader.values()
+    old = await asked(
+        deployment, deployment.streams.values(change_set), values_question(change_set)
+    )
 
-    assert len(await reader.values(*ids[:2])) == 2
+    assert [*pages] == sorted(ids)
+    assert "1,048,576 bytes" in ValuesReply.decode(old.headers, old.data).error
 
 
 async def test_questions_about_nothing_leave_nothing_behind(deployment: Deployment) -> None:
@@ -132,7 +134,7 @@ async def test_questions_about_nothing_leave_nothing_behind(deployment: Deployme
             [reply] = [
                 reply
                 async for reply in served.values.replies(
-                    ValuesQueryV1(
+                    ValuesQueryV2(
                         id=RequestId(),
                         workspace_id=change_set.workspace_id,
                         change_set_id=change_set.change_set_id,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet, RequestId
-from rebaser_core.queries import ValuesQueryV1, ValuesReplyV1
+from rebaser_core.queries import ValuesQueryV2, ValuesReplyV2
 from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.queries.query_service import QueryService
@@ -20,8 +20,8 @@ ALL = QueryBounds(loaded_rows=0)
 NONE = QueryBounds(loaded_rows=1 << 60)
 
 
-async def ask(served: QueryService, change_set: ChangeSet, *which: str) -> ValuesReplyV1:
-    query = ValuesQueryV1(
+async def ask(served: QueryService, change_set: ChangeSet, *which: str) -> ValuesReplyV2:
+    query = ValuesQueryV2(
         id=RequestId.from_str("01JZ8M3Q7V0000000000000003"),
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,

@@ -65,6 +65,7 @@ from rebaser_core.queries import (
     ProvenanceQueryV1,
     ProvenanceReply,
     ProvenanceReplyV1,
+    ResultlessValues,
     RevertQuery,
     RevertQueryV1,
     RevertReply,
@@ -83,8 +84,10 @@ from rebaser_core.queries import (
     ValueSnapshot,
     ValuesQuery,
     ValuesQueryV1,
+    ValuesQueryV2,
     ValuesReply,
     ValuesReplyV1,
+    ValuesReplyV2,
 )
 from rebaser_core.records import (
     ApplyAttempt,
@@ -355,6 +358,8 @@ class Sample:
 
 
 def _sample(type_name: str, name: str, written: Versioned, read: Versioned | None = None) -> Sample:
+    if read is None and written.VERSION < TYPES[type_name].current.VERSION:
+        read = written.upgrade()
     return Sample(type_name, name, written, read or written)
 
 
@@ -585,6 +590,32 @@ SAMPLES: Final = (
             due=False,
             functions=[
                 FunctionSnapshot(id=FUNC, name="gross", runtime="cel", code="net * 1.19", users=2)
+            ],
+        ),
+    ),
+    _sample("ValuesQuery", "v2", ValuesQueryV2(id=REQUEST, **WHERE, at=17, after=SUM)),
+    _sample(
+        "ValuesQuery",
+        "v2-without-result",
+        ValuesQueryV2(id=REQUEST, **WHERE, which=["net"], without_result=True, changed_by=17),
+    ),
+    _sample("ValuesReply", "v2", ValuesReplyV2(**VALUES_READ, due=True, next=SUM)),
+    _sample(
+        "ValuesReply",
+        "v2-without-result",
+        ValuesReplyV2(
+            id=REQUEST,
+            commit=17,
+            values=[],
+            due=False,
+            without_result=[
+                ResultlessValues(
+                    status="failed",
+                    affected=True,
+                    count=1_001,
+                    values=[ValueSnapshot(id=SUM, value=None, status="failed", message="no")],
+                ),
+                ResultlessValues(status="blocked", count=0, values=[]),
             ],
         ),
     ),

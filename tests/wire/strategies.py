@@ -55,6 +55,7 @@ from rebaser_core.queries import (
     ProvenanceEdit,
     ProvenanceQueryV1,
     ProvenanceReplyV1,
+    ResultlessValues,
     RevertQueryV1,
     RevertReplyV1,
     RowDifference,
@@ -65,8 +66,8 @@ from rebaser_core.queries import (
     TableReplyV1,
     TableSnapshot,
     ValueSnapshot,
-    ValuesQueryV1,
-    ValuesReplyV1,
+    ValuesQueryV2,
+    ValuesReplyV2,
 )
 from rebaser_core.records import (
     ApplyAttempt,
@@ -452,16 +453,19 @@ messages = {
         is_missing=st.booleans(),
     ),
     "ValuesQuery": _made(
-        ValuesQueryV1,
+        ValuesQueryV2,
         **_where,
         which=st.lists(_text, max_size=3),
         inputs=st.integers(0, 1_000_000),
         dependents=st.integers(0, 1_000_000),
         at=_maybe(_counts),
         functions=st.booleans(),
+        after=_maybe(_text),
+        without_result=st.booleans(),
+        changed_by=_maybe(st.integers(1, 2**40)),
     ),
     "ValuesReply": _made(
-        ValuesReplyV1,
+        ValuesReplyV2,
         id=request_ids,
         commit=_counts,
         values=st.lists(
@@ -492,6 +496,19 @@ messages = {
                     ),
                     code=_text,
                     users=_counts,
+                ),
+                max_size=3,
+            )
+        ),
+        next=_maybe(ids),
+        without_result=_maybe(
+            st.lists(
+                _made(
+                    ResultlessValues,
+                    status=st.sampled_from(["failed", "blocked"]),
+                    affected=_maybe(st.booleans()),
+                    count=_counts,
+                    values=st.just([]),
                 ),
                 max_size=3,
             )

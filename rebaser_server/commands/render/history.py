@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_client.display import table_text
 from rebaser_client.errors import ClientError
-from rebaser_client.outcomes import changed_by
 from rebaser_client.plan import LoadPlan, PlannedChange
 from rebaser_client.reader import LogEntry, read_log
 from rebaser_core.commits import RequestOutcome
@@ -124,7 +123,7 @@ async def show_revert(
     if arguments.wait and isinstance(done, SuccessStatusV2):
         reached = done.success.commit or 0
         await until_computed(deployment, change_set, reached)
-        failed = await failures(deployment, change_set, reached, changed_by(plan.updates))
+        failed = await failures(deployment, change_set, reached)
     if as_json:
         values = {} if failed is None else {"values": failed.plain()}
         say_json(_plain(plan, response) | values)

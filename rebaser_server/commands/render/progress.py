@@ -10,16 +10,16 @@ import asyncio
 import shlex
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rebaser_client.errors import ClientError
 from rebaser_client.outcomes import (
     MissingResults,
     Progress,
     Values,
-    changed_by,
     read_missing_results,
 )
+from rebaser_client.plan import read_named
 from rebaser_client.requests import Updates
 from rebaser_core.commits import CommitV1, code_reason, decode_commit_at
 from rebaser_core.errors import MessageError, RebaserError, UnknownSubject, many
@@ -42,6 +42,9 @@ from rebaser_server.ops.answers import all_answers
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import ProgressBar, progress_bar
 
+if TYPE_CHECKING:
+    from rebaser_core.queries import ValueSnapshot
+
 _LISTED: Final = 5
 """Maximum number of failed values that are named for people."""
 
@@ -60,42 +63,32 @@ class Failures:
     missing: MissingResults
     address: str
     """Address of the change set, for the next command."""
-    named: frozenset[str] = frozenset()
-    """Names and ids of the values that the command names."""
+    standing: Values
+    """Values that the command names, and that had no result before it."""
 
     @property
     def affected(self) -> int:
         """Number of values that failed because of the request."""
-        return len(self.missing.failed)
+        return self.missing.failed.total
 
     @property
     def stand(self) -> bool:
         """Whether a value that the command names or changed has no result now."""
         missing = self.missing
-        return bool(missing.failed or missing.affected_blocked or self._named_before)
-
-    @property
-    def _named_before(self) -> Values:
-        """Values that the command names, and that had no result before it."""
-        missing = self.missing
-        return tuple(
-            value
-            for value in (*missing.failed_before, *missing.blocked)
-            if not self.named.isdisjoint((value.id, value.name))
-        )
+        return bool(missing.failed or missing.affected_blocked or self.standing)
 
     def plain(self) -> dict[str, Any]:
         """The failures as plain data, for programs."""
         return {
-            "failed": self.affected + len(self.missing.failed_before),
-            "blocked": len(self.missing.blocked),
+            "failed": self.affected + self.missing.failed_before.total,
+            "blocked": self.missing.blocked.total,
             "failedByThis": [
                 {"id": value.id, "name": value.name, "message": value.message}
                 for value in self.missing.failed
             ],
             "standing": [
                 {"id": value.id, "name": value.name, "message": value.message}
-                for value in self._named_before
+                for value in self.standing
             ],
         }
 
@@ -104,18 +97,19 @@ class Failures:
         missing, count = self.missing, self.affected
         lines = self._listed(missing.failed)
         if count:
-            blocked = len(missing.blocked)
+            blocked = missing.blocked.total
             lines.insert(0, f"{many(count, 'value')} failed by this, {blocked:,} blocked:")
         if count > _LISTED:
             lines.append(f"  and {count - _LISTED:,} more: `rebaser dvu status {self.address}`")
-        standing = self._named_before
+        standing = self.standing
         if standing:
             found = many(len(standing), "value")
             lines.append(f"{found} of those named had no result before, and have none:")
             lines += self._listed(standing)
         if missing.failed_before:
             others = "others" if count else "of this change set"
-            lines.append(f"{many(len(missing.failed_before), 'value')} {others} had failed before")
+            count = missing.failed_before.total
+            lines.append(f"{many(count, 'value')} {others} had failed before")
         return lines + self._next_step()
 
     def _listed(self, values: Values) -> list[str]:
@@ -141,31 +135,42 @@ class Failures:
 async def failures(
     deployment: Deployment,
     change_set: ChangeSet,
-    commit: int,
-    changed: Iterable[str],
+    commit: int | None,
+    changed: Iterable[str] = (),
     *,
-    everything: bool = False,
     named: Iterable[str] = (),
+    sent: bool = True,
 ) -> Failures:
     """The failed values, once no update is due, split by whether the request affected them.
 
-    `commit` is the request's. `changed`: names or ids of the values, and ids of the functions, that
-    it changed; with `everything` it affected all that failed. `named`: names or ids of further
-    values that the command names. A Rebaser answers, so the command needs no access to the store.
+    `commit` is the request's; without one, all that failed did by this if anything was `sent`, else
+    before. `changed`: names or ids of values and functions that the request changed, and its batch
+    does not name. `named`: names or ids of further values that the command names. A Rebaser
+    answers, so the command needs no access to the store.
 
     Raises:
         FailuresUnknown: no Rebaser answered; the request is committed and computed.
     """
-    handle = deployment.client.change_set(*change_set)
+    handle, names = deployment.client.change_set(*change_set), {*named}
     try:
-        missing = await read_missing_results(handle, None if everything else commit, changed)
+        missing = await read_missing_results(handle, commit, changed)
+        if not sent:
+            missing = MissingResults(Values(), missing.failed, missing.blocked)
+        before: Iterable[ValueSnapshot] = (*missing.failed_before, *missing.blocked)
+        if names and missing.failed_before.total + missing.blocked.total > len([*before]):
+            before = await read_named(handle, sorted(names))  # some are not listed
     except ClientError as error:
         raise FailuresUnknown(
-            f"commit {commit} is computed, but it is unknown whether values failed: {error}; "
+            f"all is computed, but it is unknown whether values failed: {error}; "
             "`rebaser dvu status ADDRESS` reads that from the store"
         ) from error
+    standing = Values(
+        value
+        for value in before
+        if value.status in ("failed", "blocked") and not names.isdisjoint((value.id, value.name))
+    )
     address = shlex.quote(await deployment.client.addresses.address_of(change_set))
-    return Failures(missing, address, frozenset(named))
+    return Failures(missing, address, standing)
 
 
 @dataclass(frozen=True)
@@ -313,9 +318,7 @@ async def follow(
         if computed and not isinstance(response.status, ErrorStatus):
             commit = response.status.success.commit or 0
             await _until_computed(deployment, change_set, commit, bar)
-            failed = await failures(
-                deployment, change_set, commit, changed_by(updates), named=named
-            )
+            failed = await failures(deployment, change_set, commit, named=named)
     result = _RequestResult(response, len(updates), failed, strict=strict)
     if as_json:
         say_json(result.plain())
@@ -331,8 +334,9 @@ async def standing(
 
     The exit code tells whether a value that is `named` failed or is blocked.
     """
-    settled = await deployment.client.change_set(*change_set).settled()
-    failed = await failures(deployment, change_set, settled.commit + 1, (), named=named)
+    async for _ in deployment.client.change_set(*change_set).progress():
+        pass
+    failed = await failures(deployment, change_set, None, named=named, sent=False)
     if not as_json:
         say(*failed.lines())
     return Exit.VALUES_FAILED if failed.stand else Exit.OK
