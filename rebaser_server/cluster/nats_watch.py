@@ -122,8 +122,8 @@ async def rooms(streams: Streams, monitoring: str | None) -> list[Room]:
     return [room for room in found if room.limit > 0]
 
 
-async def read_fullness(streams: Streams, monitoring: str | None) -> float:
-    """Return the largest part of a limit that is in use, of those of `rooms`."""
+async def fullness(streams: Streams, monitoring: str | None) -> float:
+    """Return the largest part of a limit that is in use."""
     return max((room.fullness for room in await rooms(streams, monitoring)), default=0.0)
 
 

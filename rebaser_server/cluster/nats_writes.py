@@ -138,13 +138,11 @@ class WriteWatch:
     """Watch of whether NATS writes and keeps messages; each change is logged."""
 
     def __init__(
-        self,
-        provisioner: Provisioner,
-        read_fullness: Callable[[], Awaitable[float]] | None = None,
+        self, provisioner: Provisioner, fullness: Callable[[], Awaitable[float]] | None = None
     ) -> None:
-        """`read_fullness`: see `nats_watch.read_fullness`, which commands do without."""
+        """`fullness` reads the largest part of a limit of NATS that is in use."""
         self._provisioner = provisioner
-        self._read_fullness = read_fullness
+        self._read_fullness = fullness
         self.fullness = 0.0
         """Largest part of a limit of NATS that is in use, as of the last look."""
         self.problem: NatsProblem | None = None
@@ -180,8 +178,8 @@ class WriteWatch:
 
     @property
     def kind(self) -> str:
-        """The kind of the problem, one of `PROBLEMS`; empty if there is none."""
-        return PROBLEMS[_event(self.problem)]
+        """The event at the beginning of the problem, one of `PROBLEMS`; empty if there is none."""
+        return _event(self.problem)
 
     def note_failure(self, error: BaseException) -> None:
         """Note the error that ended work on a change set: a limit of NATS, or another one."""
@@ -240,13 +238,7 @@ _ENDED: Final = {
 }
 """Event that is logged at the end of a problem, by the event at its beginning."""
 
-PROBLEMS: Final = {
-    "": "",
-    "nats cannot write": "cannot_write",
-    "work stopped": "work_stopped",
-    "requests may be lost": "requests_at_risk",
-}
-"""Kind of a problem, as metrics name it, by the event at its beginning."""
+PROBLEMS: Final = tuple(_ENDED)
 
 
 def _event(problem: NatsProblem | None) -> str:

@@ -8,7 +8,6 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
-from functools import partial
 from typing import Final, Never
 
 import structlog
@@ -34,7 +33,7 @@ from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.membership import Membership, present
-from rebaser_server.cluster.nats_watch import DurabilityWatch, LossWatch, StreamEnds, read_fullness
+from rebaser_server.cluster.nats_watch import DurabilityWatch, LossWatch, StreamEnds, fullness
 from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor, serve_cancellations
 from rebaser_server.cluster.provisioning import Provisioner, report
@@ -204,7 +203,7 @@ class _Rebaser:
             self._members.busy_elsewhere,
             self._members.in_handover,
         )
-        self._writes = WriteWatch(provisioner, partial(read_fullness, streams, monitoring))
+        self._writes = WriteWatch(provisioner, lambda: fullness(streams, monitoring))
         self._pauses = PauseMonitor(streams, lambda: self._writes.stop.is_set)
         self._writes.on_change = self._pauses.notify
         self._services = build_services(
