@@ -8,7 +8,7 @@ writes meets limits of the account or the server, and notes them here.
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Never
@@ -137,14 +137,8 @@ async def unwritten(
 class WriteWatch:
     """Watch of whether NATS writes and keeps messages; each change is logged."""
 
-    def __init__(
-        self, provisioner: Provisioner, fullness: Callable[[], Awaitable[float]] | None = None
-    ) -> None:
-        """`fullness` reads the largest part of a limit of NATS that is in use."""
+    def __init__(self, provisioner: Provisioner) -> None:
         self._provisioner = provisioner
-        self._read_fullness = fullness
-        self.fullness = 0.0
-        """Largest part of a limit of NATS that is in use, as of the last look."""
         self.problem: NatsProblem | None = None
         """Problem at the last look; None if there was none."""
         self.stop = Interrupt(WorkStopped)
@@ -173,8 +167,6 @@ class WriteWatch:
         if found is None and time.monotonic() < self._refused_at + _REFUSED_LATELY:
             found = self._refusal
         self._note(found)
-        if self._read_fullness is not None:
-            self.fullness = await self._read_fullness()
 
     @property
     def kind(self) -> str:

@@ -239,10 +239,10 @@ class _Prints:
 
     def tell(self) -> None:
         """Log what there is."""
-        if self._text:
-            text, left_out = self._text.decode(errors="replace"), self._left_out
-            self._text.clear()
-            self._left_out = 0
+        text, left_out = self._text.decode(errors="replace").strip("\n"), self._left_out
+        self._text.clear()
+        self._left_out = 0
+        if text:  # the end of a line may come by itself
             Context().run(_log_prints, self._labels, text, left_out)
 
     def close(self) -> None:
@@ -254,7 +254,7 @@ class _Prints:
 def _log_prints(labels: dict[str, Any], text: str, left_out: int) -> None:
     before = {"bytes_before": left_out} if left_out else {}
     with structlog.contextvars.bound_contextvars(**labels):
-        log.info("functions printed", text=text.strip("\n"), **before)
+        log.info("functions printed", text=text, **before)
 
 
 class _Protocol(SubprocessStreamProtocol):

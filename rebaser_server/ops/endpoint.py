@@ -27,6 +27,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.membership import Membership
+from rebaser_server.cluster.nats_watch import fullness
 from rebaser_server.cluster.nats_writes import PROBLEMS
 from rebaser_server.cluster.slots import SlotPool
 from rebaser_server.commit_log.batch_store import open_shared_files
@@ -103,11 +104,17 @@ class _Now(Collector):
     """Gauges, as of the scrape."""
 
     def __init__(
-        self, stats: WorkStats, slots: SlotPool, queues: Queues | None, instances: int
+        self,
+        stats: WorkStats,
+        slots: SlotPool,
+        queues: Queues | None,
+        fullness: float,
+        instances: int,
     ) -> None:
         self._stats = stats
         self._slots = slots
         self._queues = queues
+        self._fullness = fullness
         self._instances = instances
 
     def collect(self) -> Iterable[Metric]:
@@ -127,14 +134,15 @@ class _Now(Collector):
         yield _gauge("instances", "Live Rebasers of the deployment", self._instances)
         queues = self._queues
         yield _gauge("nats_up", "Whether NATS answered this scrape", queues is not None)
-        kind, fullness = self._stats.nats_state()
+        kind = self._stats.nats_problem_kind()
         problem = GaugeMetricFamily(
             "rebaser_nats_problem", "Whether NATS takes or keeps no messages", labels=["kind"]
         )
         for each in PROBLEMS:
             problem.add_metric([each.replace(" ", "_")], kind == each)
         yield problem
-        yield _gauge("nats_fullness", "Largest part of a limit of NATS that is in use", fullness)
+        what = "Largest part of a limit of NATS that is in use"
+        yield _gauge("nats_fullness", what, self._fullness)
         if queues is not None:
             yield _gauge(
                 "queue_requests", "Requests that wait, of all change sets", queues.requests
@@ -147,13 +155,6 @@ class _Now(Collector):
             yield _gauge("tasks_waiting", "Tasks that wait for a Rebaser", queues.tasks_waiting)
             yield _gauge("tasks_in_hand", "Tasks that a Rebaser works on", queues.tasks_in_hand)
             yield _gauge("dead_letters", "Requests in the dead letters", queues.dead_letters)
-
-
-def _exposition(stats: WorkStats, slots: SlotPool, queues: Queues | None, instances: int) -> bytes:
-    """All metrics in Prometheus's text format; `queues` is None while NATS does not answer."""
-    now = CollectorRegistry()
-    now.register(_Now(stats, slots, queues, instances))
-    return generate_latest(REGISTRY) + generate_latest(now)
 
 
 def _gauge(name: str, what: str, value: float) -> GaugeMetricFamily:
@@ -275,11 +276,13 @@ class _Endpoint:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         context = self._context
-        try:
+        queues, full = None, 0.0
+        with suppress(JetStreamError):  # NATS does not answer
             queues = await context.queues.look()
-        except JetStreamError:
-            queues = None
-        body = _exposition(context.stats, context.slots, queues, context.members.alive())
+            full = await fullness(context.streams, self._settings.nats.monitoring)
+        now, members = CollectorRegistry(), context.members.alive()
+        now.register(_Now(context.stats, context.slots, queues, full, members))
+        body = generate_latest(REGISTRY) + generate_latest(now)
         return web.Response(body=body, headers={"Content-Type": _CONTENT_TYPE})
 
     async def _config(self, _: web.Request) -> web.Response:

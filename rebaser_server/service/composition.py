@@ -33,7 +33,7 @@ from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.membership import Membership, present
-from rebaser_server.cluster.nats_watch import DurabilityWatch, LossWatch, StreamEnds, fullness
+from rebaser_server.cluster.nats_watch import DurabilityWatch, LossWatch, StreamEnds
 from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor, serve_cancellations
 from rebaser_server.cluster.provisioning import Provisioner, report
@@ -203,7 +203,7 @@ class _Rebaser:
             self._members.busy_elsewhere,
             self._members.in_handover,
         )
-        self._writes = WriteWatch(provisioner, lambda: fullness(streams, monitoring))
+        self._writes = WriteWatch(provisioner)
         self._pauses = PauseMonitor(streams, lambda: self._writes.stop.is_set)
         self._writes.on_change = self._pauses.notify
         self._services = build_services(
@@ -221,7 +221,7 @@ class _Rebaser:
         stats.pauses, stats.durability = self._pauses.to_json, self._durability.to_json
         stats.nats_problem = self._writes.to_json
         stats.is_stopped = lambda: not self._writes.takes_work
-        stats.nats_state = lambda: (self._writes.kind, self._writes.fullness)
+        stats.nats_problem_kind = lambda: self._writes.kind
 
     async def look(self) -> None:
         """Read once the data that the parts go by; each reads again as it runs, so late is fine."""

@@ -103,7 +103,7 @@ class WorkStats:
         None."""
         self.is_stopped: Callable[[], bool] = lambda: False
         """Whether no new work may be begun because of that."""
-        self.nats_state: Callable[[], tuple[str, float]] = lambda: ("", 0.0)
+        self.nats_problem_kind: Callable[[], str] = lambda: ""
         """Kind of that reason, or an empty text, and the largest part of a limit of NATS in use."""
 
     @contextmanager
