@@ -174,7 +174,7 @@ class _Round:
             if seat.daemon is not None:
                 await seat.daemon.ready(within=120)
         if self.size.tables:
-            await upload_tables(self.deployment, self.clients[0].change_sets)
+            await upload_tables(self.deployment, [*self.clients[0].change_sets, self.leading.head])
         for client, change_set in self._pairs():
             await client.define(change_set)
         await self.leading.create(self.lead)
