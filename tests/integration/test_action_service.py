@@ -48,7 +48,7 @@ async def act(
 
 
 async def cookie_of(daemon: Daemon, token: str) -> str:
-    """What a browser sends that was opened with the token."""
+    """Cookie of a browser that was opened with the token."""
     async with ClientSession() as browser:
         url = url_of(daemon)
         async with browser.get(url, params={"token": token}, allow_redirects=False) as answer:

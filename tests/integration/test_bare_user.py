@@ -19,7 +19,7 @@ from tests.helpers.machine_requirements import lacking, program
 from tests.integration.test_command_line import REBASER
 
 USER = 12345
-"""No entry in passwd has it."""
+"""A user id without an entry in passwd."""
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ async def shop_of(deployment: Deployment, count: int) -> WorkspaceHandle:
 async def test_waiting_returns_what_failed_in_a_change_set_of_any_size(
     deployment: Deployment, tmp_path: Path, count: int
 ) -> None:
-    """Of many failures the first are listed, with their number; none needs all values read."""
+    """The first of many failures are listed, with their number, and not all values are read."""
     await deployment.start()
     shop = await shop_of(deployment, count)
     given = Commands(deployment)

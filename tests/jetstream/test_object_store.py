@@ -108,7 +108,7 @@ async def test_nats_py_reads_what_we_put_and_we_read_what_it_put(
 async def test_a_part_of_a_bucket_has_objects_and_subjects_of_its_own(
     js: JetStream, store: ObjectStore
 ) -> None:
-    """Of one name there is one in the bucket, and one in each part of it."""
+    """One name has one object in the bucket, and one in each part of it."""
     one, two = store.part("one"), store.part("two")
     await store.put("a", b"whole")
     await one.put_once("a", b"first")

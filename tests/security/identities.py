@@ -86,7 +86,7 @@ class Operator:
 
 
 def operator(**account_limits: int | bool) -> Operator:
-    """As `nsc` makes it (NATS's JWTs, version 2), with these limits of the account's JetStream."""
+    """A JWT of NATS (version 2), as `nsc` makes it, with these limits of JetStream."""
     _, root = new_key(nkeys.PREFIX_BYTE_OPERATOR)
     _, account = new_key(nkeys.PREFIX_BYTE_ACCOUNT)
     _, system = new_key(nkeys.PREFIX_BYTE_ACCOUNT)

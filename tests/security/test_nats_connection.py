@@ -340,7 +340,7 @@ async def test_the_secrets_of_a_url_are_sent_unescaped(tmp_path: Path, kind: str
 async def test_the_secrets_of_a_url_hold_for_servers_that_nats_names_later(
     tmp_path: Path, secret: str
 ) -> None:
-    """Of two servers of a cluster the one whose address is known ends for good."""
+    """The server whose address is known ends for good; its cluster has another."""
     user, _, password = secret.rpartition(":")
     login = f"user: {user}, password: {password}" if user else f"token: {password}"
     config = f'authorization {{ {login} }}\ncluster {{ name: c, listen: "127.0.0.1:-1", '
