@@ -7,7 +7,7 @@ states of a process: those of its runs, those that they released, and those that
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -286,10 +286,6 @@ def _ends_with(state: State, end: LogEnd) -> bool:
     )
 
 
-_LOAD_ATTEMPTS: Final = 3
-"""Number of attempts to load a change set whose log is purged meanwhile."""
-
-
 @dataclass(frozen=True, slots=True)
 class StateLoader:
     """All sources of a change set's state."""
@@ -313,27 +309,44 @@ class StateLoader:
             HistoryInconsistent: log and store contradict each other, or belong to different
                 deployments.
         """
-        begins, last = await self._extent()
+        return await self.while_purged(partial(self._load, at))
+
+    async def _load(self, at: int | None, begins: int) -> State:
+        last, _ = await self.log.last()
+        if not last:
+            await self.log.require_readable()
         if at is not None and at > last:
             raise NotRetained(f"{self.change_set}: the log ends at commit {last}, before {at}")
-        for attempt in range(_LOAD_ATTEMPTS):
-            until = last if at is None else at
-            if until < begins:
-                raise NotRetained(
-                    f"{self.change_set}: the past before commit {begins} is not kept any more, "
-                    f"and with it commit {until}"
-                )
+        if at is not None and at < begins:
+            raise NotRetained(
+                f"{self.change_set}: the past before commit {begins} is not kept any more, "
+                f"and with it commit {at}"
+            )
+        try:
+            return await self._replay_to(at)
+        except HistoryInconsistent as error:
+            _, entry = await self.log.last()
+            if entry is not None and entry.control.deleted:
+                raise NotRetained(f"{self.change_set} was deleted") from error
+            raise
+
+    async def while_purged(self, read: Callable[[int], Awaitable[T]]) -> T:
+        """Return what `read` returns, given the earliest commit whose state can be loaded.
+
+        An owner purges behind its checkpoints at any moment, and a slow reader cannot tell this
+        from a log with a hole. So `read` is called again as long as the past got shorter meanwhile:
+        at most once for each checkpoint. It has to begin anew each time.
+
+        Raises what `read` raises while nothing is purged.
+        """
+        begins = await self.earliest_commit()
+        while True:
             try:
-                return await self._replay_to(until, past=at is not None)
-            except HistoryInconsistent as error:
-                _, entry = await self.log.last()
-                if entry is not None and entry.control.deleted:
-                    raise NotRetained(f"{self.change_set} was deleted") from error
-                # A slow reader cannot tell this from a checkpoint and purge by the owner.
-                before, (begins, last) = (begins, last), await self._extent()
-                if attempt == _LOAD_ATTEMPTS - 1 or before == (begins, last):
+                return await read(begins)
+            except (HistoryInconsistent, NotRetained, MissingBatch):
+                before, begins = begins, await self.earliest_commit()
+                if begins == before:
                     raise
-        raise AssertionError("the last look returns or raises")
 
     async def load_own(self, before: LogEnd, own: NumberedEntry) -> State:
         """Return the state as of `own`, the commit of a takeover, which follows `before`.
@@ -349,28 +362,19 @@ class StateLoader:
             released.advance(entry, sequence)
             return released
         known = [own] if before.entry is None else [(before.sequence, before.entry), own]
-        return await self._replay_to(sequence, known=known)
+        return await self._replay_to(None, known)
 
     async def read(self, look: Callable[[State], T], lasts: Lasts = "long") -> T:
         """Return what `look` returns of the state as of the last commit; see `StateCache.read`."""
         return await self.cache.read(self, look, lasts)
-
-    async def _extent(self) -> tuple[int, int]:
-        """Return the earliest commit whose state can be loaded, and the last one."""
-        last, _ = await self.log.last()
-        if not last:
-            await self.log.require_readable()
-        return await self.earliest_commit(), last
 
     async def earliest_commit(self) -> int:
         """Return the earliest commit whose state can be loaded: 0, or a checkpoint's."""
         first = await self.log.oldest()
         return 0 if first is None else first.previous
 
-    async def _replay_to(
-        self, until: int, *, past: bool = False, known: Sequence[NumberedEntry] = ()
-    ) -> State:
-        """Return the state as of commit `until`, which is the last one unless `past` is true.
+    async def _replay_to(self, at: int | None, known: Sequence[NumberedEntry] = ()) -> State:
+        """Return the state as of commit `at`, or of the last one.
 
         `known` are the last commits, if the caller has read them already.
 
@@ -378,7 +382,11 @@ class StateLoader:
             HistoryInconsistent: checkpoint and log contradict each other; nothing was changed.
             NeedsNewerVersion: only a newer release can read the checkpoint.
         """
-        state = await self._restore_checkpoint(until if past else None)
+        state = await self._restore_checkpoint(at)
+        # Behind the checkpoint: the owner may have written it, and more commits, a moment ago.
+        until = known[-1][0] if known else at
+        if until is None:
+            until, _ = await self.log.last()
         if state.checkpoint_commit > until:
             raise HistoryInconsistent(
                 f"{self.change_set}: the checkpoint is of commit {state.checkpoint_commit}, but "

@@ -279,9 +279,15 @@ async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) 
         NotRevertible: there is no such commit, or it changed no definition.
     """
     workspace = str(loader.change_set.workspace_id)
-    state, before, after = await _around(loader, commit)
-    last, _ = await loader.log.last()
-    await loader.catch_up(state, last)
+
+    async def read(begins: int) -> tuple[State, DefinitionSnapshot, DefinitionSnapshot, int]:
+        del begins
+        state, before, after = await _around(loader, commit)
+        last, _ = await loader.log.last()
+        await loader.catch_up(state, last)
+        return state, before, after, last
+
+    state, before, after, last = await loader.while_purged(read)
     ids = set(before.values), set(before.funcs)
     now = await compute_in_turn(workspace, DefinitionSnapshot.of, graph_of(state), *ids)
     updates, skipped = await compute_in_turn(workspace, invert, before, after, now, force=force)
@@ -324,7 +330,7 @@ async def changes_of(loader: StateLoader, commit: int) -> list[CommittedChange]:
         NotRetained: the log does not go back so far.
         NotRevertible: there is no such commit, or it changed no definition.
     """
-    _, before, after = await _around(loader, commit)
+    _, before, after = await loader.while_purged(lambda _: _around(loader, commit))
     found = []
     for value_id, old in before.values.items():
         new = after.values[value_id]

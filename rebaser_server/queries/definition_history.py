@@ -10,9 +10,11 @@ of an input takes that input out, and leaves the others as they were.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from rebaser_core.commits import CommitV1
+from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.updates import (
     AnyUpdate,
@@ -309,6 +311,10 @@ class DefinitionHistory:
         self._loader = loader
         self._workspace = str(loader.change_set.workspace_id)
         self._ids = values, funcs
+        self._is_begun = False
+        self._start_anew((), ())
+
+    def _start_anew(self, values: Collection[str], funcs: Collection[str]) -> None:
         self._commit = 0
         self._is_due = False
         self.begins = 0
@@ -317,15 +323,38 @@ class DefinitionHistory:
         self.requests: dict[int, tuple[int, RequestId]] = {}
         """Sequence of a request that left values to recompute → its commit, and that one's id."""
 
-    async def begin(self) -> None:
-        """Go to the earliest commit that is kept.
+    async def advance(self, until: int) -> None:
+        """Go on to a commit, at first from the earliest one that is kept.
+
+        If the log is purged meanwhile, the history begins anew, later; nothing is known of a commit
+        that lies before its beginning.
 
         Raises:
-            NotRetained, HistoryInconsistent: as `StateLoader.load`.
+            NotRetained, HistoryInconsistent, MissingBatch: as `StateLoader.load`.
+            DamagedBatch, MalformedMessage: a batch cannot be read.
         """
-        self.begins = self._commit = await self._loader.earliest_commit()
-        if self.begins:
-            state = await self._loader.load(self.begins)
+        await self._loader.while_purged(partial(self._advance, until))
+
+    async def _advance(self, until: int, begins: int) -> None:
+        try:
+            if not self._is_begun:
+                await compute_in_turn(self._workspace, self._start_anew, *self._ids)
+                await self._begin(until, begins)
+            if self._is_begun:
+                await self._read_on(until)
+        except RebaserError:
+            self._is_begun = False  # what was read does not join what comes
+            raise
+
+    async def _begin(self, until: int, begins: int) -> None:
+        """Take over the definitions of the earliest commit, if it is not behind `until`."""
+        self.begins = self._commit = begins
+        if begins > until:
+            self.definitions.begin_unknown()
+            return
+        self._is_begun = True
+        if begins:
+            state = await self._loader.load(begins)
             self._is_due = state.control.dvu_due
             await compute_in_turn(self._workspace, self.definitions.begin, graph_of(state))
             return
@@ -333,26 +362,15 @@ class DefinitionHistory:
         if first is None or first.control.branch is None:
             return
         base = first.control.branch.base
-        origin = await self._of(base.change_set_id)
+        origin = self._of(base.change_set_id)
         try:
-            await origin.begin()
             await origin.advance(base.commit)
-        except (NotRetained, HistoryInconsistent):
+        except (NotRetained, HistoryInconsistent):  # deleted, or for `doctor` to name
             self.definitions.begin_unknown()
         else:
             self.definitions = origin.definitions
 
-    async def advance(self, until: int) -> None:
-        """Go on to a commit.
-
-        Raises:
-            HistoryInconsistent: commits are missing.
-            MissingBatch, DamagedBatch, MalformedMessage: a batch cannot be read.
-        """
-        if until < self._commit:
-            raise NotRetained(
-                f"{self._loader.change_set}: the past before commit {self._commit} is not kept"
-            )
+    async def _read_on(self, until: int) -> None:
         change_set_id = self._loader.change_set.change_set_id
         async for sequence, entry in self._loader.log.entries(self._commit, until):
             settled, was_due = entry.settled, self._is_due
@@ -389,7 +407,7 @@ class DefinitionHistory:
         head: DefinitionHistory | None = None
         for cursor, attributions in sorted(merged.items()):
             try:
-                head = head or await self._head_of(attributions[0].edit)
+                head = head or self._head_of(attributions[0].edit)
                 await head.advance(cursor)
                 known = {_part(each): each for each in await head.listed()}
             except (NotRetained, HistoryInconsistent):
@@ -397,17 +415,14 @@ class DefinitionHistory:
             for each in attributions:
                 yield known.get(_part(each), each)
 
-    async def _head_of(self, edit: CommittedEdit) -> "DefinitionHistory":
+    def _head_of(self, edit: CommittedEdit) -> "DefinitionHistory":
         branch = edit.entry.control.branch
         if branch is None:
             raise HistoryInconsistent(f"commit {edit.commit} is of no branch")
-        history = await self._of(branch.head)
-        await history.begin()
-        return history
+        return self._of(branch.head)
 
-    async def _of(self, change_set_id: ChangeSetId) -> "DefinitionHistory":
-        loader = self._loader.sibling(change_set_id)
-        return await compute_in_turn(self._workspace, DefinitionHistory, loader, *self._ids)
+    def _of(self, change_set_id: ChangeSetId) -> "DefinitionHistory":
+        return DefinitionHistory(self._loader.sibling(change_set_id), *self._ids)
 
     async def listed(self) -> list[Attribution[CommittedEdit]]:
         """Each part of the definitions with its edit in this log."""

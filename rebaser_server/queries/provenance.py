@@ -292,10 +292,12 @@ async def _trace_of(loader: StateLoader, edit: CommittedEdit) -> str | None:
     return None if span is None else f"{span.trace_id:032x}"
 
 
-async def _find_removal(loader: StateLoader, name: str, until: int) -> ProvenanceEdit | None:
-    """The commit, up to `until`, that removed the value of that name or id; None if unknown."""
-    begins, ids, removal = await loader.earliest_commit(), {name}, None
-    if begins:
+async def _find_removal(
+    loader: StateLoader, name: str, until: int, begins: int
+) -> ProvenanceEdit | None:
+    """The commit from `begins` to `until` that removed the value of that name or id, if any."""
+    ids, removal = {name}, None
+    if 0 < begins <= until:
         known = graph_of(await loader.load(begins)).names.get(name)
         ids |= {known} if known else set()
     async for sequence, entry in loader.log.entries(begins, until):
@@ -368,15 +370,15 @@ class ProvenanceService:
             state = await loader.load(query.at)
             known = await compute_in_turn(workspace, _look_up, state, query.value)
         if isinstance(known, _Unknown):
-            removal = await _find_removal(loader, query.value, known.commit)
+            find = partial(_find_removal, loader, query.value, known.commit)
+            removal = await loader.while_purged(find)
             if removal is not None:
                 return ProvenanceReplyV1(id=query.id, commit=known.commit, edits=[removal])
             why = f"there is no value {query.value!r}{known.offer}"
             return ProvenanceReplyV1(id=query.id, commit=known.commit, error=why, is_missing=True)
         lineage = known.lineage
         ids = [*lineage.values], [*lineage.func_names]
-        history = await compute_in_turn(workspace, DefinitionHistory, loader, *ids)
-        await history.begin()
+        history = DefinitionHistory(loader, *ids)
         await history.advance(known.commit)
         lineage.names = await compute_in_turn(
             workspace, or_, history.definitions.names, lineage.names
