@@ -440,14 +440,21 @@ class RequestSender:
         """Store a file of a workspace under the BLAKE3 of its bytes. May be repeated.
 
         Raises:
-            NotConfirmed, QueueFull: it is not stored, perhaps, or surely.
+            NotConfirmed, QueueFull, TooLarge: it is not stored, perhaps, or surely.
         """
+        part = self.batches.part(workspace)
+        await self._upload(f"file {name}", lambda: part.put_once(name, payload))
+
+    async def _upload(self, what: str, put: Callable[[], Awaitable[T]]) -> T:
+        """Put an object; see `upload`."""
         try:
-            await self.batches.part(workspace).put_once(name, payload)
+            return await retry(put, self.options.retry_for, self.streams.js.connection.sleep)
         except Full as error:
-            raise _queue_full_error(f"file {name}", error) from error
+            raise _queue_full_error(what, error) from error
+        except Unsendable as error:
+            raise TooLarge(f"{what}: {error}") from error
         except JetStreamError as error:
-            raise NotConfirmed(f"file {name}: {error}") from error
+            raise NotConfirmed(f"{what}: {error}") from error
 
     async def command(
         self,
@@ -489,13 +496,49 @@ class RequestSender:
         if given_origin is not None:
             origin = ChangeSetId.of(given_origin, "from_change_set_id")
         await self.workspace_check.check(change_set)
-        content_type, limits = self.options.content_type, self.options.limits
-        headers, payload = await _encode_request(
-            self.batches, request_id, change_set, origin, updates, content_type, limits
-        )
+        headers, payload = await self._encode_request(request_id, change_set, origin, updates)
         if self.options.author is not None:
             headers[AUTHOR] = self.options.author
         return headers, payload
+
+    async def _encode_request(
+        self,
+        request_id: RequestId,
+        change_set: ChangeSet,
+        origin: ChangeSetId | None,
+        updates: "Updates",
+    ) -> tuple[dict[str, str], bytes]:
+        """Headers and payload of the request to apply `updates`, stored first if they are many.
+
+        Raises:
+            MalformedMessage: they are no updates; nothing was sent.
+            TooLarge: they are beyond a limit; nothing was sent.
+            NotConfirmed, QueueFull: the batch is not stored, perhaps, or surely.
+        """
+        content_type, limits = self.options.content_type, self.options.limits
+        if len(updates) <= INLINE_UPDATES:
+            batch = validate(updates)
+        else:  # in a thread, since it would hold up the connection, too
+            batch = await asyncio.to_thread(validate, updates)
+        complaint = limits.violation(batch, len(batch))
+        if complaint is not None:
+            raise TooLarge(f"request {request_id}: {complaint}")
+        if len(batch) <= INLINE_UPDATES:
+            encoded = encode_inline_request(request_id, change_set, origin, batch, content_type)
+            if len(encoded[1]) <= INLINE_BYTES:  # so is the batch in it: mostly so
+                return encoded
+        put = partial(
+            store_batch, self.batches, request_id, batch, content_type, limits.batch_bytes
+        )
+        address = await self._upload(f"the batch of request {request_id}", put)
+        request = EnqueueUpdatesRequestV1(
+            id=request_id,
+            workspace_id=change_set.workspace_id,
+            change_set_id=change_set.change_set_id,
+            updates_address=address,
+            from_change_set_id=origin,
+        )
+        return EnqueueUpdatesRequest.encode(request, content_type)
 
     async def _send(self, change_set: ChangeSet, headers: dict[str, str], payload: bytes) -> None:
         await publish_request(
@@ -627,49 +670,6 @@ INLINE_BYTES: Final = 64 * 1024
 """Size of a batch, in bytes, up to which it may be inline."""
 
 _UPDATES: Final[TypeAdapter[Sequence[AnyUpdate]]] = TypeAdapter(UpdateSequence)
-
-
-async def _encode_request(
-    bucket: ObjectStore,
-    request_id: RequestId,
-    change_set: ChangeSet,
-    origin: ChangeSetId | None,
-    updates: Updates,
-    content_type: str,
-    limits: BatchLimits,
-) -> tuple[dict[str, str], bytes]:
-    """Headers and payload of the request to apply `updates`, stored first if they are many.
-
-    Raises:
-        MalformedMessage: they are no updates; nothing was sent.
-        TooLarge: they are beyond a limit; nothing was sent.
-        NotConfirmed, QueueFull: the batch is not stored, perhaps, or surely.
-    """
-    if len(updates) <= INLINE_UPDATES:
-        batch = validate(updates)
-    else:  # in a thread, since it would hold up the connection, too
-        batch = await asyncio.to_thread(validate, updates)
-    complaint = limits.violation(batch, len(batch))
-    if complaint is not None:
-        raise TooLarge(f"request {request_id}: {complaint}")
-    if len(batch) <= INLINE_UPDATES:
-        encoded = encode_inline_request(request_id, change_set, origin, batch, content_type)
-        if len(encoded[1]) <= INLINE_BYTES:  # so is the batch in it: mostly so
-            return encoded
-    try:
-        address = await store_batch(bucket, request_id, batch, content_type, limits.batch_bytes)
-    except Full as error:
-        raise _queue_full_error(f"the batch of request {request_id}", error) from error
-    except JetStreamError as error:
-        raise NotConfirmed(f"the batch of request {request_id}: {error}") from error
-    request = EnqueueUpdatesRequestV1(
-        id=request_id,
-        workspace_id=change_set.workspace_id,
-        change_set_id=change_set.change_set_id,
-        updates_address=address,
-        from_change_set_id=origin,
-    )
-    return EnqueueUpdatesRequest.encode(request, content_type)
 
 
 def validate(updates: Updates) -> Sequence[AnyUpdate]:

@@ -23,6 +23,7 @@ from rebaser_core.jetstream.errors import (
     ObjectDamaged,
     ObjectNotFound,
     ObjectTooLarge,
+    Oversized,
     Unsendable,
 )
 from rebaser_core.jetstream.inbox import best_effort
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from rebaser_core.jetstream.connection import PendingReply
     from rebaser_core.jetstream.messages import PubAck
 
-CHUNK_SIZE: Final = 128 * 1024  # bytes
+CHUNK_SIZE: Final = 128 * 1024
+"""Bytes of a chunk, or fewer, where the server takes no message of that size."""
 _MAX_COUNT: Final = 2**53  # bytes or chunks, more than any object has
 _UNREADABLE: Final = (
     *(ValueError, TypeError, KeyError, AttributeError, RecursionError),  # not what is expected
@@ -292,7 +294,8 @@ class ObjectStore:
 
     async def _chunk(self, name: str, payload: bytes) -> tuple[ObjectInfo, list[bytes]]:
         """Return the description of a new object, and its chunks."""
-        chunks = [payload[at : at + CHUNK_SIZE] for at in range(0, len(payload), CHUNK_SIZE)]
+        size = max(1, min(CHUNK_SIZE, self._js.message_limits.max_payload))
+        chunks = [payload[at : at + size] for at in range(0, len(payload), size)]
         nuid, digest = uuid.uuid4().hex, await _digest(payload)
         return ObjectInfo(self._bucket, name, nuid, len(payload), len(chunks), digest), chunks
 
@@ -302,7 +305,10 @@ class ObjectStore:
         receipts: deque[PendingReply[PubAck]] = deque()
         try:
             for chunk in chunks:
-                receipts.append(await self._js.publish_async(subject, chunk))
+                try:
+                    receipts.append(await self._js.publish_async(subject, chunk))
+                except Oversized as error:  # they were cut while the server took larger ones
+                    raise NatsUnreachable(f"{error}; more before, so put it again") from error
                 if len(receipts) > _AHEAD:
                     await receipts.popleft().result(self._js.timeout)
             while receipts:

@@ -122,10 +122,16 @@ async def load(streams: Streams, batches: "BatchStore", sequence: int) -> DeadLe
 
 async def latest(streams: Streams, most: int) -> list[DeadLetter]:
     """The latest letters, at most `most`, the latest first."""
+    found = await latest_messages(streams, most)
+    return [_letter(streams, each, each.headers, each.payload) for each in found]
+
+
+async def latest_messages(streams: Streams, most: int) -> list[StoredMessage]:
+    """The latest letters as they are stored, see `latest`."""
     stream = streams.dead_letters_stream
     # 12,000 holes take minutes to read one by one
     reply = await streams.js.request(f"STREAM.INFO.{stream}", {"deleted_details": True})
-    state, letters = reply["state"], list[DeadLetter]()
+    state, letters = reply["state"], list[StoredMessage]()
     gone = set(state.get("deleted") or ())
     for sequence in range(state["last_seq"], state["first_seq"] - 1, -1):
         if len(letters) == min(most, state["messages"]):
@@ -133,7 +139,7 @@ async def latest(streams: Streams, most: int) -> list[DeadLetter]:
         if sequence in gone:
             continue
         if message := await streams.js.get_message(stream, sequence=sequence):
-            letters.append(_letter(streams, message, message.headers, message.payload))
+            letters.append(message)
     return letters
 
 

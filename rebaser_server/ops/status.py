@@ -36,6 +36,7 @@ from rebaser_server.compute.memo import ImpureFunctions
 from rebaser_server.files import TEMP_DIR, SharedFiles
 from rebaser_server.ops.actions import ActionService
 from rebaser_server.ops.auth import Guard
+from rebaser_server.ops.dead_letters import latest_messages
 from rebaser_server.ops.pages import ChangeSetPage, NameCache, OperatorPage
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from rebaser_server.runtime.containment import contained
@@ -215,12 +216,10 @@ class QueueWatch:
     async def _latest_dead(self, state: StreamState) -> list[dict[str, Any]]:
         if state.messages == 0:
             return []
-        last, seen = state.last_seq, (state.last_seq, state.messages)
+        seen = (state.last_seq, state.messages)
         if seen == self._dead:
             return self._queues.latest_dead
-        numbers = range(last, max(state.first_seq - 1, last - _SHOWN), -1)
-        js, stream = self._streams.js, self._streams.dead_letters_stream
-        letters = await asyncio.gather(*(js.get_message(stream, sequence=n) for n in numbers))
+        letters = await latest_messages(self._streams, _SHOWN)
         self._dead = seen
         return [
             {
@@ -230,7 +229,6 @@ class QueueWatch:
                 "reason": letter.headers.get(REASON, ""),
             }
             for letter in letters
-            if letter is not None
         ]
 
 

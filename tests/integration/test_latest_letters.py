@@ -5,6 +5,7 @@ import random
 import pytest
 
 from rebaser_server.ops.dead_letters import latest
+from rebaser_server.ops.status import QueueWatch
 from tests.helpers.deployment import Deployment, new_change_sets
 
 
@@ -19,8 +20,10 @@ async def test_a_hole_of_thousands_of_numbers_costs_few_reads(deployment: Deploy
     before = js.nc.stats["out_msgs"]
 
     letters = await latest(streams, 10)
+    on_the_page = (await QueueWatch(streams).look()).latest_dead
 
     assert [letter.sequence for letter in letters] == [5002, 1]
+    assert [letter["sequence"] for letter in on_the_page] == [5002, 1]
     assert js.nc.stats["out_msgs"] - before < 60
 
 
