@@ -48,7 +48,7 @@ from rebaser_core.records import (
 from rebaser_core.streams import Streams
 from rebaser_core.table_schemas import cells_of, decode_rows
 from rebaser_core.table_values import TABLE, PinnedTable
-from rebaser_core.versioning import first_error
+from rebaser_core.versioning import EDITED, first_error
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import State
@@ -471,7 +471,7 @@ class OperatorPage:
         self._batches = batches
         self._names = _RarelyRead(self._read_names)
         self._records = _RarelyRead(self._read_records)
-        self._times = _RarelyRead(self._commit_times)
+        self._times = _RarelyRead(self._edit_times)
 
     def routes(self) -> list[web.RouteDef]:
         """Paths of the page's queries."""
@@ -493,7 +493,7 @@ class OperatorPage:
     async def _change_sets(self, request: web.Request) -> Any:
         """Open change sets with the text in their address or id, and what is paused.
 
-        They come by name, or the latest commit first.
+        They come by name, or the last edited first.
         """
         search = request.query.get("search", "").casefold()
         pauses = await PauseStore(self._streams).all()
@@ -518,12 +518,12 @@ class OperatorPage:
                     "pausedSince": paused_since(pauses, change_set),
                     "createdAt": record.created_at,
                     "by": record.by,
-                    "last": times.get(self._streams.commits(change_set)),
+                    "edited": times.get(self._streams.commits(change_set)),
                 }
                 rows.append(row)
         rows.sort(key=lambda row: natural(str(row["address"])))
         if is_recent:
-            rows.sort(key=lambda row: str(row["last"] or row["createdAt"]), reverse=True)
+            rows.sort(key=lambda row: str(row["edited"] or row["createdAt"]), reverse=True)
         paused = pauses_to_json(pauses.values())
         addresses = {str(key): name for key, name in names.items()} | {
             f"{record.workspace_id}.{record.change_set_id}": record.name for record in records
@@ -541,8 +541,8 @@ class OperatorPage:
     async def _read_records(self) -> list[ChangeSetRecordV1]:
         return [record async for record in Registry(self._streams).change_sets(None)]
 
-    async def _commit_times(self) -> dict[str, str]:
-        """Subjects of all change sets with a commit, and when the last one was stored."""
+    async def _edit_times(self) -> dict[str, str]:
+        """Subjects of all change sets with a commit, and when they were last edited."""
         lasts = ordered_reader(
             self._streams.js,
             self._streams.commits_stream,
@@ -552,7 +552,7 @@ class OperatorPage:
         times = {}
         async with lasts:
             while (entry := await lasts.next(idle_timeout=0)) is not None:
-                times[entry.subject] = utc_text(entry.timestamp)
+                times[entry.subject] = entry.headers.get(EDITED) or utc_text(entry.timestamp)
         return times
 
 

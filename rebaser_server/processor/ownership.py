@@ -7,7 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
-from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, SettledRequest
+from rebaser_core.commits import (
+    NO_REQUEST,
+    CommitV1,
+    ControlState,
+    RequestOutcome,
+    SettledRequest,
+)
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
@@ -64,7 +70,7 @@ class Ownership:
     write, discard it.
     """
 
-    def __init__(self, loader: StateLoader, state: State) -> None:
+    def __init__(self, loader: StateLoader, state: State, takeover: CommitV1) -> None:
         self.loader = loader
         self.state = state
         self.lock = WatchedLock()
@@ -72,7 +78,7 @@ class Ownership:
         self.pending_dvu = PendingDvu()
         self.on_commit: _CommitObserver | None = None
         """Called with each commit of the run, in the order of the log."""
-        self._last_entry: CommitV1 | None = None
+        self._last_entry = takeover
         """The last commit of this run."""
         self._staged: list[CommitV1] = []
         self._staged_actions: dict[RequestId, str] = {}
@@ -124,6 +130,9 @@ class Ownership:
             self._staged_requests.add(settled.id)
         own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
         entry = CommitV1(id=own_id, previous=previous, control=control, settled=settled)
+        applied = settled and settled.outcome is RequestOutcome.APPLIED and settled.updates
+        if not applied or stored is None or action is not None:  # is no edit
+            entry.without_edit(self._staged[-1] if self._staged else self._last_entry)
         if control.closing is None:
             entry.with_code(self.code if code is None else code)
         self._staged.append(entry.with_digest(digest))
@@ -223,8 +232,7 @@ class Ownership:
         if self.spoiled or self.lock.failed or self.state.control.deleted:
             return
         loader, size = self.loader, self.state.size(self.loader.machine)
-        if self._last_entry is not None:
-            loader.cache.keep(loader.change_set, self.state, size, self._last_entry)
+        loader.cache.keep(loader.change_set, self.state, size, self._last_entry)
 
     async def leave(self) -> None:
         """Release the change set after the run failed, if that is possible (W14).
@@ -249,7 +257,7 @@ class Ownership:
         if last is not None and last.control.owner:
             released = last.control.model_copy(update={"owner": ""})
             entry = CommitV1(id=RequestId(), previous=sequence, control=released)
-            await self.loader.log.append([entry.with_code(last.code)])
+            await self.loader.log.append([entry.with_code(last.code).without_edit(last)])
 
     async def confirm(self) -> None:
         """Raise `Fenced` if the log shows another owner (W10b)."""
@@ -289,22 +297,21 @@ async def acquire_ownership(
         )
         try:
             entry = CommitV1(id=own_id, previous=previous, control=own_control)
-            entry.with_code("" if last is None else last.code)
+            entry.with_code("" if last is None else last.code).without_edit(last)
             [sequence] = await loader.log.append([entry], {own_id: trace})
         except Fenced:
             end = None
             continue
         try:
-            ownership = Ownership(loader, await loader.load_own(end, (sequence, entry)))
+            ownership = Ownership(loader, await loader.load_own(end, (sequence, entry)), entry)
         except HistoryInconsistent:
             # A slow reader cannot tell this from a checkpoint and purge by a successor.
             await require_epoch(loader, own_control.epoch)
             raise
         except Exception:
             released = own_control.model_copy(update={"owner": ""})
-            await _release_if_possible(
-                loader, CommitV1(id=RequestId(), previous=sequence, control=released)
-            )
+            release = CommitV1(id=RequestId(), previous=sequence, control=released)
+            await _release_if_possible(loader, release.without_edit(entry))
             raise
         ownership.unreleased_owner = control.owner
         if ownership.spans.on:
