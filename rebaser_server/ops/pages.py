@@ -77,7 +77,8 @@ _MAX_CELL: Final = 100
 
 _MAX_ROWS: Final = 100
 """Maximum number of values of a list."""
-_MAX_COMMITS: Final = 100
+_MOST_ROWS: Final = 10_000
+"""Maximum number of them that a request can ask for."""
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _MAX_DETAIL: Final = 10_000
 """Maximum number of characters of the value that is looked at."""
@@ -157,7 +158,10 @@ class ChangeSetPage:
     async def _value(self, change_set: ChangeSet, request: web.Request) -> Any:
         value_id = request.query.get("id", "")
         loader = self._queries.open_loader(change_set)
-        described, func = await loader.read(lambda state: _describe(graph_of(state), value_id))
+        most = _rows_asked(request)
+        described, func = await loader.read(
+            lambda state: _describe(graph_of(state), value_id, most)
+        )
         note = None
         if func is not None:
             function = str(change_set.workspace_id), func.runtime, func.code
@@ -201,12 +205,14 @@ class ChangeSetPage:
         reply = await self._queries.provenance.find(query)
         return reply.model_copy(update={"value": None}).to_wire()
 
-    async def _log(self, change_set: ChangeSet, _: web.Request) -> Any:
-        entries = await read_log(self._streams, change_set, limit=_MAX_COMMITS)
-        return {"commits": [entry.as_dict() for entry in reversed(entries)]}
+    async def _log(self, change_set: ChangeSet, request: web.Request) -> Any:
+        """The latest commits that settle a request, and the number of all that are kept."""
+        entries = await read_log(self._streams, change_set, limit=None)
+        shown = islice(reversed(entries), _rows_asked(request))
+        return {"count": len(entries), "commits": [entry.as_dict() for entry in shown]}
 
     async def _commit(self, change_set: ChangeSet, request: web.Request) -> Any:
-        """Definitions that the commit changed, at most `_MAX_ROWS` of them, and their number."""
+        """Definitions that the commit changed, and the number of all."""
         asked = request.query.get("commit", "")
         if not _NUMBER.fullmatch(asked):
             raise web.HTTPBadRequest(text=f"{request.path}?…&commit=NUMBER\n")
@@ -222,7 +228,7 @@ class ChangeSetPage:
                 "before": cut(side_text(each.before), MAX_TEXT),
                 "after": cut(side_text(each.after), MAX_TEXT),
             }
-            for each in changes[:_MAX_ROWS]
+            for each in changes[: _rows_asked(request)]
         ]
         return {"count": len(changes), "changes": rows}
 
@@ -292,6 +298,14 @@ def change_set_asked(request: web.Request) -> ChangeSet | None:
         )
     except ValueError:
         return None
+
+
+def _rows_asked(request: web.Request) -> int:
+    """Return the number of rows that the request asks for, at most `_MOST_ROWS`."""
+    asked = request.query.get("rows", str(_MAX_ROWS))
+    if not _NUMBER.fullmatch(asked):
+        raise web.HTTPBadRequest(text=f"{request.path}?…&rows=NUMBER\n")
+    return min(int(asked), _MOST_ROWS)
 
 
 def answering_for_change_set(
@@ -392,8 +406,8 @@ def _message(graph: Graph, value: Value) -> str | None:
     return f"waits for {(blocker and blocker.name) or value.message}, which has no value"
 
 
-def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]:
-    """Return the data of a value for the page, and its function."""
+def _describe(graph: Graph, value_id: str, most: int) -> tuple[dict[str, Any], Func | None]:
+    """Return a value's data with at most `most` inputs and dependents, and its function."""
     value = graph.values.get(value_id)
     if value is None:
         return {"problem": "there is no such value"}, None
@@ -411,9 +425,9 @@ def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]
         "message": value.message if value.status is ValueStatus.FAILED else row["message"],
         "runtime": None if func is None else func.runtime,
         "code": None if func is None else cut(func.code, _MAX_DETAIL),
-        "inputs": takes[:_MAX_ROWS],
+        "inputs": takes[:most],
         "inputCount": len(takes),
-        "dependents": [_row(graph, graph.values[each]) for each in takers[:_MAX_ROWS]],
+        "dependents": [_row(graph, graph.values[each]) for each in takers[:most]],
         "dependentCount": len(takers),
     }
     if value.text.startswith(f'{{"{TABLE}"'):
@@ -570,7 +584,9 @@ def _answering(reading: _Reading) -> Callable[[web.Request], Awaitable[web.Respo
             return web.Response(status=404, text=f"{error}\n")
         except _AWAY as error:
             return web.Response(status=503, text=f"{error}\n")
-        return found if isinstance(found, web.Response) else web.json_response(found)
+        if isinstance(found, web.Response):
+            return found
+        return web.json_response(text=await asyncio.to_thread(json.dumps, found))
 
     return answer
 

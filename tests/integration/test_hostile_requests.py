@@ -27,7 +27,7 @@ PATHS = (
 )
 PARAMETERS = (
     *("workspace", "changeSet", "id", "commit", "search", "status", "family", "order", "at"),
-    *("known", "token"),
+    *("known", "token", "rows"),
 )
 HOSTILE = (
     *("", "%00", "%ff", "%ed%a0%80", "-1", "0", "9" * 40, "1e9", "1_0", "%D9%A1", "0x1", "NaN"),

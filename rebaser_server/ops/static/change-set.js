@@ -10,7 +10,7 @@ import { followDiscussion, showDiscussion } from "./discussion.js";
 import "./frame.js";
 import { isLookedAt, readData, refreshing } from "./reading.js";
 import { $, ROOT, ago, pageOf, call, text, visible } from "./texts.js";
-import { chooseValue, showChosen } from "./value.js";
+import { chooseValue, followAddress, showChosen } from "./value.js";
 import { followValues, showValues } from "./values.js";
 
 const AGAIN = 1000; // milliseconds until it reads again while an update is due, at least;
@@ -66,7 +66,7 @@ const refresh = refreshing(async () => {
 
 copies($("copyids"), () => `${ids.workspace}/${ids.changeSet}`);
 followValues(page, asked.get("status") ?? "");
-if (asked.get("value")) chooseValue(page, asked.get("value"), { isFirst: true });
+followAddress(page);
 await identify(refresh);
 await refresh();
 followDiscussion(ids, reading);

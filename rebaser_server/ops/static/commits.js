@@ -1,7 +1,7 @@
 // The commits: who changed what and when, each with what it changed, and undone by another one.
 
 import { doing } from "./actions.js";
-import { button, chip, element, table } from "./cells.js";
+import { button, chip, element, rest, table } from "./cells.js";
 import { ago, clock, count, many } from "./texts.js";
 import { valueOf } from "./values.js";
 
@@ -11,7 +11,10 @@ const KINDS = {
 const batch = ([kind, number]) => (KINDS[kind] ? `${many(number, KINDS[kind][0])} ${KINDS[kind][1]}` : `${count(number)} ${kind}`);
 
 const opened = new Map(); // commits whose difference is shown, with that
+const [FIRST, ALL] = [100, 10000]; // commits, and changes of one, that are listed: at first, and at most
+let most = FIRST; // commits that are listed
 let latest = []; // the commits
+let inAll = 0;
 
 // What a commit did.
 function done(commit) {
@@ -25,12 +28,17 @@ function done(commit) {
 }
 
 export async function showCommits(page) {
-  ({ commits: latest } = await page.data("log"));
+  ({ commits: latest, count: inAll } = await page.data("log", { rows: most }));
   show(page);
 }
 
 function show(page) {
-  table("log", latest.flatMap((each) => [line(page, each), ...(opened.has(each.commit) ? difference(page, each.commit) : [])]), "No commit is kept.");
+  const rows = latest.flatMap((each) => [line(page, each), ...(opened.has(each.commit) ? difference(page, each.commit) : [])]);
+  const more = most < ALL && (() => {
+    most = ALL;
+    return showCommits(page);
+  });
+  table("log", rows, "No commit is kept.", { most: Infinity, inAll: rows.length + inAll - latest.length, more });
 }
 
 function line(page, each) {
@@ -46,22 +54,26 @@ function line(page, each) {
 }
 
 function difference(page, commit) {
-  const { changes, count: inAll, problem } = opened.get(commit);
+  const { changes, count: inAll, problem, more } = opened.get(commit);
   if (problem) return [{ key: `${commit} problem`, level: "1", cells: ["", "", "", problem, ""] }];
   const rows = changes.map((each) => ({ key: `${commit} ${each.id}`, level: "1", cells: ["", "",
     each.what === "function" ? element("code", `${each.name}()`) : valueOf(page, each),
     [element("span", each.what === "value" ? "" : `${each.what}: `), element("span", each.before || "not there", { class: "before" }), element("span", ` → ${each.after || "removed"}`)], ""] }));
-  if (inAll > changes.length || !inAll) rows.push({ key: `${commit} more`, level: "1", cells: ["", "", "", inAll ? `and ${count(inAll - changes.length)} more` : "It changed no definition.", ""] });
+  if (inAll > changes.length || !inAll) rows.push({ key: `${commit} more`, level: "1", cells: ["", "", "", inAll ? rest(inAll - changes.length, "", more) : "It changed no definition.", ""] });
   return rows;
 }
 
 async function toggle(page, commit) {
-  if (!opened.delete(commit)) {
-    try {
-      opened.set(commit, await page.data("commit", { commit }));
-    } catch (error) {
-      opened.set(commit, { problem: error.message });
-    }
+  if (opened.delete(commit)) return show(page);
+  return open(page, commit, FIRST);
+}
+
+async function open(page, commit, number) {
+  try {
+    const more = number < ALL && (() => open(page, commit, ALL));
+    opened.set(commit, { ...(await page.data("commit", { commit, rows: number })), more });
+  } catch (error) {
+    opened.set(commit, { problem: error.message });
   }
   show(page);
 }
