@@ -189,16 +189,11 @@ class CommitV1(Versioned):
         """Time of the last edit, from the header; empty: this commit's, as far as is known."""
         return self._edited
 
-    def with_edited(self, edited: str) -> Self:
-        """Note the time of the last edit, which was before this commit."""
-        self._edited = edited
-        return self
-
     def without_edit(self, last: Self | None) -> Self:
         """Note that this commit, which follows `last`, is no edit."""
-        if last is None:
-            return self
-        return self.with_edited(last.edited or last.id.datetime.isoformat(timespec="milliseconds"))
+        if last is not None:
+            self._edited = last.edited or last.id.datetime.isoformat(timespec="milliseconds")
+        return self
 
 
 class CodeEntry(NamedTuple):
@@ -244,7 +239,7 @@ def decode_commit_at(sequence: int, headers: Mapping[str, str], payload: bytes) 
     gap. Raises as `Commit.decode`.
     """
     commit = Commit.decode(headers, payload).with_digest(headers.get(REQUEST_DIGEST, ""))
-    commit.with_code(headers.get(CODE, "")).with_edited(headers.get(EDITED, ""))
+    commit.with_code(headers.get(CODE, ""))._edited = headers.get(EDITED, "")  # noqa: SLF001
     if headers.get(_BATCH_SEQUENCE, "1") == "1":
         return commit
     return commit.model_copy(update={"previous": sequence - 1})

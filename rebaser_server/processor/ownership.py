@@ -7,13 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
-from rebaser_core.commits import (
-    NO_REQUEST,
-    CommitV1,
-    ControlState,
-    RequestOutcome,
-    SettledRequest,
-)
+from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
@@ -110,6 +104,7 @@ class Ownership:
         *,
         stored: float | None = None,
         digest: str = "",
+        is_edit: bool = False,
         action: str | None = None,
         code: str | None = None,
         **changes: Any,
@@ -120,6 +115,7 @@ class Ownership:
             settled: the request that it settles.
             stored: time at which NATS stored that request, in seconds since 1970.
             digest: the request's, see `request_digest`.
+            is_edit: whether it applies a batch of updates.
             action: the action on the change set as a whole that the request asks for.
             code: that values were computed with from then on; None: the same as before.
             **changes: new values of fields of the control record.
@@ -130,8 +126,7 @@ class Ownership:
             self._staged_requests.add(settled.id)
         own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
         entry = CommitV1(id=own_id, previous=previous, control=control, settled=settled)
-        applied = settled and settled.outcome is RequestOutcome.APPLIED and settled.updates
-        if not applied or stored is None or action is not None:  # is no edit
+        if not is_edit:
             entry.without_edit(self._staged[-1] if self._staged else self._last_entry)
         if control.closing is None:
             entry.with_code(self.code if code is None else code)
