@@ -112,12 +112,12 @@ class ChangeSetPage:
             "log": self._log,
             "commit": self._commit,
             "difference": self._difference,
+            "effects.csv": self._effects,
         }
         return [
             web.get("/change-set/about", _answering(self._about)),
-            web.get("/change-set/effects.csv", answering_for_change_set(self._effects)),
             *(
-                web.get(f"/change-set/{name}", answering_for_change_set(reading))
+                web.get(f"/change-set/{name}", answering_for_change_set(reading, self._addresses))
                 for name, reading in readings.items()
             ),
         ]
@@ -216,10 +216,7 @@ class ChangeSetPage:
         asked = request.query.get("commit", "")
         if not _NUMBER.fullmatch(asked):
             raise web.HTTPBadRequest(text=f"{request.path}?…&commit=NUMBER\n")
-        try:
-            changes = await changes_of(self._queries.open_loader(change_set), int(asked))
-        except NotRevertible as error:
-            return {"problem": str(error)}
+        changes = await changes_of(self._queries.open_loader(change_set), int(asked))
         rows = [
             {
                 "id": each.id,
@@ -309,7 +306,7 @@ def _rows_asked(request: web.Request) -> int:
 
 
 def answering_for_change_set(
-    reading: _ChangeSetReading,
+    reading: _ChangeSetReading, addresses: AddressBook | None = None
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Handler that answers with what `reading` returns of the change set that is named."""
 
@@ -317,7 +314,11 @@ def answering_for_change_set(
         change_set = change_set_asked(request)
         if change_set is None:
             raise web.HTTPBadRequest(text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
-        return await reading(change_set, request)
+        try:
+            return await reading(change_set, request)
+        except _MISSING as error:  # which has ids, and people know names
+            name = await addresses.address_of(change_set) if addresses else str(change_set)
+            return web.Response(status=404, text=f"{error}\n".replace(str(change_set), name))
 
     return _answering(read)
 
@@ -570,7 +571,10 @@ class OperatorPage:
         return times
 
 
-_MISSING: Final = (NoSuchLetter, NoSuchChangeSet, AmbiguousAddress, NotABranch, NotRetained)
+_MISSING: Final = (
+    *(NoSuchLetter, NoSuchChangeSet, AmbiguousAddress),
+    *(NotABranch, NotRetained, NotRevertible),
+)
 _AWAY: Final = (RebaserError, JetStreamError, nats.errors.Error, OSError)
 
 

@@ -231,6 +231,22 @@ async def test_all_inputs_dependents_commits_and_changes_can_be_shown(
     assert not watched.complaints
 
 
+async def test_what_is_not_there_is_said_of_a_change_set_by_name(deployment: Deployment) -> None:
+    """People know no ids."""
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        g.source("net", 1)
+    workspace, change_set = await shop.ids()
+    asked = f"{url_of(daemon)}change-set/commit?workspace={workspace}&changeSet={change_set}"
+
+    later = await get(f"{asked}&commit=999")
+    takeover = await get(f"{asked}&commit=1")
+
+    assert later == (404, "shop: the log ends at commit 2, before 999\n")
+    assert takeover == (404, "shop: commit 1 applied no batch\n")
+
+
 async def require_readable(page: Page) -> None:
     """Contrast by day and night, and nothing cut off if it is narrow."""
     overflow = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
