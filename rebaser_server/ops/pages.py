@@ -158,10 +158,8 @@ class ChangeSetPage:
     async def _value(self, change_set: ChangeSet, request: web.Request) -> Any:
         value_id = request.query.get("id", "")
         loader = self._queries.open_loader(change_set)
-        most = _rows_asked(request)
-        described, func = await loader.read(
-            lambda state: _describe(graph_of(state), value_id, most)
-        )
+        describe = partial(_describe, value_id=value_id, most=_rows_asked(request))
+        described, func = await loader.read(lambda state: describe(graph_of(state)))
         note = None
         if func is not None:
             function = str(change_set.workspace_id), func.runtime, func.code
@@ -330,7 +328,7 @@ _MAX_FAILING: Final = 20
 
 
 def _list_values(state: State, search: str, status: str, family: str) -> Any:
-    """Values with the text in their name or id and with the status, as families.
+    """Values with the text in their name, or as their id, and with the status, as families.
 
     With `family`, the values of that one. At most `_MAX_ROWS` are listed, in natural order and the
     failed first; all are counted.
@@ -340,8 +338,11 @@ def _list_values(state: State, search: str, status: str, family: str) -> Any:
     names: list[str] = []
     statuses: list[str] = []
     counts = Counter[str]()
+    # A part once found stays where it is, so that no text takes long to be compared.
+    parts = (f"(?>.*?{re.escape(part)})" for part in search.split("*"))
+    is_named = re.compile("".join(parts), re.DOTALL).match
     for value in graph.values.values():
-        if search and search not in (value.name or "").casefold() and value.id.casefold() != search:
+        if search and not is_named((value.name or "").casefold()) and value.id.casefold() != search:
             continue
         counts[value.status.value] += 1
         if status in ("", value.status.value):

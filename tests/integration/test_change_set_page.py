@@ -141,6 +141,8 @@ async def test_values_are_a_tree_of_name_patterns_with_the_failed_ones_on_top(
     await expect(page.get_by_role("button", name="price/*/UK")).to_be_focused()
     await page.get_by_role("searchbox", name="Search values").fill("price/2")
     await expect(values).to_have_count(11)
+    await page.get_by_role("searchbox", name="Search values").fill("PRICE/*9/*")
+    await expect(values).to_have_count(3)
     await require_readable(page)
     assert not watched.complaints
 
