@@ -23,9 +23,12 @@ const naming = path.includes("/") ? { at: path.split("/").map(decodeURIComponent
 
 const reading = (what, more = {}) => `change-set/${what}?${new URLSearchParams({ ...ids, ...more })}`;
 const data = (what, more) => readData(reading(what, more));
+const ALL = { rows: 10000 }; // what asks for a whole list, up to a length that a browser can show
 
 const page = {
   ids, reading, data,
+  // What shows a whole list, of which so many rows are listed, and asks for all from then on.
+  more: (listed, asked, show) => (listed < ALL.rows ? () => show(Object.assign(asked, ALL)) : null),
   canSet: false, canRevert: false,
   addressOf: ({ id }) => pageOf(ids, { value: id }), // a page of its own for a value
   open: ({ id }) => chooseValue(page, id),

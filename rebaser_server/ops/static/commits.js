@@ -11,10 +11,9 @@ const KINDS = {
 const batch = ([kind, number]) => (KINDS[kind] ? `${many(number, KINDS[kind][0])} ${KINDS[kind][1]}` : `${count(number)} ${kind}`);
 
 const opened = new Map(); // commits whose difference is shown, with that
-const [FIRST, ALL] = [100, 10000]; // commits, and changes of one, that are listed: at first, and at most
-let most = FIRST; // commits that are listed
 let latest = []; // the commits
-let inAll = 0;
+let kept = 0; // how many there are
+const asked = {}; // for how many of them it asks
 
 // What a commit did.
 function done(commit) {
@@ -28,17 +27,14 @@ function done(commit) {
 }
 
 export async function showCommits(page) {
-  ({ commits: latest, count: inAll } = await page.data("log", { rows: most }));
+  ({ commits: latest, count: kept } = await page.data("log", asked));
   show(page);
 }
 
 function show(page) {
   const rows = latest.flatMap((each) => [line(page, each), ...(opened.has(each.commit) ? difference(page, each.commit) : [])]);
-  const more = most < ALL && (() => {
-    most = ALL;
-    return showCommits(page);
-  });
-  table("log", rows, "No commit is kept.", { most: Infinity, inAll: rows.length + inAll - latest.length, more });
+  const more = page.more(latest.length, asked, () => showCommits(page));
+  table("log", rows, "No commit is kept.", { most: Infinity, inAll: rows.length + kept - latest.length, more });
 }
 
 function line(page, each) {
@@ -54,24 +50,23 @@ function line(page, each) {
 }
 
 function difference(page, commit) {
-  const { changes, count: inAll, problem, more } = opened.get(commit);
+  const { changes, count: inAll, problem } = opened.get(commit);
   if (problem) return [{ key: `${commit} problem`, level: "1", cells: ["", "", "", problem, ""] }];
   const rows = changes.map((each) => ({ key: `${commit} ${each.id}`, level: "1", cells: ["", "",
     each.what === "function" ? element("code", `${each.name}()`) : valueOf(page, each),
     [element("span", each.what === "value" ? "" : `${each.what}: `), element("span", each.before || "not there", { class: "before" }), element("span", ` → ${each.after || "removed"}`)], ""] }));
-  if (inAll > changes.length || !inAll) rows.push({ key: `${commit} more`, level: "1", cells: ["", "", "", inAll ? rest(inAll - changes.length, "", more) : "It changed no definition.", ""] });
+  if (inAll > changes.length || !inAll) rows.push({ key: `${commit} more`, level: "1", cells: ["", "", "", inAll ? rest(inAll - changes.length, "", page.more(changes.length, {}, (all) => read(page, commit, all))) : "It changed no definition.", ""] });
   return rows;
 }
 
-async function toggle(page, commit) {
-  if (opened.delete(commit)) return show(page);
-  return open(page, commit, FIRST);
+function toggle(page, commit) {
+  if (opened.delete(commit)) show(page);
+  else read(page, commit);
 }
 
-async function open(page, commit, number) {
+async function read(page, commit, more = {}) {
   try {
-    const more = number < ALL && (() => open(page, commit, ALL));
-    opened.set(commit, { ...(await page.data("commit", { commit, rows: number })), more });
+    opened.set(commit, await page.data("commit", { commit, ...more }));
   } catch (error) {
     opened.set(commit, { problem: error.message });
   }

@@ -11,18 +11,15 @@ const WORDS = { definition: "defined as", value: "set to", inputs: "computed as"
 const BOX = { width: 112, height: 24, across: 152, down: 30, edge: 2 };
 const NEAR = 5; // inputs and dependents that are drawn
 
-const [FIRST, ALL] = [100, 10000]; // inputs and dependents that are listed: at first, and at most
-
+const asked = {}; // for how many inputs and dependents the page asks
 let chosen = null; // the id of the value
-let most = FIRST; // inputs and dependents of it that are listed
 let before = null; // what had the focus before the panel was opened
 
-const addressed = () => new URLSearchParams(location.search).get("value") || null;
-
-// The address names the value that is open: for a reload, for others, and to come back to.
-function note(id) {
-  if (id === addressed()) return;
+// The address says which value is chosen: for a reload, for others, and to come back to.
+function choose(id) {
+  chosen = id;
   const url = new URL(location.href);
+  if (url.searchParams.get("value") === id) return;
   if (id) url.searchParams.set("value", id);
   else url.searchParams.delete("value");
   history.pushState(null, "", url);
@@ -30,28 +27,27 @@ function note(id) {
 
 export function chooseValue(page, id) {
   if (!$("chosen").contains(document.activeElement)) before = document.activeElement;
-  if (id !== chosen) most = FIRST;
-  chosen = id;
-  note(id);
-  return showChosen(page, true).catch((error) => text("state", error.message));
+  if (id !== chosen) delete asked.rows;
+  choose(id);
+  showChosen(page, true).catch((error) => text("state", error.message));
+}
+
+function close() {
+  choose(null);
+  $("chosen").hidden = true;
+  $("panelled").classList.remove("open");
+  if (before?.isConnected) before.focus({ preventScroll: true });
 }
 
 // Opens and closes the value as the address says, now and after each step back or forward.
 export function followAddress(page) {
+  const addressed = () => new URLSearchParams(location.search).get("value");
   chosen = addressed();
   window.onpopstate = () => {
     const id = addressed();
     if (id && id !== chosen) chooseValue(page, id);
     else if (!id && chosen) close();
   };
-}
-
-function close() {
-  chosen = null;
-  note(null);
-  $("chosen").hidden = true;
-  $("panelled").classList.remove("open");
-  if (before?.isConnected) before.focus({ preventScroll: true });
 }
 
 $("close").onclick = close;
@@ -63,15 +59,15 @@ copies($("copyid"), () => chosen);
 export async function showChosen(page, goThere = false) {
   const id = chosen;
   if (!id) return;
-  const [one, why] = await Promise.all([page.data("value", { id, rows: most }), page.data("why", { id })]);
+  const [one, why] = await Promise.all([page.data("value", { id, ...asked }), page.data("why", { id })]);
   if (chosen !== id) return;
   $("chosen").hidden = false;
   $("panelled").classList.add("open");
   $("chosen").classList.toggle("missing", Boolean(one.problem));
+  $("chosen").setAttribute("aria-label", visible(one.problem ?? `${one.name ?? one.id}: ${one.status}`));
+  $("chosen").removeAttribute("aria-labelledby");
   if (one.problem) return text("h-chosen", one.problem);
   put($("h-chosen"), one.name ?? one.id);
-  $("chosen").setAttribute("aria-label", visible(`${one.name ?? one.id}: ${one.status}`));
-  $("chosen").removeAttribute("aria-labelledby");
   fill($("chosenstatus"), statusOf(one.status));
   $("text").hidden = one.message !== null;
   text("text", one.message === null ? one.text : "no value");
@@ -85,12 +81,9 @@ export async function showChosen(page, goThere = false) {
   text("impure", one.impure ? `This function is not pure, found ${clock(one.impure.at)}: ${one.impure.name ?? "one of its values"} came to ${one.impure.before}, and then to ${one.impure.now} from the same inputs. Mend it, then compute its values again.` : "");
   near(page, one);
   reasons(page, why);
-  const more = most < ALL && (() => {
-    most = ALL;
-    return showChosen(page);
-  });
-  table("inputs", one.inputs.map((each) => [each.argument, valueOf(page, each), each.text, statusOf(each.status)]), "It has none.", { most, inAll: one.inputCount, more });
-  table("dependents", one.dependents.map((each) => ({ key: each.id, cells: [valueOf(page, each), each.text, statusOf(each.status)] })), "Nothing.", { most, inAll: one.dependentCount, more });
+  const more = ({ length }) => page.more(length, asked, () => showChosen(page));
+  table("inputs", one.inputs.map((each) => [each.argument, valueOf(page, each), each.text, statusOf(each.status)]), "It has none.", { most: Infinity, inAll: one.inputCount, more: more(one.inputs) });
+  table("dependents", one.dependents.map((each) => ({ key: each.id, cells: [valueOf(page, each), each.text, statusOf(each.status)] })), "Nothing.", { most: Infinity, inAll: one.dependentCount, more: more(one.dependents) });
   if (goThere) $("chosen").focus();
 }
 
