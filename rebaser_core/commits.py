@@ -15,6 +15,7 @@ from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.messages import Correction, UpdatesAddress
 from rebaser_core.versioning import (
     CODE,
+    EDITED,
     REQUEST_DIGEST,
     MessageType,
     ParseFromJson,
@@ -161,6 +162,7 @@ class CommitV1(Versioned):
     settled: SettledRequest | None = None
     _request_digest: str = PrivateAttr("")
     _code: str = PrivateAttr("")
+    _edited: str = PrivateAttr("")
 
     @property
     def request_digest(self) -> str:
@@ -180,6 +182,17 @@ class CommitV1(Versioned):
     def with_code(self, code: str) -> Self:
         """Note the code that values were computed with."""
         self._code = code
+        return self
+
+    @property
+    def edited(self) -> str:
+        """Time of the last edit, from the header; empty: this commit's, as far as is known."""
+        return self._edited
+
+    def without_edit(self, last: Self | None) -> Self:
+        """Note that this commit, which follows `last`, is no edit."""
+        if last is not None:
+            self._edited = last.edited or last.id.datetime.isoformat(timespec="milliseconds")
         return self
 
 
@@ -226,7 +239,7 @@ def decode_commit_at(sequence: int, headers: Mapping[str, str], payload: bytes) 
     gap. Raises as `Commit.decode`.
     """
     commit = Commit.decode(headers, payload).with_digest(headers.get(REQUEST_DIGEST, ""))
-    commit.with_code(headers.get(CODE, ""))
+    commit.with_code(headers.get(CODE, ""))._edited = headers.get(EDITED, "")  # noqa: SLF001
     if headers.get(_BATCH_SEQUENCE, "1") == "1":
         return commit
     return commit.model_copy(update={"previous": sequence - 1})

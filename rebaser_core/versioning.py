@@ -145,6 +145,9 @@ REQUEST_DIGEST: Final = "X-Request-Digest"
 """Digest of a request. A commit has the digest of the request that it settles. A query for an
 outcome has that of the request that it means, since another request may have had the id."""
 
+EDITED: Final = "X-Edited"
+"""Time of a change set's last edit, in those of its commits that are no edits."""
+
 CODE: Final = "X-Code"
 """Code that a change set's values were computed with, in its commits, see `read_code`. The last
 commit that has it counts."""

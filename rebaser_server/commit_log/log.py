@@ -28,7 +28,7 @@ from rebaser_core.jetstream import (
     ordered_reader,
 )
 from rebaser_core.streams import Streams
-from rebaser_core.versioning import CODE, MESSAGE_ID, REQUEST_DIGEST, announced_id
+from rebaser_core.versioning import CODE, EDITED, MESSAGE_ID, REQUEST_DIGEST, announced_id
 from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
 
 UNFINISHED: Final = "X-DVU-DUE"
@@ -100,6 +100,8 @@ def publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, A
         headers[REQUEST_DIGEST] = entry.request_digest
     if entry.code:
         headers[CODE] = entry.code
+    if entry.edited:
+        headers[EDITED] = entry.edited
     if entry.control.unfinished:
         headers[UNFINISHED] = "1"
     return {"payload": payload, "message_id": headers.pop(MESSAGE_ID), "headers": headers}

@@ -48,7 +48,7 @@ from rebaser_core.records import (
 from rebaser_core.streams import Streams
 from rebaser_core.table_schemas import cells_of, decode_rows
 from rebaser_core.table_values import TABLE, PinnedTable
-from rebaser_core.versioning import first_error
+from rebaser_core.versioning import EDITED, first_error
 from rebaser_server.cluster.pauses import PauseStore, paused_since, pauses_to_json
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import State
@@ -77,7 +77,8 @@ _MAX_CELL: Final = 100
 
 _MAX_ROWS: Final = 100
 """Maximum number of values of a list."""
-_MAX_COMMITS: Final = 100
+_MOST_ROWS: Final = 10_000
+"""Maximum number of them that a request can ask for."""
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _MAX_DETAIL: Final = 10_000
 """Maximum number of characters of the value that is looked at."""
@@ -111,12 +112,12 @@ class ChangeSetPage:
             "log": self._log,
             "commit": self._commit,
             "difference": self._difference,
+            "effects.csv": self._effects,
         }
         return [
             web.get("/change-set/about", _answering(self._about)),
-            web.get("/change-set/effects.csv", answering_for_change_set(self._effects)),
             *(
-                web.get(f"/change-set/{name}", answering_for_change_set(reading))
+                web.get(f"/change-set/{name}", answering_for_change_set(reading, self._addresses))
                 for name, reading in readings.items()
             ),
         ]
@@ -157,7 +158,8 @@ class ChangeSetPage:
     async def _value(self, change_set: ChangeSet, request: web.Request) -> Any:
         value_id = request.query.get("id", "")
         loader = self._queries.open_loader(change_set)
-        described, func = await loader.read(lambda state: _describe(graph_of(state), value_id))
+        describe = partial(_describe, value_id=value_id, most=_rows_asked(request))
+        described, func = await loader.read(lambda state: describe(graph_of(state)))
         note = None
         if func is not None:
             function = str(change_set.workspace_id), func.runtime, func.code
@@ -201,19 +203,18 @@ class ChangeSetPage:
         reply = await self._queries.provenance.find(query)
         return reply.model_copy(update={"value": None}).to_wire()
 
-    async def _log(self, change_set: ChangeSet, _: web.Request) -> Any:
-        entries = await read_log(self._streams, change_set, limit=_MAX_COMMITS)
-        return {"commits": [entry.as_dict() for entry in reversed(entries)]}
+    async def _log(self, change_set: ChangeSet, request: web.Request) -> Any:
+        """The latest commits that settle a request, and the number of all that are kept."""
+        entries = await read_log(self._streams, change_set, limit=None)
+        shown = islice(reversed(entries), _rows_asked(request))
+        return {"count": len(entries), "commits": [entry.as_dict() for entry in shown]}
 
     async def _commit(self, change_set: ChangeSet, request: web.Request) -> Any:
-        """Definitions that the commit changed, at most `_MAX_ROWS` of them, and their number."""
+        """Definitions that the commit changed, and the number of all."""
         asked = request.query.get("commit", "")
         if not _NUMBER.fullmatch(asked):
             raise web.HTTPBadRequest(text=f"{request.path}?…&commit=NUMBER\n")
-        try:
-            changes = await changes_of(self._queries.open_loader(change_set), int(asked))
-        except NotRevertible as error:
-            return {"problem": str(error)}
+        changes = await changes_of(self._queries.open_loader(change_set), int(asked))
         rows = [
             {
                 "id": each.id,
@@ -222,7 +223,7 @@ class ChangeSetPage:
                 "before": cut(side_text(each.before), MAX_TEXT),
                 "after": cut(side_text(each.after), MAX_TEXT),
             }
-            for each in changes[:_MAX_ROWS]
+            for each in changes[: _rows_asked(request)]
         ]
         return {"count": len(changes), "changes": rows}
 
@@ -294,8 +295,16 @@ def change_set_asked(request: web.Request) -> ChangeSet | None:
         return None
 
 
+def _rows_asked(request: web.Request) -> int:
+    """Return the number of rows that the request asks for, at most `_MOST_ROWS`."""
+    asked = request.query.get("rows", str(_MAX_ROWS))
+    if not _NUMBER.fullmatch(asked):
+        raise web.HTTPBadRequest(text=f"{request.path}?…&rows=NUMBER\n")
+    return min(int(asked), _MOST_ROWS)
+
+
 def answering_for_change_set(
-    reading: _ChangeSetReading,
+    reading: _ChangeSetReading, addresses: AddressBook | None = None
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     """Handler that answers with what `reading` returns of the change set that is named."""
 
@@ -303,7 +312,11 @@ def answering_for_change_set(
         change_set = change_set_asked(request)
         if change_set is None:
             raise web.HTTPBadRequest(text=f"{request.path}?workspace=ULID&changeSet=ULID\n")
-        return await reading(change_set, request)
+        try:
+            return await reading(change_set, request)
+        except _MISSING as error:  # which has ids, and people know names
+            name = await addresses.address_of(change_set) if addresses else str(change_set)
+            return web.Response(status=404, text=f"{error}\n".replace(str(change_set), name))
 
     return _answering(read)
 
@@ -315,7 +328,7 @@ _MAX_FAILING: Final = 20
 
 
 def _list_values(state: State, search: str, status: str, family: str) -> Any:
-    """Values with the text in their name or id and with the status, as families.
+    """Values with the text in their name, or as their id, and with the status, as families.
 
     With `family`, the values of that one. At most `_MAX_ROWS` are listed, in natural order and the
     failed first; all are counted.
@@ -325,8 +338,11 @@ def _list_values(state: State, search: str, status: str, family: str) -> Any:
     names: list[str] = []
     statuses: list[str] = []
     counts = Counter[str]()
+    # A part once found stays where it is, so that no text takes long to be compared.
+    parts = (f"(?>.*?{re.escape(part)})" for part in search.split("*"))
+    is_named = re.compile("".join(parts), re.DOTALL).match
     for value in graph.values.values():
-        if search and search not in (value.name or "").casefold() and value.id.casefold() != search:
+        if search and not is_named((value.name or "").casefold()) and value.id.casefold() != search:
             continue
         counts[value.status.value] += 1
         if status in ("", value.status.value):
@@ -392,8 +408,8 @@ def _message(graph: Graph, value: Value) -> str | None:
     return f"waits for {(blocker and blocker.name) or value.message}, which has no value"
 
 
-def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]:
-    """Return the data of a value for the page, and its function."""
+def _describe(graph: Graph, value_id: str, most: int) -> tuple[dict[str, Any], Func | None]:
+    """Return a value's data with at most `most` inputs and dependents, and its function."""
     value = graph.values.get(value_id)
     if value is None:
         return {"problem": "there is no such value"}, None
@@ -411,9 +427,9 @@ def _describe(graph: Graph, value_id: str) -> tuple[dict[str, Any], Func | None]
         "message": value.message if value.status is ValueStatus.FAILED else row["message"],
         "runtime": None if func is None else func.runtime,
         "code": None if func is None else cut(func.code, _MAX_DETAIL),
-        "inputs": takes[:_MAX_ROWS],
+        "inputs": takes[:most],
         "inputCount": len(takes),
-        "dependents": [_row(graph, graph.values[each]) for each in takers[:_MAX_ROWS]],
+        "dependents": [_row(graph, graph.values[each]) for each in takers[:most]],
         "dependentCount": len(takers),
     }
     if value.text.startswith(f'{{"{TABLE}"'):
@@ -471,7 +487,7 @@ class OperatorPage:
         self._batches = batches
         self._names = _RarelyRead(self._read_names)
         self._records = _RarelyRead(self._read_records)
-        self._times = _RarelyRead(self._commit_times)
+        self._times = _RarelyRead(self._edit_times)
 
     def routes(self) -> list[web.RouteDef]:
         """Paths of the page's queries."""
@@ -493,7 +509,7 @@ class OperatorPage:
     async def _change_sets(self, request: web.Request) -> Any:
         """Open change sets with the text in their address or id, and what is paused.
 
-        They come by name, or the latest commit first.
+        They come by name, or the last edited first.
         """
         search = request.query.get("search", "").casefold()
         pauses = await PauseStore(self._streams).all()
@@ -518,12 +534,12 @@ class OperatorPage:
                     "pausedSince": paused_since(pauses, change_set),
                     "createdAt": record.created_at,
                     "by": record.by,
-                    "last": times.get(self._streams.commits(change_set)),
+                    "edited": times.get(self._streams.commits(change_set)),
                 }
                 rows.append(row)
         rows.sort(key=lambda row: natural(str(row["address"])))
         if is_recent:
-            rows.sort(key=lambda row: str(row["last"] or row["createdAt"]), reverse=True)
+            rows.sort(key=lambda row: str(row["edited"] or row["createdAt"]), reverse=True)
         paused = pauses_to_json(pauses.values())
         addresses = {str(key): name for key, name in names.items()} | {
             f"{record.workspace_id}.{record.change_set_id}": record.name for record in records
@@ -541,8 +557,8 @@ class OperatorPage:
     async def _read_records(self) -> list[ChangeSetRecordV1]:
         return [record async for record in Registry(self._streams).change_sets(None)]
 
-    async def _commit_times(self) -> dict[str, str]:
-        """Subjects of all change sets with a commit, and when the last one was stored."""
+    async def _edit_times(self) -> dict[str, str]:
+        """Subjects of all change sets with a commit, and when they were last edited."""
         lasts = ordered_reader(
             self._streams.js,
             self._streams.commits_stream,
@@ -552,11 +568,14 @@ class OperatorPage:
         times = {}
         async with lasts:
             while (entry := await lasts.next(idle_timeout=0)) is not None:
-                times[entry.subject] = utc_text(entry.timestamp)
+                times[entry.subject] = entry.headers.get(EDITED) or utc_text(entry.timestamp)
         return times
 
 
-_MISSING: Final = (NoSuchLetter, NoSuchChangeSet, AmbiguousAddress, NotABranch, NotRetained)
+_MISSING: Final = (
+    *(NoSuchLetter, NoSuchChangeSet, AmbiguousAddress),
+    *(NotABranch, NotRetained, NotRevertible),
+)
 _AWAY: Final = (RebaserError, JetStreamError, nats.errors.Error, OSError)
 
 
@@ -570,7 +589,9 @@ def _answering(reading: _Reading) -> Callable[[web.Request], Awaitable[web.Respo
             return web.Response(status=404, text=f"{error}\n")
         except _AWAY as error:
             return web.Response(status=503, text=f"{error}\n")
-        return found if isinstance(found, web.Response) else web.json_response(found)
+        if isinstance(found, web.Response):
+            return found
+        return web.json_response(text=await asyncio.to_thread(json.dumps, found))
 
     return answer
 

@@ -64,7 +64,7 @@ class Ownership:
     write, discard it.
     """
 
-    def __init__(self, loader: StateLoader, state: State) -> None:
+    def __init__(self, loader: StateLoader, state: State, takeover: CommitV1) -> None:
         self.loader = loader
         self.state = state
         self.lock = WatchedLock()
@@ -72,7 +72,7 @@ class Ownership:
         self.pending_dvu = PendingDvu()
         self.on_commit: _CommitObserver | None = None
         """Called with each commit of the run, in the order of the log."""
-        self._last_entry: CommitV1 | None = None
+        self._last_entry = takeover
         """The last commit of this run."""
         self._staged: list[CommitV1] = []
         self._staged_actions: dict[RequestId, str] = {}
@@ -104,6 +104,7 @@ class Ownership:
         *,
         stored: float | None = None,
         digest: str = "",
+        is_edit: bool = False,
         action: str | None = None,
         code: str | None = None,
         **changes: Any,
@@ -114,6 +115,7 @@ class Ownership:
             settled: the request that it settles.
             stored: time at which NATS stored that request, in seconds since 1970.
             digest: the request's, see `request_digest`.
+            is_edit: whether it applies a batch of updates.
             action: the action on the change set as a whole that the request asks for.
             code: that values were computed with from then on; None: the same as before.
             **changes: new values of fields of the control record.
@@ -124,6 +126,8 @@ class Ownership:
             self._staged_requests.add(settled.id)
         own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
         entry = CommitV1(id=own_id, previous=previous, control=control, settled=settled)
+        if not is_edit:
+            entry.without_edit(self._staged[-1] if self._staged else self._last_entry)
         if control.closing is None:
             entry.with_code(self.code if code is None else code)
         self._staged.append(entry.with_digest(digest))
@@ -223,8 +227,7 @@ class Ownership:
         if self.spoiled or self.lock.failed or self.state.control.deleted:
             return
         loader, size = self.loader, self.state.size(self.loader.machine)
-        if self._last_entry is not None:
-            loader.cache.keep(loader.change_set, self.state, size, self._last_entry)
+        loader.cache.keep(loader.change_set, self.state, size, self._last_entry)
 
     async def leave(self) -> None:
         """Release the change set after the run failed, if that is possible (W14).
@@ -249,7 +252,7 @@ class Ownership:
         if last is not None and last.control.owner:
             released = last.control.model_copy(update={"owner": ""})
             entry = CommitV1(id=RequestId(), previous=sequence, control=released)
-            await self.loader.log.append([entry.with_code(last.code)])
+            await self.loader.log.append([entry.with_code(last.code).without_edit(last)])
 
     async def confirm(self) -> None:
         """Raise `Fenced` if the log shows another owner (W10b)."""
@@ -289,22 +292,21 @@ async def acquire_ownership(
         )
         try:
             entry = CommitV1(id=own_id, previous=previous, control=own_control)
-            entry.with_code("" if last is None else last.code)
+            entry.with_code("" if last is None else last.code).without_edit(last)
             [sequence] = await loader.log.append([entry], {own_id: trace})
         except Fenced:
             end = None
             continue
         try:
-            ownership = Ownership(loader, await loader.load_own(end, (sequence, entry)))
+            ownership = Ownership(loader, await loader.load_own(end, (sequence, entry)), entry)
         except HistoryInconsistent:
             # A slow reader cannot tell this from a checkpoint and purge by a successor.
             await require_epoch(loader, own_control.epoch)
             raise
         except Exception:
             released = own_control.model_copy(update={"owner": ""})
-            await _release_if_possible(
-                loader, CommitV1(id=RequestId(), previous=sequence, control=released)
-            )
+            release = CommitV1(id=RequestId(), previous=sequence, control=released)
+            await _release_if_possible(loader, release.without_edit(entry))
             raise
         ownership.unreleased_owner = control.owner
         if ownership.spans.on:

@@ -190,7 +190,7 @@ async def apply_request(
         corrections=await batches.put_corrections(message.id, applied.corrections),
     )
     dirty: Changes = {"dirty_sequence": request.stream_sequence} if applied.dirty else {}
-    _stage_request(ownership, request, settled, **dirty)
+    _stage_request(ownership, request, settled, is_edit=True, **dirty)
     return None if settled.updates is unused else unused
 
 
@@ -255,7 +255,7 @@ def _stage_request(
     action: str | None = None,
     **changes: Any,
 ) -> None:
-    """Stage the commit that settles a request, and carries out `action`."""
+    """Stage the commit that settles a request, and carries out `action`; see `Ownership.stage`."""
     author = header(request.headers, AUTHOR)
     if author:
         author = author[:AUTHOR_LENGTH].encode(errors="replace").decode()

@@ -63,9 +63,8 @@ def upped(directory: Path, functions: Path) -> Iterator[Up]:
             daemon.kill()
 
 
-def install(target: Path) -> None:
-    """`examples/own-function`, as a user would."""
-    source = ROOT / "examples" / "own-function"
+def install(target: Path, source: Path = ROOT / "examples" / "own-function") -> None:
+    """Install a distribution, as a user would."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "install"]
     subprocess.run([*pip, "--no-deps", "--target", target, source], check=True)
 

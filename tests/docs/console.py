@@ -193,7 +193,9 @@ def written_anew(page: str, session: Session) -> tuple[str, list[str]]:
     made, end, wrong = "", 0, []
 
     def write(name: str, text: str) -> None:
-        (session.directory / name).write_text(text)
+        file = session.directory / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
 
     for command in steps(page, write):
         said = session.run(command)

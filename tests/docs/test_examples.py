@@ -11,7 +11,7 @@ import pytest
 
 from rebaser_client import BatchOutcome, connect
 from rebaser_core.ids import ChangeSetId, WorkspaceId
-from tests.docs.conftest import ROOT, Up
+from tests.docs.conftest import ROOT, Up, install
 from tests.helpers.batches import new_id
 from tests.helpers.eventually import eventually
 from tests.helpers.machine_requirements import lacking, program
@@ -58,10 +58,42 @@ for n in (0, 1):
     assert done.returncode == 0, done.stderr
 
 
-async def test_tables_are_read_and_their_values_enqueued_again(up: Up) -> None:
-    workspace, change_set = change_set_told(up.python(EXAMPLES / "ask.py").stdout)
+async def test_the_quickstart_needs_no_checkout_for_a_function_and_a_table(
+    up: Up, tmp_path: Path
+) -> None:
+    """The files that it shows are a distribution, and what it types shows each table."""
+    page = (ROOT / "docs" / "quickstart.md").read_text()
+    file = re.compile(r'title="prices/([^"]+)"\n(.*?)^```', re.DOTALL | re.MULTILINE)
+    (tmp_path / "prices").mkdir()
+    for name, content in file.findall(page):
+        (tmp_path / "prices" / name).write_text(content)
+    [reading] = re.findall(r"^python -c '([^']*)'$", page, re.MULTILINE)
+    (tmp_path / "rebaser-data").mkdir()
+    (tmp_path / "rebaser-data" / "store").symlink_to(up.store)
+    await table_of(up, *change_set_told(up.python(EXAMPLES / "ask.py").stdout))
+
+    install(tmp_path / "installed", tmp_path / "prices")
+    asked = """
+from importlib.metadata import entry_points
+[price] = entry_points(group="rebaser.functions", name="price")
+print(price.value, price.load()(net=100, rate=0.19, discounts=[20]))
+"""
+    found = up.run(sys.executable, "-c", asked, cwd=tmp_path / "installed")
+    tables = up.run(sys.executable, "-c", reading, cwd=tmp_path)
+
+    assert found.stdout == "prices:price 95.2\n", found.stderr
+    assert re.search(r"gross +119 +ok", tables.stdout), tables.stderr
+
+
+async def table_of(up: Up, workspace: str, change_set: str) -> None:
+    """Return once the change set has a table."""
     table = up.store / "change_sets" / workspace / change_set / "_delta_log"
     await eventually(lambda: len(list(table.glob("*.json"))) > 1, within=60)
+
+
+async def test_tables_are_read_and_their_values_enqueued_again(up: Up) -> None:
+    workspace, change_set = change_set_told(up.python(EXAMPLES / "ask.py").stdout)
+    await table_of(up, workspace, change_set)
 
     read = up.python(EXAMPLES / "read_tables.py", up.store)
     salvaged = up.python(EXAMPLES / "salvage.py", up.store, workspace, change_set)

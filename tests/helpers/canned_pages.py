@@ -136,7 +136,7 @@ def change_set(number: int, *, turn: int = 0) -> dict[str, Any]:
     ids = {"workspace": f"{turn:026}", "changeSet": f"{number:026}", "pausedSince": None}
     name = f"{turn}-{number}"
     names = {"address": f"shop/{name}", "workspaceName": "shop", "name": name}
-    times = {"createdAt": NOW, "by": None, "last": NOW}
+    times = {"createdAt": NOW, "by": None, "edited": NOW}
     return {**names, **times, "kind": "branch", "status": "open", **ids}
 
 

@@ -9,6 +9,7 @@ from playwright.async_api import Browser, Page, expect
 
 from rebaser_client import builtin, cel
 from rebaser_client.change_set import WorkspaceHandle
+from tests.helpers.batches import set_to
 from tests.helpers.browser import CONTRASTS, Watched, browsing
 from tests.helpers.deployment import Deployment
 from tests.integration.test_ops_endpoint import get, started, url_of
@@ -140,11 +141,112 @@ async def test_values_are_a_tree_of_name_patterns_with_the_failed_ones_on_top(
     await expect(page.get_by_role("button", name="price/*/UK")).to_be_focused()
     await page.get_by_role("searchbox", name="Search values").fill("price/2")
     await expect(values).to_have_count(11)
+    await page.get_by_role("searchbox", name="Search values").fill("PRICE/*9/*")
+    await expect(values).to_have_count(3)
     await require_readable(page)
     assert not watched.complaints
 
     await page.goto(url_of(daemon) + "shop/nowhere")
     await expect(page.get_by_role("status")).to_contain_text("nowhere")
+
+
+async def test_the_address_names_the_value_that_is_open(
+    deployment: Deployment, browser: Browser
+) -> None:
+    """So it can be sent on and reloaded; back and forward open, change and close the value."""
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    shop = await shop_of(deployment)
+    names = {each.name: each.id for each in (await shop.values()).values()}
+    page = await browser.new_page()
+    watched = Watched(page)
+    url = url_of(daemon) + "shop/head"
+    await page.goto(url)
+
+    await rows(page, "Values").get_by_role("button", name="gross").press("Enter")
+    await expect(page.get_by_role("region", name="gross: ok")).to_be_visible()
+    await expect(page).to_have_url(f"{url}?value={names['gross']}")
+    await table(page, "Inputs").get_by_role("button", name="net").press("Enter")
+    await expect(page).to_have_url(f"{url}?value={names['net']}")
+    await page.reload()
+    await expect(page.get_by_role("region", name="net: ok")).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_role("region", name="gross: ok")).to_be_visible()
+    await page.go_back()
+    await expect(page).to_have_url(url)
+    await expect(page.locator("#chosen")).to_be_hidden()
+    await page.go_forward()
+    await expect(page.get_by_role("region", name="gross: ok")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(page).to_have_url(url)
+    await page.go_back()
+    await expect(page.get_by_role("region", name="gross: ok")).to_be_visible()
+    await page.goto(f"{url}?value=nothing")
+    await expect(page.get_by_role("heading", name="there is no such value")).to_be_visible()
+    await expect(page.locator("#text")).to_be_hidden()
+    await rows(page, "Values").get_by_role("button", name="gross").press("Enter")
+    await expect(page.locator("#text")).to_have_text("125.0")
+    assert not watched.complaints
+
+
+async def test_all_inputs_dependents_commits_and_changes_can_be_shown(
+    deployment: Deployment, browser: Browser
+) -> None:
+    """A button behind the first hundred shows the others, and the focus goes to the first."""
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        rate = g.source("rate", 2)
+        own = [g.value(f"own/{n}", builtin("sum"), rate) for n in range(150)]
+        g.value("total", builtin("sum"), *own, *[g.source(f"net/{n}", n) for n in range(350)])
+    rate_now = (await shop.values("rate"))["rate"]
+    for n in range(101):
+        await shop.enqueue([set_to(rate_now.id, n)])
+    await shop.settled()
+    page = await browser.new_page()
+    watched = Watched(page)
+    await page.goto(url_of(daemon) + "shop/head")
+
+    await rows(page, "Values").get_by_role("button", name="total").press("Enter")
+    inputs = table(page, "Inputs")
+    await expect(inputs).to_have_count(101)
+    await expect(inputs.last).to_have_text(re.compile("and 400 more"))
+    await expect(page.locator("#near .more")).to_have_text("and 495 more")
+    await inputs.last.get_by_role("button").press("Enter")
+    await expect(inputs).to_have_count(500)
+    await expect(inputs.nth(100).get_by_role("button")).to_be_focused()
+    await page.evaluate("document.onvisibilitychange()")
+    await page.get_by_role("searchbox", name="Search values").fill("rate")
+    await rows(page, "Values").get_by_role("button", name="rate").press("Enter")
+    await expect(table(page, "Computed from it")).to_have_count(101)
+    await table(page, "Computed from it").last.get_by_role("button").press("Enter")
+    await expect(table(page, "Computed from it")).to_have_count(150)
+
+    commits = rows(page, "Commits")
+    await expect(commits).to_have_count(101)
+    await commits.last.get_by_role("button").press("Enter")
+    await expect(commits.last).to_contain_text("a large batch")
+    await page.get_by_role("button", name="Difference of commit").last.press("Enter")
+    await expect(commits.last).to_have_text(re.compile(r"and 4\d\d more"))
+    await commits.last.get_by_role("button").press("Enter")
+    await expect(commits.filter(has_text="net/349")).to_have_count(1)
+    await require_readable(page)
+    assert not watched.complaints
+
+
+async def test_what_is_not_there_is_said_of_a_change_set_by_name(deployment: Deployment) -> None:
+    """People know no ids."""
+    daemon = await started(deployment, QUIET_PERIOD="30")
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        g.source("net", 1)
+    workspace, change_set = await shop.ids()
+    asked = f"{url_of(daemon)}change-set/commit?workspace={workspace}&changeSet={change_set}"
+
+    later = await get(f"{asked}&commit=999")
+    takeover = await get(f"{asked}&commit=1")
+
+    assert later == (404, "shop: the log ends at commit 2, before 999\n")
+    assert takeover == (404, "shop: commit 1 applied no batch\n")
 
 
 async def require_readable(page: Page) -> None:

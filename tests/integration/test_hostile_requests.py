@@ -27,11 +27,20 @@ PATHS = (
 )
 PARAMETERS = (
     *("workspace", "changeSet", "id", "commit", "search", "status", "family", "order", "at"),
-    *("known", "token"),
+    *("known", "token", "rows"),
 )
 HOSTILE = (
     *("", "%00", "%ff", "%ed%a0%80", "-1", "0", "9" * 40, "1e9", "1_0", "%D9%A1", "0x1", "NaN"),
-    *("%0d%0aX:1", "a" * 7000, "../..", "%2f%2f", "1;2", "'\"<script>", "%F0%9F%98%80"),
+    *(
+        "%0d%0aX:1",
+        "a" * 7000,
+        "*a" * 3000,
+        "../..",
+        "%2f%2f",
+        "1;2",
+        "'\"<script>",
+        "%F0%9F%98%80",
+    ),
 )
 HOSTS = (
     *("[::1", "a b", "%ff", "h:99999999", ":::", "", "[", "h:x", "\xff\xfe", "@", "u:p@h", "h:-1"),

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rebaser_client import builtin
 from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_server.ops.endpoint import DEFAULT_PORT
@@ -61,6 +62,47 @@ async def started(deployment: Deployment, name: str = "", **variables: str) -> D
     daemon = await deployment.start(name, OPS__PORT="0", **variables)
     await eventually(lambda: bool(daemon.said("ops endpoint started")))
     return daemon
+
+
+async def test_change_sets_come_by_their_last_edit(deployment: Deployment) -> None:
+    """Checkpoints, computing again, refreshes and takeovers are commits, but no edits."""
+    daemon = await started(deployment, QUIET_PERIOD="0.5")
+    shop = await deployment.client.workspace("shop").create()
+    async with shop.edit() as g:
+        g.value("gross", builtin("sum"), g.source("net", 1))
+    branch = await shop.fork("sale")
+    async with branch.edit() as g:
+        g.source("other", 2)
+    async with shop.edit() as g:
+        g.source("net", 3)
+    mill = await deployment.client.workspace("mill").create()
+    async with mill.edit() as g:
+        g.source("net", 1)
+    await deployment.at_rest()
+
+    async def edited() -> dict[str, str]:
+        _, body = await get(url_of(daemon) + "change-sets?order=recent")
+        return {row["address"]: row["edited"] for row in json.loads(body)["changeSets"]}
+
+    first = await edited()
+    await shop.recompute(["gross"])
+    await branch.refresh()
+    await shop.checkpoint()
+    await deployment.at_rest()
+    daemon.kill()
+    daemon = await started(deployment, "two", QUIET_PERIOD="0.5")
+    await shop.recompute(["gross"])
+    await deployment.at_rest()
+
+    assert list(first) == ["mill/head", "shop/head", "shop/sale"]
+    assert list((await edited()).items()) == list(first.items())
+    async with branch.edit() as g:
+        g.source("other", 4)
+
+    async def is_first() -> bool:
+        return next(iter(await edited())) == "shop/sale"
+
+    await eventually(is_first)
 
 
 async def test_health_follows_nats(deployment: Deployment) -> None:

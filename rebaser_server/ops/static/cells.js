@@ -76,16 +76,28 @@ function mark(line, name, its) {
   else delete line.dataset[name];
 }
 
+// What stands below the rows that are shown: how many there are more, perhaps with a button that has
+// `more` show them. The focus then goes to the first of them.
+export function rest(number, hint, more) {
+  const said = `and ${count(number)} more${hint}`;
+  return more ? [element("span", `${said} `), button("Show more", async ({ target }) => {
+    const line = target.closest("tr");
+    const [body, place] = [line.parentElement, line.sectionRowIndex];
+    await more();
+    body.rows[place]?.querySelector("button")?.focus();
+  }, { class: "do" })] : said;
+}
+
 // Rows are `{ key, cells }`, perhaps with a `tone` and a `level` below others, or only their cells, which then are known by their place. If there are
-// none, `nothing` is said; if there are more than are shown, how many, and `hint`.
-export function table(id, rows, nothing, { most = SHOWN, inAll = rows.length, hint = "" } = {}) {
+// none, `nothing` is said; if there are more than are shown, how many, and `hint`, or a button by which `more` shows them.
+export function table(id, rows, nothing, { most = SHOWN, inAll = rows.length, hint = "", more = null } = {}) {
   const body = $(id);
   const { tHead } = body.parentElement;
   const heads = tHead.rows[0].cells;
   tHead.hidden = !rows.length;
   const shown = rows.slice(0, most).map((row, place) => (row.key ? row : { key: String(place), cells: row.cells ?? row }));
   if (!rows.length) shown.push({ key: NOTE, cells: [nothing] });
-  else if (inAll > shown.length) shown.push({ key: NOTE, cells: [`and ${count(inAll - shown.length)} more${hint}`] });
+  else if (inAll > shown.length) shown.push({ key: NOTE, cells: [rest(inAll - shown.length, hint, more)] });
   const focused = document.activeElement;
   const wanted = new Set(shown.map(({ key }) => key));
   const known = new Map();

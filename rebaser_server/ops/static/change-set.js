@@ -10,7 +10,7 @@ import { followDiscussion, showDiscussion } from "./discussion.js";
 import "./frame.js";
 import { isLookedAt, readData, refreshing } from "./reading.js";
 import { $, ROOT, ago, pageOf, call, text, visible } from "./texts.js";
-import { chooseValue, showChosen } from "./value.js";
+import { chooseValue, followAddress, showChosen } from "./value.js";
 import { followValues, showValues } from "./values.js";
 
 const AGAIN = 1000; // milliseconds until it reads again while an update is due, at least;
@@ -23,9 +23,12 @@ const naming = path.includes("/") ? { at: path.split("/").map(decodeURIComponent
 
 const reading = (what, more = {}) => `change-set/${what}?${new URLSearchParams({ ...ids, ...more })}`;
 const data = (what, more) => readData(reading(what, more));
+const ALL = { rows: 10000 }; // what asks for a whole list, up to a length that a browser can show
 
 const page = {
   ids, reading, data,
+  // What shows a whole list, of which so many rows are listed, and asks for all from then on.
+  more: (listed, asked, show) => (listed < ALL.rows ? () => show(Object.assign(asked, ALL)) : null),
   canSet: false, canRevert: false,
   addressOf: ({ id }) => pageOf(ids, { value: id }), // a page of its own for a value
   open: ({ id }) => chooseValue(page, id),
@@ -66,7 +69,7 @@ const refresh = refreshing(async () => {
 
 copies($("copyids"), () => `${ids.workspace}/${ids.changeSet}`);
 followValues(page, asked.get("status") ?? "");
-if (asked.get("value")) chooseValue(page, asked.get("value"), { isFirst: true });
+followAddress(page);
 await identify(refresh);
 await refresh();
 followDiscussion(ids, reading);

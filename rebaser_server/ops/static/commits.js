@@ -1,7 +1,7 @@
 // The commits: who changed what and when, each with what it changed, and undone by another one.
 
 import { doing } from "./actions.js";
-import { button, chip, element, table } from "./cells.js";
+import { button, chip, element, rest, table } from "./cells.js";
 import { ago, clock, count, many } from "./texts.js";
 import { valueOf } from "./values.js";
 
@@ -12,6 +12,8 @@ const batch = ([kind, number]) => (KINDS[kind] ? `${many(number, KINDS[kind][0])
 
 const opened = new Map(); // commits whose difference is shown, with that
 let latest = []; // the commits
+let kept = 0; // how many there are
+const asked = {}; // for how many of them it asks
 
 // What a commit did.
 function done(commit) {
@@ -25,12 +27,14 @@ function done(commit) {
 }
 
 export async function showCommits(page) {
-  ({ commits: latest } = await page.data("log"));
+  ({ commits: latest, count: kept } = await page.data("log", asked));
   show(page);
 }
 
 function show(page) {
-  table("log", latest.flatMap((each) => [line(page, each), ...(opened.has(each.commit) ? difference(page, each.commit) : [])]), "No commit is kept.");
+  const rows = latest.flatMap((each) => [line(page, each), ...(opened.has(each.commit) ? difference(page, each.commit) : [])]);
+  const more = page.more(latest.length, asked, () => showCommits(page));
+  table("log", rows, "No commit is kept.", { most: Infinity, inAll: rows.length + kept - latest.length, more });
 }
 
 function line(page, each) {
@@ -51,17 +55,20 @@ function difference(page, commit) {
   const rows = changes.map((each) => ({ key: `${commit} ${each.id}`, level: "1", cells: ["", "",
     each.what === "function" ? element("code", `${each.name}()`) : valueOf(page, each),
     [element("span", each.what === "value" ? "" : `${each.what}: `), element("span", each.before || "not there", { class: "before" }), element("span", ` → ${each.after || "removed"}`)], ""] }));
-  if (inAll > changes.length || !inAll) rows.push({ key: `${commit} more`, level: "1", cells: ["", "", "", inAll ? `and ${count(inAll - changes.length)} more` : "It changed no definition.", ""] });
+  if (inAll > changes.length || !inAll) rows.push({ key: `${commit} more`, level: "1", cells: ["", "", "", inAll ? rest(inAll - changes.length, "", page.more(changes.length, {}, (all) => read(page, commit, all))) : "It changed no definition.", ""] });
   return rows;
 }
 
-async function toggle(page, commit) {
-  if (!opened.delete(commit)) {
-    try {
-      opened.set(commit, await page.data("commit", { commit }));
-    } catch (error) {
-      opened.set(commit, { problem: error.message });
-    }
+function toggle(page, commit) {
+  if (opened.delete(commit)) show(page);
+  else read(page, commit);
+}
+
+async function read(page, commit, more = {}) {
+  try {
+    opened.set(commit, await page.data("commit", { commit, ...more }));
+  } catch (error) {
+    opened.set(commit, { problem: error.message });
   }
   show(page);
 }

@@ -43,7 +43,8 @@ function inOrder(rows, { key, down }) {
 
 // What is shown of `rows`: `of` them are known by such a name.
 function part(rows, search, order, more, most = SHOWN) {
-  const named = search ? rows.filter((row) => (row.name ?? row.id).toLowerCase().includes(search)) : rows;
+  const wanted = new RegExp(search.replace(/[\\^$.+?()[\]{}|]/g, "\\$&").replaceAll("*", ".*"), "s");
+  const named = search ? rows.filter((row) => wanted.test((row.name ?? row.id).toLowerCase())) : rows;
   const shown = inOrder(named, order).slice(0, most);
   return { rows: shown.map((row) => ({ ...row, ...more(row) })), of: named.length, inAll: rows.length };
 }

@@ -26,7 +26,7 @@ const earlier = new Map(); // of change sets that were asked: how many of their 
 
 // A Rebaser forgets what failed when it ends: the change sets themselves, the latest first, say it again.
 async function lookBack() {
-  for (const { workspace, changeSet, last: at } of sets.changeSets.slice(0, EARLIER)) {
+  for (const { workspace, changeSet, edited: at } of sets.changeSets.slice(0, EARLIER)) {
     const key = keyOf({ workspace, changeSet });
     if (!at || earlier.has(key)) continue;
     earlier.set(key, { values: 0 });
@@ -170,7 +170,7 @@ function list(status) {
   $("setpart").hidden = isNew;
   table("sets", rows.map(({ row, cells, rank }) => ({ key: keyOf(row), tone: rank ? "" : "bad", cells: [
     [named(row), ...(row.kind === "branch" ? [chip("branch")] : [])], cells, waiting.has(keyOf(row)) ? count(waiting.get(keyOf(row))) : "",
-    row.last ? ago(row.last, status.now) : "", row.by ?? ""] })),
+    row.edited ? ago(row.edited, status.now) : "", row.by ?? ""] })),
   $("search").value ? "No open change set has that name." : "No change set is open.", { inAll: Math.max(rows.length, sets.count), hint: ": search for fewer" });
 }
 

@@ -11,20 +11,43 @@ const WORDS = { definition: "defined as", value: "set to", inputs: "computed as"
 const BOX = { width: 112, height: 24, across: 152, down: 30, edge: 2 };
 const NEAR = 5; // inputs and dependents that are drawn
 
+const asked = {}; // for how many inputs and dependents the page asks
 let chosen = null; // the id of the value
 let before = null; // what had the focus before the panel was opened
 
-export function chooseValue(page, id, { isFirst = false } = {}) {
-  if (!$("chosen").contains(document.activeElement)) before = document.activeElement;
+// The address says which value is chosen: for a reload, for others, and to come back to.
+function choose(id) {
   chosen = id;
-  if (!isFirst) showChosen(page, true).catch((error) => text("state", error.message));
+  const url = new URL(location.href);
+  if (url.searchParams.get("value") === id) return;
+  if (id) url.searchParams.set("value", id);
+  else url.searchParams.delete("value");
+  history.pushState(null, "", url);
+}
+
+export function chooseValue(page, id) {
+  if (!$("chosen").contains(document.activeElement)) before = document.activeElement;
+  if (id !== chosen) delete asked.rows;
+  choose(id);
+  showChosen(page, true).catch((error) => text("state", error.message));
 }
 
 function close() {
-  chosen = null;
+  choose(null);
   $("chosen").hidden = true;
   $("panelled").classList.remove("open");
   if (before?.isConnected) before.focus({ preventScroll: true });
+}
+
+// Opens and closes the value as the address says, now and after each step back or forward.
+export function followAddress(page) {
+  const addressed = () => new URLSearchParams(location.search).get("value");
+  chosen = addressed();
+  window.onpopstate = () => {
+    const id = addressed();
+    if (id && id !== chosen) chooseValue(page, id);
+    else if (!id && chosen) close();
+  };
 }
 
 $("close").onclick = close;
@@ -36,14 +59,15 @@ copies($("copyid"), () => chosen);
 export async function showChosen(page, goThere = false) {
   const id = chosen;
   if (!id) return;
-  const [one, why] = await Promise.all([page.data("value", { id }), page.data("why", { id })]);
+  const [one, why] = await Promise.all([page.data("value", { id, ...asked }), page.data("why", { id })]);
   if (chosen !== id) return;
   $("chosen").hidden = false;
   $("panelled").classList.add("open");
+  $("chosen").classList.toggle("missing", Boolean(one.problem));
+  $("chosen").setAttribute("aria-label", visible(one.problem ?? `${one.name ?? one.id}: ${one.status}`));
+  $("chosen").removeAttribute("aria-labelledby");
   if (one.problem) return text("h-chosen", one.problem);
   put($("h-chosen"), one.name ?? one.id);
-  $("chosen").setAttribute("aria-label", visible(`${one.name ?? one.id}: ${one.status}`));
-  $("chosen").removeAttribute("aria-labelledby");
   fill($("chosenstatus"), statusOf(one.status));
   $("text").hidden = one.message !== null;
   text("text", one.message === null ? one.text : "no value");
@@ -57,8 +81,9 @@ export async function showChosen(page, goThere = false) {
   text("impure", one.impure ? `This function is not pure, found ${clock(one.impure.at)}: ${one.impure.name ?? "one of its values"} came to ${one.impure.before}, and then to ${one.impure.now} from the same inputs. Mend it, then compute its values again.` : "");
   near(page, one);
   reasons(page, why);
-  table("inputs", one.inputs.map((each) => [each.argument, valueOf(page, each), each.text, statusOf(each.status)]), "It has none.", { inAll: one.inputCount });
-  table("dependents", one.dependents.map((each) => ({ key: each.id, cells: [valueOf(page, each), each.text, statusOf(each.status)] })), "Nothing.", { inAll: one.dependentCount });
+  const more = ({ length }) => page.more(length, asked, () => showChosen(page));
+  table("inputs", one.inputs.map((each) => [each.argument, valueOf(page, each), each.text, statusOf(each.status)]), "It has none.", { most: Infinity, inAll: one.inputCount, more: more(one.inputs) });
+  table("dependents", one.dependents.map((each) => ({ key: each.id, cells: [valueOf(page, each), each.text, statusOf(each.status)] })), "Nothing.", { most: Infinity, inAll: one.dependentCount, more: more(one.dependents) });
   if (goThere) $("chosen").focus();
 }
 
@@ -67,7 +92,7 @@ function columns(shown) {
   if (!shown) return;
   const from = shown.source ? `, copied from version ${shown.source.version} of ${shown.source.uri}` : "";
   text("tablesize", shown.problem ?? `${count(shown.rows)} ${shown.rows === 1 ? "row" : "rows"}, ${count(shown.size)} bytes${from}`);
-  table("columns", (shown.columns ?? []).map(({ name, type, nullable, first }) => [name, nullable ? type : `${type} not null`, first.join(" · ")]), "None are known.");
+  table("columns", (shown.columns ?? []).map(({ name, type, nullable, first }) => [name, nullable ? type : `${type} not null`, first.join(" · ")]), "None are known.", { most: Infinity });
 }
 
 function reasons(page, why) {
@@ -84,12 +109,12 @@ function reasons(page, why) {
 
 // The value between its inputs and its dependents.
 function near(page, one) {
-  const unique = (rows) => [...new Map(rows.map((each) => [each.id, each])).values()];
-  const columns = [unique(one.inputs), [one], unique(one.dependents)].filter((rows) => rows.length);
+  const unique = (rows, inAll) => Object.assign([...new Map(rows.map((each) => [each.id, each])).values()], { left: inAll - rows.length });
+  const columns = [unique(one.inputs, one.inputCount), [one], unique(one.dependents, one.dependentCount)].filter((rows) => rows.length);
   const isAlone = columns.length === 1;
   $("near").hidden = $("h-near").hidden = isAlone;
   if (isAlone) return;
-  const key = JSON.stringify(columns.map((rows) => rows.map(({ id, name, status }) => [id, name, status])));
+  const key = JSON.stringify(columns.map((rows) => [rows.left, rows.map(({ id, name, status }) => [id, name, status])]));
   if ($("near").dataset.drawn === key) return;
   $("near").dataset.drawn = key;
   const tallest = Math.max(...columns.map((rows) => Math.min(NEAR, rows.length) + (rows.length > NEAR ? 1 : 0)));
@@ -114,7 +139,7 @@ function near(page, one) {
     return box;
   });
   const more = places.flatMap((those, column) => (columns[column].length > NEAR
-    ? [svg("text", { x: those[0].x, y: those.at(-1).y + BOX.down + 14, class: "more" }, `and ${count(columns[column].length - NEAR)} more`)] : []));
+    ? [svg("text", { x: those[0].x, y: those.at(-1).y + BOX.down + 14, class: "more" }, `and ${count(columns[column].length + columns[column].left - NEAR)} more`)] : []));
   const [width, height] = [(columns.length - 1) * BOX.across + BOX.width + 2 * BOX.edge, tallest * BOX.down];
   $("near").replaceChildren(svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` }, ...edges, ...boxes, ...more));
 }

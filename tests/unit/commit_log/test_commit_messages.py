@@ -47,3 +47,19 @@ def test_another_commit_in_its_place_is_decoded() -> None:
     assert log_end(stored(other), None).entry == other
     with pytest.raises(HistoryInconsistent):
         log_end(stored(other, b"never written"), (7, entry))
+
+
+def test_commits_that_are_no_edits_say_when_the_last_edit_was() -> None:
+    """Of commits written before that was said, the last one's own time stands for it."""
+    old = log_end(stored(commit()), None).entry
+    assert old is not None
+    assert not old.edited
+
+    after = log_end(stored(commit().without_edit(old)), None).entry
+    assert after is not None
+    later = log_end(stored(commit().without_edit(after)), None).entry
+
+    assert later is not None
+    assert datetime.fromisoformat(later.edited) == old.id.datetime
+    assert later.edited == after.edited
+    assert not commit().without_edit(None).edited
