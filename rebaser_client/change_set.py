@@ -402,8 +402,8 @@ class ChangeSetHandle:
 
         Raises:
             InvalidDraft: an input is neither in the draft nor in the change set; a function is in
-                neither, or several have its name; values would be computed from themselves; CEL
-                text is wrong, where its engine is installed.
+                neither, or several have its name; a source has the name of a computed value; values
+                would be computed from themselves; CEL text is wrong, where its engine is installed.
             TooLarge: a table is too large to be uploaded.
         """
         from rebaser_client.plan import compare

@@ -148,3 +148,27 @@ async def test_what_a_notebook_shows_says_what_it_is(deployment: Deployment) -> 
     assert pa.table(values)["name"].to_pylist() == ["net"]
     with pytest.raises(NoSuchValue, match="no value 'nte' in shop; there is 'net'"):
         await workspace.values("nte")
+
+
+async def test_content_for_a_computed_value_is_refused_with_the_names_of_its_inputs(
+    deployment: Deployment,
+) -> None:
+    """Also of inputs that the draft does not name; the change set stays as it is."""
+    workspace = await new_shop(deployment)
+    async with workspace.edit() as g:
+        shop(g)
+    commit = (await workspace.values()).commit
+
+    for more in ("net", "new"):
+        draft = Draft()
+        draft.source("gross", 3)
+        draft.value("due", ADD, "gross", draft.source(more, 1))
+        with pytest.raises(
+            InvalidDraft, match=r"'gross' is computed; .* instead: net, tax; or let"
+        ):
+            await workspace.load(draft)
+    with pytest.raises(InvalidDraft, match="'gross' is computed"):
+        async with workspace.edit(prune=True) as edited:
+            edited.source("gross", 3)
+
+    assert (await workspace.values()).commit == commit
