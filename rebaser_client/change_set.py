@@ -402,14 +402,20 @@ class ChangeSetHandle:
 
         Raises:
             InvalidDraft: an input is neither in the draft nor in the change set; a function is in
-                neither, or several have its name; values would be computed from themselves; CEL
-                text is wrong, where its engine is installed.
-            TooLarge: a table is too large to be uploaded.
+                neither, or several have its name; a source has the name of a computed value; values
+                would be computed from themselves; CEL text is wrong, where its engine is installed.
+            TooLarge: a value, its name or its inputs are beyond a limit; a table is too large to be
+                uploaded.
         """
         from rebaser_client.plan import compare
 
+        limits = self._sender.options.limits
+        for name, definition in draft.definitions.items():
+            inputs, value = getattr(definition, "inputs", None), getattr(definition, "value", None)
+            if (excess := limits.excess(name, inputs, value)) is not None:
+                raise TooLarge(f"{name!r:.80}: {excess}")
         plan = await compare(self, draft, prune=prune)
-        at_most = self._sender.options.limits.batch_bytes
+        at_most = limits.batch_bytes
         for digest, file in plan.uploads.items():
             if file.size > at_most:
                 name = next(each.name for each in plan.changes if upload_of(each.after) == digest)

@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, Self
 
 from nats.aio.client import Client
 
@@ -43,6 +44,8 @@ from rebaser_core.updates import BatchLimits
 
 if TYPE_CHECKING:
     from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
+
+P = ParamSpec("P")
 
 _LOCAL: Final = "nats://127.0.0.1:4222"
 
@@ -215,6 +218,32 @@ class RebaserClient:
         return (await asyncio.to_thread(Corrections.decode_stored, payload)).corrections
 
 
+class _Unopened(AbstractAsyncContextManager[RebaserClient]):
+    """A client to be; it says how to get one."""
+
+    def __init__(self, opening: AbstractAsyncContextManager[RebaserClient]) -> None:
+        self._opening = opening
+
+    async def __aenter__(self) -> RebaserClient:
+        return await self._opening.__aenter__()
+
+    async def __aexit__(self, *error: Any) -> bool | None:  # noqa: PYI036 - handed on
+        return await self._opening.__aexit__(*error)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"no connection is open yet: write `async with connect(…) as client:`, then "
+            f"`client.{name}`; without await, `rebaser_client.sync.connect(…)`"
+        )
+
+
+def _says_how(
+    connecting: Callable[P, AbstractAsyncContextManager[RebaserClient]],
+) -> Callable[P, AbstractAsyncContextManager[RebaserClient]]:
+    return wraps(connecting)(lambda *args, **options: _Unopened(connecting(*args, **options)))
+
+
+@_says_how
 @asynccontextmanager
 async def connect(
     *servers: str,

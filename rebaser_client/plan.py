@@ -61,8 +61,8 @@ class PlannedChange:
 
     name: str
     change: Change
-    what: Literal["value", "inputs", "function", "source"]
-    """The part that differs; `source`: a computed value becomes a source."""
+    what: Literal["value", "inputs", "function"]
+    """The part that differs."""
     before: Any
     after: Any
 
@@ -221,6 +221,7 @@ async def compare(change_set: ReadsValues, draft: Draft, *, prune: bool = False)
     clashing = await read_named(change_set, (_derived_id("value", name) for name in new))
     rewired = _is_rewired(draft, existing)
     behind = await _read_behind(change_set, draft, existing) if rewired else []
+    behind += await read_named(change_set, _inputs_to_name(draft, existing))
     taken = {value.id for value in clashing}
     return build_plan(draft, existing, taken, behind=behind, functions=functions)
 
@@ -301,8 +302,8 @@ def build_plan(
 
     Raises:
         InvalidDraft: a function is known by name, and none or several have it; an input is neither
-            defined nor existing, or is removed; values are computed from themselves, directly or
-            not; CEL text cannot be compiled.
+            defined nor existing, or is removed; a source's name is that of a computed value; values
+            are computed from themselves, directly or not; CEL text cannot be compiled.
     """
     draft = _with_functions(draft, existing, [*functions])
     warnings = _check_cel(draft)
@@ -314,8 +315,9 @@ def build_plan(
     for name in draft.definitions:
         if name not in ids:
             ids[name] = new_value_id(name, taken)
-    plan = _Comparison(draft, existing, ids).plan(removed)
-    _refuse_cycle(draft, ids, [*existing.values(), *behind])
+    behind = [*existing.values(), *behind]
+    plan = _Comparison(draft, existing, ids, behind).plan(removed)
+    _refuse_cycle(draft, ids, behind)
     return replace(plan, warnings=warnings, uploads=_new_uploads(draft, plan, existing))
 
 
@@ -326,6 +328,25 @@ def _new_uploads(
     there = {upload_of(value.value) for value in existing.values()}
     wanted = {upload_of(change.after) for change in plan.changes} - there
     return {digest: file for digest, file in draft.uploads.items() if digest in wanted}
+
+
+def is_computed(name: str, inputs: Iterable[str]) -> InvalidDraft:
+    """The error that refuses content for a computed value with inputs of these names."""
+    names = [*dict.fromkeys(inputs)]
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return InvalidDraft(
+        f"{name!r} is computed; set its inputs instead: "
+        f"{', '.join(names[:_SHOWN]) or 'it has none'}{more}; or let it be computed by the builtin "
+        "function `identity`, from a source that has another name"
+    )
+
+
+def _inputs_to_name(draft: Draft, existing: Mapping[str, ValueSnapshot]) -> list[ValueId]:
+    """The inputs that the error for a computed value shows, if the draft gives one content."""
+    for name, definition in draft.definitions.items():
+        if isinstance(definition, Source) and name in existing and existing[name].func_id:
+            return input_ids(existing[name])[:_SHOWN]
+    return []
 
 
 def input_ids(value: ValueSnapshot) -> list[ValueId]:
@@ -451,12 +472,17 @@ class _Comparison:
     """A comparison of definitions, one after the other."""
 
     def __init__(
-        self, draft: Draft, existing: Mapping[str, ValueSnapshot], ids: Mapping[str, ValueId]
+        self,
+        draft: Draft,
+        existing: Mapping[str, ValueSnapshot],
+        ids: Mapping[str, ValueId],
+        behind: Iterable[ValueSnapshot],
     ) -> None:
         self._draft = draft
         self._existing = existing
         self._ids = ids
-        self._names = {value_id: name for name, value_id in ids.items()}
+        self._names = {value.id: value.name or value.id for value in behind}
+        self._names |= {value_id: name for name, value_id in ids.items()}
         self._functions = {value.func_id for value in existing.values()}
 
     def plan(self, removed: list[str]) -> LoadPlan:
@@ -495,7 +521,7 @@ class _Comparison:
         if before is None:
             yield PlannedChange(name, "added", "value", None, value), put
         elif before.func_id is not None:
-            yield PlannedChange(name, "changed", "source", before.value, value), put
+            raise is_computed(name, (self._names.get(each, each) for each in input_ids(before)))
         elif not json_equal(before.value, value):
             update = SetValue(value_id=value_id, value=value)
             yield PlannedChange(name, "changed", "value", before.value, value), update

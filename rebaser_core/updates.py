@@ -435,7 +435,8 @@ class BatchLimits:
         for index, update in enumerate(updates):
             what = self._violation(update)
             if what is not None:
-                return f"update {index}: {what}"
+                name = getattr(update, "name", None) or getattr(update, "value_id", "")
+                return f"update {index}, {name!r:.80}: {what}"
         return None
 
     def _are_known_to_fit(self, updates: Iterable[AnyUpdate]) -> bool:
@@ -465,15 +466,18 @@ class BatchLimits:
     def _violation(self, update: AnyUpdate) -> str | None:
         if type(update) is SetValue and self._fits(update.value):
             return None  # nearly always so, and checks of the classes below take longer
-        if isinstance(update, PutValue | PutFunc) and update.name is not None:
-            depth = update.name.count("/") + 1
-            if depth > self.name_depth:
-                return f"a name of {depth} parts; at most {self.name_depth} are allowed"
-        if isinstance(update, PutValue | SetInputs) and update.inputs:
-            count = sum(len(t) if isinstance(t, list) else 1 for t in update.inputs.values())
-            if count > self.inputs:
-                return f"{count} inputs; at most {self.inputs} are allowed"
-        if isinstance(update, PutValue | SetValue) and not self._fits(update.value):
+        name, inputs = getattr(update, "name", None), getattr(update, "inputs", None)
+        return self.excess(name, inputs, getattr(update, "value", None))
+
+    def excess(self, name: str | None, inputs: Inputs | None, value: object) -> str | None:
+        """Return what is too large about a definition; None if nothing is."""
+        depth = 0 if name is None else name.count("/") + 1
+        if depth > self.name_depth:
+            return f"a name of {depth} parts; at most {self.name_depth} are allowed"
+        count = sum(len(t) if isinstance(t, list) else 1 for t in (inputs or {}).values())
+        if count > self.inputs:
+            return f"{count} inputs; at most {self.inputs} are allowed"
+        if not self._fits(value):
             return f"a value of more than {self.value_bytes} bytes as JSON"
         return None
 

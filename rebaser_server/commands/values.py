@@ -143,6 +143,7 @@ def _read_value(arguments: argparse.Namespace) -> Any:
 @with_input(_read_value)
 @with_deployment
 async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
+    from rebaser_client.plan import is_computed
     from rebaser_server.commands.render.progress import follow
     from rebaser_server.commands.render.values import find_value
     from rebaser_server.commands.support.addresses import change_set_of
@@ -160,12 +161,8 @@ async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     read = await read_values(deployment, change_set)
     value = find_value(read, arguments.name)
     if value.func_id is not None:
-        inputs = [read.values[each].name or each for each in dict.fromkeys(value.input_ids())]
-        complain(
-            f"rebaser: {arguments.name!r} is computed; set its inputs instead: "
-            f"{', '.join(inputs) or 'it has none'}"
-        )
-        return Exit.FAILED
+        inputs = (read.values[each].name or each for each in value.input_ids())
+        raise is_computed(arguments.name, inputs)
     updates = [{"setValue": {"valueId": value.id, "value": content}}]
     return await follow(
         deployment, change_set, updates, as_json=arguments.json, computed=arguments.wait

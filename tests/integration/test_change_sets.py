@@ -289,23 +289,25 @@ async def test_an_update_too_large_is_refused_by_client_and_server(
     [change_set], limits = new_change_sets(1), BatchLimits(value_bytes=10, inputs=2, name_depth=2)
     await deployment.start(LIMITS__VALUE_BYTES="10")
     many = {"values": [new_id() for _ in range(3)]}
+    long, wide = new_id(), new_id()
     too_large = {
-        "a value of more than 10 bytes": put(new_id(), "0123456789"),
-        "3 inputs": {"putValue": {"valueId": new_id(), "funcId": new_id(), "inputs": many}},
-        "a name of 3 parts": {"putValue": {"valueId": new_id(), "name": "a/b/c"}},
+        f"'{long}': a value of more than 10 bytes": put(long, "0123456789"),
+        f"'{wide}': 3 inputs": {"putValue": {"valueId": wide, "funcId": new_id(), "inputs": many}},
+        "'a/b/c': a name of 3 parts": {"putValue": {"valueId": new_id(), "name": "a/b/c"}},
     }
     async with RebaserClient.on(deployment.nc, deployment.js, limits=limits) as client:
         for complaint, update in too_large.items():
-            with pytest.raises(TooLarge, match=f"update 0: {complaint}"):
+            with pytest.raises(TooLarge, match=f"update 0, {complaint}"):
                 await client.enqueue_updates(*change_set, [update])
 
     _, reply = await deployment.client.enqueue_updates_with_reply(
-        *change_set, [put(new_id(), "0123456789")]
+        *change_set, [put(long, "0123456789")]
     )
     async with asyncio.timeout(60):
         status = (await reply).status
 
-    assert status.error.message == "refused: update 0: a value of more than 10 bytes as JSON"
+    says = f"refused: update 0, '{long}': a value of more than 10 bytes as JSON"
+    assert status.error.message == says
 
 
 async def test_a_workspace_has_no_more_change_sets_than_it_may(deployment: Deployment) -> None:

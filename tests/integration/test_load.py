@@ -51,6 +51,8 @@ async def test_a_file_is_planned_loaded_and_then_nothing_differs(
     two = await commands.give("load", "shop", graph, graph, "--yes")
     graph.write_text("remove: [total]\nsources: {rate: text}\n")
     failed = await commands.give("load", "shop", graph, "--yes", "--wait")
+    graph.write_text("sources: {gross/a: 3}\n")
+    fixed = await commands.tell("load", "shop", graph, "--yes", code=1)
     graph.write_text("{}")
     pruned = await commands.read("load", "shop", graph, "--prune", "--yes")
 
@@ -67,6 +69,7 @@ async def test_a_file_is_planned_loaded_and_then_nothing_differs(
     assert (two.code, "one file is loaded at a time" in two.err) == (1, True)
     assert failed.code == 5
     assert "2 values failed by this" in failed.out
+    assert "'gross/a' is computed; set its inputs instead: net/a, rate" in fixed
     assert pruned["status"]["success"]["commit"] > 0
     values = await deployment.client.workspace("shop").values()
     assert len(values) == 0

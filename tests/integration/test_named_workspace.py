@@ -10,11 +10,14 @@ from rebaser_client import (
     InvalidDraft,
     NoSuchChangeSet,
     NoSuchValue,
+    RebaserClient,
+    TooLarge,
     WorkspaceHandle,
     builtin,
     cel,
     plan,
 )
+from rebaser_core.updates import BatchLimits
 from tests.helpers.deployment import Deployment
 
 ADD = builtin("sum", name="add")
@@ -148,3 +151,48 @@ async def test_what_a_notebook_shows_says_what_it_is(deployment: Deployment) -> 
     assert pa.table(values)["name"].to_pylist() == ["net"]
     with pytest.raises(NoSuchValue, match="no value 'nte' in shop; there is 'net'"):
         await workspace.values("nte")
+
+
+async def test_content_for_a_computed_value_is_refused_with_the_names_of_its_inputs(
+    deployment: Deployment,
+) -> None:
+    """Also of inputs that the draft does not name; the change set stays as it is."""
+    workspace = await new_shop(deployment)
+    async with workspace.edit() as g:
+        shop(g)
+    commit = (await workspace.values()).commit
+
+    for more in ("net", "new"):
+        draft = Draft()
+        draft.source("gross", 3)
+        draft.value("due", ADD, "gross", draft.source(more, 1))
+        with pytest.raises(
+            InvalidDraft, match=r"'gross' is computed; .* instead: net, tax; or let"
+        ):
+            await workspace.load(draft)
+    with pytest.raises(InvalidDraft, match="'gross' is computed"):
+        async with workspace.edit(prune=True) as edited:
+            edited.source("gross", 3)
+
+    assert (await workspace.values()).commit == commit
+
+
+async def test_a_definition_beyond_a_limit_is_named_before_anything_is_read(
+    deployment: Deployment,
+) -> None:
+    """No Rebaser is asked: none runs, and a comparison would wait for one."""
+    limits = BatchLimits(value_bytes=10, inputs=2, name_depth=2)
+    deep, wide, long = Draft(), Draft(), Draft()
+    deep.source("a/b/c", 1)
+    wide.value("total", ADD, "net/0", "net/1", "net/2")
+    long.source("note", "0123456789")
+
+    async with RebaserClient.on(deployment.nc, deployment.js, limits=limits) as client:
+        workspace = client.workspace("shop")
+        for draft, says in (
+            (deep, "'a/b/c': a name of 3 parts; at most 2"),
+            (wide, "'total': 3 inputs; at most 2"),
+            (long, "'note': a value of more than 10 bytes"),
+        ):
+            with pytest.raises(TooLarge, match=says):
+                await workspace.plan(draft)

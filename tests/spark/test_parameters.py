@@ -1,11 +1,15 @@
 """Parameters of queries: JSON as Spark takes it, by type, and no time of the run by any way."""
 
-import datetime as dt
 import json
+import random
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from rebaser_server.compute.functions.sql import SqlRefused, bind, judge
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
@@ -236,56 +240,126 @@ async def test_a_list_of_many_items_is_one_argument(executor: SparkExecutor) -> 
     assert await value_of(executor, code, many=many) == 10_000
 
 
-SCALARS = (None, True, 0, 1, -7, 2**40, 0.5, -0.0, "", "1", "x", "2026-01-31", "true", "1e2")
+KINDS: dict[str, list[Any]] = {
+    "void": [None],
+    "boolean": [True, False],
+    "bigint": [
+        *(0, 1, -1, 7, 127, 128, -129, 2**15, 2**31 - 1, 2**31, -(2**31) - 1, 99_999_999),
+        *(10**8, 2**53, 2**53 + 1, 2**63 - 1, -(2**63)),
+    ],
+    "double": [
+        *(0.0, -0.0, 0.1, -0.5, 1.5, 2.5, 1e2, 127.9, 128.0, 2.0**31, 2.0**53, 2.0**63),
+        *(99_999_999.99, 99_999_999.995, 1e20, 3.5e38, 1e308, 5e-324),
+    ],
+    "string": [
+        *("", " ", "x", "grün", "日本", "\U0001f642", "a\u0000b", 'it\'s \\ "x" ${x} :p', "null"),
+        *("0", "1", "-0", "+1", " 7 ", "1e2", "0.1", "-0.0", "1e308", "1e400", "NaN", "-Infinity"),
+        *("127", "128", "2147483648", "9223372036854775807", "9223372036854775808", "1_000", "0x1"),
+        *("12345678.90", "12345678.905", "123456789.00", "12345678901234567890.5", "1,5", "10%"),
+        *("true", "FALSE", "t", "f", "yes", "no", "on", "now", "today", "tomorrow", "yesterday"),
+        *(" Today ", "NOW", "epoch", "now UTC", "today Europe/Berlin", "2026-01-31", "2026-02-30"),
+        *("2026-1-1", "2026", "12345-06-07", "-0052-09-27", "0000-01-01", "2026-01-31T12:00:00"),
+        *("2026-01-31 12:00:00.123456789", "2026-01-31T12:00:00Z", "2026-03-29T02:30:00+02:00"),
+        *("2026-03-29T02:30:00 Europe/Berlin", "12:30", "24:00:00", "INTERVAL '1' DAY", "[1]"),
+        *('{"a": 1}', "x" * 70_000),
+    ],
+    "array<void>": [[], [None]],
+    "array<bigint>": [[0], [2**63 - 1, None, -1], list(range(10_000))],
+    "array<double>": [[0.5, -0.0, None], [1e308]],
+    "array<boolean>": [[True, None, False]],
+    "array<string>": [
+        ["today", "", None, "1"],
+        ["now"],
+        ["2026-01-31", "tomorrow"],
+        [f"day {number}" for number in range(10_000)],
+    ],
+    "array<array<bigint>>": [[[1], [], None]],
+    "array<map<string,string>>": [[{"today": "now"}, {}]],
+    "map<string,void>": [{}, {"a": None}],
+    "map<string,bigint>": [{"a": 1, "A": 2, "": None, "b c": 3}, {"1": 1, "today": 2}],
+    "map<string,string>": [{"now": "today", "`": "1", "a.b": "", "\u0000": "x"}],
+    "map<string,map<string,bigint>>": [{"a": {"b": 1}, "c": {}}],
+    "struct<a:bigint,b:string>": [{"a": 1, "b": "today"}, {"a": -1, "b": "2026-01-31"}],
+    "struct<`:string,a.b:bigint,now:array<string>>": [{"`": "`", "a.b": 1, "now": ["now"]}],
+}
+"""JSON by the type that a query has it as."""
+
+CASTS = [
+    *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,2)"),
+    *("decimal(38,0)", "string", "date", "timestamp", "timestamp_ntz", "binary", "array<string>"),
+    *("array<bigint>", "array<date>", "array<decimal(10,2)>", "array<array<string>>"),
+    *("array<map<date,date>>", "map<string,string>", "map<string,timestamp>", "map<date,string>"),
+    *("map<string,map<string,string>>", "struct<a:double,b:date>", "struct<x:string,y:string>"),
+]
 
 
-def as_type(value: Any, kind: str) -> Any:  # noqa: PLR0911 - one for each type
-    """What `try_cast` makes of a JSON value, by Python."""
-    if value is None:
-        return None
-    text = value.strip() if isinstance(value, str) else None
-    try:
-        match kind:
-            case "boolean":
-                if text is not None:
-                    return {"true": True, "1": True}.get(text)
-                return bool(value)
-            case "bigint":
-                return int(text) if text is not None else int(value)
-            case "double":
-                return float(text) if text is not None else float(value)
-            case "decimal(20,3)":
-                number = float(text) if text is not None else float(value)
-                return int(number) if number == int(number) else number
-            case "string":
-                return str(value).lower() if isinstance(value, bool) else str(value)
-            case _:
-                return None if text is None else dt.date.fromisoformat(text).isoformat()
-    except ValueError:
-        return None
+def quoted(kind: str) -> str:
+    """The type with its odd names as SQL has them."""
+    return kind.replace("<`:", "<````:").replace("a.b:", "`a.b`:")
 
 
-CASTS = ("boolean", "bigint", "double", "decimal(20,3)", "string", "date")
+def as_text(code: str, kind: str) -> str:
+    """An expression for all of the value: of bytes their digits, since JSON has no bytes."""
+    cast = f"try_cast({code} AS {kind})"
+    return f"hex({cast})" if kind == "binary" else f"to_json(named_struct('v', {cast}))"
 
 
-async def test_every_scalar_is_cast_as_any_other_value_of_its_type(executor: SparkExecutor) -> None:
-    """Each kind of JSON to each type, as Python has it; a date is made of text alone."""
-    given = {f"p{number}": value for number, value in enumerate(SCALARS)}
-    pairs = {
-        f"{name} {kind}": (value, kind)
-        for name, value in given.items()
-        for kind in CASTS
-        if kind != "date" or isinstance(value, str | None)
+@pytest.fixture(scope="module")
+def oracle(executor: SparkExecutor) -> Iterator[Any]:
+    """Spark itself, for columns: what is not constant is no time of the run to it."""
+    with executor._session.job("sql", "columns") as spark:
+        session = spark.newSession()
+        session.conf.set("spark.sql.session.timeZone", "UTC")
+        session.conf.set("spark.sql.ansi.enabled", "true")
+        yield session
+
+
+def castable(rows: Any, casts: dict[str, str]) -> list[str]:
+    """The types to which Spark casts a column."""
+    legal = []
+    for cast, code in casts.items():
+        with suppress(AnalysisException):
+            rows.selectExpr(code)
+            legal.append(cast)
+    return legal
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_cast_of_a_parameter_is_that_of_a_column(
+    executor: SparkExecutor, oracle: Any, kind: str
+) -> None:
+    """Each kind of JSON to each type: the value that Spark has, or a refusal where it has none."""
+    values = KINDS[kind]
+    numbered = oracle.createDataFrame([*enumerate(values)], f"n int, c {quoted(kind)}").coalesce(1)
+    legal = castable(numbered, {cast: as_text("c", cast) for cast in CASTS})
+    rows = numbered.selectExpr("n", *(as_text("c", cast) for cast in legal)).orderBy("n").collect()
+    expected = {cast: [row[number] for row in rows] for number, cast in enumerate(legal, 1)}
+    found = dict[str, Any]()
+    for start in range(0, len(values), 12):
+        numbers = range(start, min(start + 12, len(values)))
+        casts = {f"{cast} {n}": as_text(f":p{n}", cast) for n in numbers for cast in expected}
+        types = {f"typeof {n}": f"typeof(:p{n})" for n in numbers}
+        given = {f"p{n}": values[n] for n in numbers}
+        found |= await values_of(executor, casts | types, **given)
+
+    assert {found.pop(f"typeof {number}") for number in range(len(values))} == {kind}
+    assert found == {
+        f"{cast} {n}": text for cast in expected for n, text in enumerate(expected[cast])
     }
-    codes = {
-        key: f"try_cast(:{key.partition(' ')[0]} AS {kind})" for key, (_, kind) in pairs.items()
-    }
-
-    found = await values_of(executor, codes, **given)
-
-    assert {key: (*pairs[key], found[key]) for key in pairs} == {
-        key: (value, kind, as_type(value, kind)) for key, (value, kind) in pairs.items()
-    }
+    strictly = castable(numbered, {cast: f"CAST(c AS {cast})" for cast in CASTS})
+    refused = [(cast, values[0]) for cast in CASTS if cast not in strictly]
+    failing = [
+        (cast, value)
+        for cast, texts in expected.items()
+        for value, text in zip(values, texts, strict=True)
+        if text in (None, "{}") and value not in (None, {})
+    ]
+    random.Random(kind).shuffle(failing)
+    for cast, value in (*refused, *failing[:20]):
+        with pytest.raises(QueryFailed) as caught:
+            await value_of(executor, f"SELECT CAST(:p AS {cast}) AS x", p=value)
+        assert re.search(r"(?i)cannot|overflow|out of range|malformed", str(caught.value)), cast
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 from nats.aio.client import Client
 
-from rebaser_client import RebaserClient
+from rebaser_client import RebaserClient, connect
 from rebaser_client.requests import ReplyInbox
 from rebaser_core.errors import MalformedMessage
 from rebaser_core.ids import ChangeSetId, WorkspaceId
@@ -60,3 +60,11 @@ async def test_a_request_that_was_not_sent_is_not_awaited():
 def test_a_wrong_option_is_refused_at_once(options):
     with pytest.raises(ValueError, match=r"content type|prefix"):
         client(**options)
+
+
+@pytest.mark.parametrize("use", [lambda client: client.workspace("shop"), lambda c: c.workspaces])
+def test_a_client_that_is_not_connected_yet_says_how(use):
+    with pytest.raises(AttributeError, match=r"`async with connect\(…\) as client:`") as caught:
+        use(connect(author="ada"))
+
+    assert "client.workspace" in str(caught.value)

@@ -37,11 +37,12 @@ def test_a_batch_that_just_fits_is_accepted(update):
     ],
     ids=str,
 )
-def test_an_update_that_is_too_large_is_named_with_its_index(update, complaint):
+def test_an_update_that_is_too_large_is_named(update, complaint):
     told = SMALL.violation([RemoveValue(value_id=ONE), update], 2)
 
     assert told is not None
-    assert told.startswith(f"update 1: {complaint}")
+    name = getattr(update, "name", None) or getattr(update, "value_id", None)
+    assert told.startswith(f"update 1, {name!r}: {complaint}")
 
 
 def test_a_batch_has_a_limit_of_its_own():

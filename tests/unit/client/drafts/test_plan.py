@@ -92,19 +92,37 @@ def test_only_what_differs_is_sent(changed: Draft, kinds: list[str], shown: str)
     assert str(plan) == f"{shown}\n0 added, 1 changed, 0 removed, 2 as they are"
 
 
-def test_a_value_changes_between_source_and_computed() -> None:
+def test_a_source_becomes_computed() -> None:
     """Its id stays, and so do those that depend on it."""
     there, g = Shop(), Draft()
-    there.load(shop())
-    before = there.values()["gross"].id
-
     g.source("gross", 120)
     there.load(g)
-    assert (there.values()["gross"].id, there.values()["gross"].func_id) == (before, None)
+    before = there.values()["gross"].id
 
     plan = there.load(shop())
-    assert str(plan).startswith("changed gross  function: 120 -> add")
+
+    assert str(plan).splitlines()[2] == "changed gross  function: 120 -> add"
     assert there.values()["gross"].id == before
+
+
+def test_a_computed_value_gets_no_content() -> None:
+    """The error names its inputs, each once; what it says to do keeps id and dependents."""
+    there, g, fixed = Shop(), Draft(), Draft()
+    there.load(shop(takes=("net", "tax", "net")))
+    before = there.values()["gross"].id
+    g.source("gross", 120)
+    fixed.value("gross", builtin("identity"), fixed.source("gross by hand", 120))
+
+    with pytest.raises(InvalidDraft, match="'gross' is computed; set its inputs instead: net, tax"):
+        there.load(g)
+    there.load(fixed)
+
+    assert there.values()["gross"].id == before
+    many = shop(takes=tuple(f"net/{number}" for number in range(30)))
+    many.sources("net/{n}", [{"n": number} for number in range(30)], "n")
+    there.load(many)
+    with pytest.raises(InvalidDraft, match=r"net/18, net/19 and 10 more; or let"):
+        there.load(g)
 
 
 def test_values_are_removed_only_when_that_is_asked_for() -> None:
