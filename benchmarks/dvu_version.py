@@ -16,9 +16,8 @@ from pydantic import TypeAdapter
 from benchmarks.blocks import FUNC, chain, put_blocks, set_source, value_ids
 from benchmarks.broker import broker
 from benchmarks.deployment import deployed
-from benchmarks.dvu_case import set_pending
-from benchmarks.embedded import Rebaser
-from benchmarks.trace import Trace
+from benchmarks.dvu import set_pending
+from benchmarks.embedded import Rebaser, Trace
 from debian_demo.graph import load_packages
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected

@@ -9,10 +9,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import cpu
 from benchmarks.broker import broker
 from benchmarks.deployment import deployed
 from benchmarks.lanes import flood
+from benchmarks.processes import seconds
 
 WARM_UP = 30
 """Requests for each change set before the first flood."""
@@ -25,9 +25,9 @@ async def main(change_sets: int, requests: int) -> None:
             print("ready", flush=True)
             processes = (os.getpid(), deployment.daemon_pid, server.pid)
             while await asyncio.to_thread(sys.stdin.readline):
-                before = [cpu.seconds(each) or 0.0 for each in processes]
+                before = [seconds(each) or 0.0 for each in processes]
                 await flood(deployment.lanes, requests)
-                after = [cpu.seconds(each) or 0.0 for each in processes]
+                after = [seconds(each) or 0.0 for each in processes]
                 took = [end - begin for begin, end in zip(before, after, strict=True)]
                 print(*[1e6 * each / change_sets / requests for each in took], flush=True)
 

@@ -27,9 +27,8 @@ from nats.aio.client import Client
 from ulid import ULID
 
 from benchmarks import harmful
-from benchmarks.cpu import children_of
 from benchmarks.deployment import running
-from benchmarks.memory import proportional
+from benchmarks.processes import children_of, proportional
 from benchmarks.tables import Cell, Table
 from rebaser_client.change_set import WorkspaceHandle
 from rebaser_client.client import RebaserClient
