@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,8 +24,7 @@ from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.chaos.access import WITNESS, Access
 from tests.chaos.branch_workload import ACTIONS, Leading
-from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream
-from tests.chaos.crowd import Crowd
+from tests.chaos.clients import RETRY_FOR, ChaosClient, SentRequest, WitnessedJetStream
 from tests.chaos.faults import Target, drawn, rolls
 from tests.chaos.history import History, Kind
 from tests.chaos.processes import Place, nats_servers, seats, spark_elsewhere
@@ -42,6 +42,43 @@ from tests.chaos.workload import Values
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
 from tests.helpers.nats_process import NatsServer
 from tests.schedules.example_batches import Sheet
+
+OTHERS = 1_100
+"""Requests between a request and its repetition: an id is remembered for at least 1,000."""
+AT_ONCE = 100
+"""Requests on their way at a time."""
+PAUSE = 20.0
+"""Seconds between two crowds, each of which is as much work as the rest of a short round."""
+BEYOND = 125.0
+"""Seconds after which an id may be forgotten, with some to spare: repeated then, a request may take
+effect once more, which only long rounds see."""
+
+
+class Crowd:
+    """Floods one change set."""
+
+    def __init__(self, client: ChaosClient, change_set: ChangeSet) -> None:
+        self._client = client
+        self._change_set = change_set
+        self._sent: deque[tuple[float, SentRequest]] = deque()
+
+    async def act(self, until: asyncio.Event) -> None:
+        """Now and then a crowd until the event is set; the one in hand is sent whole."""
+        while not until.is_set():
+            first = await self._client.ask_for_little(self._change_set)
+            self._sent.append((time.monotonic(), first))
+            for _ in range(0, OTHERS, AT_ONCE):
+                ask = self._client.ask_for_little
+                await asyncio.gather(*(ask(self._change_set) for _ in range(AT_ONCE)))
+            await self._client.repeat_unrecognised(first)
+            at, earliest = self._sent[0]
+            if time.monotonic() - at > BEYOND:
+                self._sent.popleft()
+                await self._client.repeat_unrecognised(earliest)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE):
+                    await until.wait()
+
 
 _DIFFERENT = {
     "CHECKPOINT_EVERY": ("5", "40", "300"),

@@ -4,8 +4,8 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Final, Self
 
 import cbor2
 from nats.aio.msg import Msg
@@ -18,7 +18,6 @@ from rebaser_core.subjects import Subjects
 from tests.chaos.access import Access
 from tests.chaos.fuzz import fuzzed
 from tests.chaos.history import History, Kind
-from tests.chaos.raw_client import RawConnection
 from tests.chaos.workload import Values, new_id
 from tests.helpers.poison_data import (
     meta_subject,
@@ -27,7 +26,47 @@ from tests.helpers.poison_data import (
     poison_record,
     poison_subject,
 )
+from tests.helpers.raw_client import RawClient
 from tests.security.roles import API_PREFIX, password
+
+WAIT: Final = 5.0  # seconds for the server to read a message
+
+
+class RawConnection:
+    """Publishes any octets; once the server closed the connection, over a new one."""
+
+    def __init__(self, port: int, **login: str) -> None:
+        self._port, self._login = port, login
+        self._stack = AsyncExitStack()
+        self._client: RawClient | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._close()
+
+    async def publish(
+        self, subject: bytes, payload: bytes = b"", *, headers: bytes = b"", reply: bytes = b""
+    ) -> None:
+        """Hand it to the server, if that is there. `headers`: whole lines, each with its end."""
+        block = b"NATS/1.0\r\n" + headers + b"\r\n" if headers else b""
+        try:
+            async with asyncio.timeout(WAIT):
+                if self._client is None:
+                    self._client = await self._stack.enter_async_context(self._new())
+                self._client.publish(subject, payload, reply=reply, block=block)
+                await self._client.arrived()
+        except OSError:  # a deadline, too
+            await self._close()
+
+    def _new(self) -> RawClient:
+        return RawClient(self._port, **self._login)
+
+    async def _close(self) -> None:
+        self._client = None
+        await self._stack.aclose()
+
 
 MAX_PAYLOAD: Final = 1 << 20
 """Octets, headers included, that a NATS server takes by default."""
