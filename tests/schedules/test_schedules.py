@@ -26,7 +26,7 @@ from tests.schedules.result import Verdict
 from tests.schedules.simulation import run
 
 AT_ONCE = 25
-FAST = 50
+FAST = 25
 """Schedules of each kind that `make test` runs; `make test-long` runs more, `make slow` 10,000."""
 WRONG = 5
 """Schedules in which every member is presumed dead."""
