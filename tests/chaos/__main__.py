@@ -160,10 +160,6 @@ def _sent(figures: Figures, event: Event) -> None:
         figures.poison[event.data["poison"]] += 1
 
 
-def _vandal(figures: Figures, event: Event) -> None:
-    figures.poison[event.data["act"]] += 1
-
-
 def _stored(figures: Figures, event: Event) -> None:
     figures.counts["stored again" if event.data["duplicate"] else "stored"] += 1
 
@@ -211,7 +207,6 @@ def _counted(name: str):
 
 _COUNT = {
     Kind.SENT: _sent,
-    Kind.VANDAL: _vandal,
     Kind.STORED: _stored,
     Kind.COMMIT: _commit,
     Kind.FAULT: _fault,

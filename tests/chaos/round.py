@@ -37,7 +37,6 @@ from tests.chaos.tables import (
     with_rows,
     write_down_tables,
 )
-from tests.chaos.vandal import Vandal, vandal
 from tests.chaos.workload import Values
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
 from tests.helpers.nats_process import NatsServer
@@ -124,8 +123,6 @@ class Size:
     """Change sets that a daemon works on at a time; None: as many as by default."""
     queue: int | None = None
     """Requests that may wait in all; None: as many as by default."""
-    vandals: int = 0
-    """Clients that do whatever their rights let them."""
     crowded: bool = False
     """The first client repeats requests behind crowds of others."""
     upgrading: bool = False
@@ -194,7 +191,6 @@ class _Round:
     clients: list[ChaosClient]
     lead: RebaserClient
     leading: Leading
-    vandals: list[Vandal]
     resting: Resting
     legs: int = 0
     """Times that all daemons are exchanged; in the end all are of this release."""
@@ -262,7 +258,6 @@ class _Round:
             crowd = Crowd(self.clients[0], next(iter(self.clients[0].change_sets)))
             asking.append(asyncio.create_task(crowd.act(over)))
         asking.append(asyncio.create_task(self._lead(over)))
-        asking += [asyncio.create_task(v.act(over, 5 * size.pause)) for v in self.vandals]
         async with asyncio.TaskGroup() as group:
             for fault in faults:
                 group.create_task(fault.happen(self.target, self.history))
@@ -381,20 +376,7 @@ async def run_round(
         leading = Leading(lead.js, history, chance, head, sheet)
         patience = size.rest_within + 3 * size.lease
         resting = Resting(deployment, history, recorder, patience)
-        vandals = [
-            await stack.enter_async_context(
-                vandal(
-                    servers[0].port,
-                    size.access,
-                    clients[0].js,
-                    history,
-                    random.Random(f"{seed}/vandal {number}"),
-                    list(change_sets),
-                )
-            )
-            for number in range(size.vandals)
-        ]
-        parts = size, rng, history, deployment, target, clients, lead.client, leading, vandals
+        parts = size, rng, history, deployment, target, clients, lead.client, leading
         legs = rng.choice((2, 3)) if size.upgrading else 0
         await _Round(*parts, resting, legs).run()
 
