@@ -116,7 +116,7 @@ def running(url: str, directory: Path, replicas: int = 1, **more: str) -> Iterat
         "INSTANCE_ID": INSTANCE,
         **more,
     }
-    daemon = MeasuredDaemon(INSTANCE, directory, variables)
+    daemon = MeasuredDaemon(variables["INSTANCE_ID"], directory, variables)
     try:
         yield daemon
     finally:
