@@ -1,6 +1,7 @@
 """`python -m benchmarks [PART…] [--quick] [--json FILE]`: tables on stdout, progress on stderr.
 
-A full run also writes its tables to `results.md` in this folder.
+A full run also writes its tables to `results.md` in this folder. Parts that begin with `scale` are
+about very many change sets and daemons; each takes up to an hour and gigabytes, and is run by name.
 """
 
 import argparse
@@ -9,8 +10,9 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks import (
     beside,
@@ -18,7 +20,6 @@ from benchmarks import (
     dvu,
     evaluation,
     graph,
-    harmful,
     large,
     loads,
     parquet,
@@ -27,17 +28,31 @@ from benchmarks import (
     questions,
     requests,
     results,
-    runs,
+    scale_active,
+    scale_fair,
+    scale_known,
+    scale_out,
+    scale_page,
     store,
-    sweeps,
     table_values,
     takeover,
     trips,
 )
 from benchmarks.machine import Machine, load_average
-from benchmarks.sizes import FULL, QUICK
+from benchmarks.sizes import FULL, QUICK, Sizes
+from benchmarks.tables import Table
 
-PARTS = {
+Say = Callable[[str], None]
+Run = Callable[[Path, Sizes, Say], Awaitable[list[Table]]]
+
+
+def _sized(
+    run: Callable[..., Awaitable[list[Table]]], full: Sequence[Any], quick: Sequence[Any]
+) -> Run:
+    return lambda files, sizes, say: run(files, *(quick if sizes is QUICK else full), say)
+
+
+PARTS: dict[str, Run] = {
     "trips": trips.run,
     "requests": requests.run,
     "peers": peers.run,
@@ -47,16 +62,18 @@ PARTS = {
     "large": large.run,
     "loads": loads.run,
     "parquet": parquet.run,
-    "runs": runs.run,
     "evaluation": evaluation.run,
-    "sweeps": sweeps.run,
     "tables": table_values.run,
     "partitions": partitions.run,
     "takeover": takeover.run,
     "beside": beside.run,
     "questions": questions.run,
-    "harmful": harmful.run,
     "cold": cold.run,
+    "scale-active": _sized(scale_active.run, [(1_000, 10_000)], [(100,)]),
+    "scale-known": _sized(scale_known.run, [(1_000, 1_000_000), 5, 40], [(1_000, 20_000), 1, 5]),
+    "scale-fair": _sized(scale_fair.run, [1_000, 3], [60, 1]),
+    "scale-out": _sized(scale_out.run, [(1, 2, 4, 8), 3, 400], [(1, 2), 1, 60]),
+    "scale-page": _sized(scale_page.run, [(10, 1_000), 5], [(5, 50), 1]),
 }
 
 
@@ -68,10 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         machine = Machine.look(Path(name))
         print(machine.text(), flush=True)
         tables = []
-        for part in asked.parts or PARTS:
+        for part in asked.parts or (each for each in PARTS if not each.startswith("scale")):
             directory = Path(name) / part
             directory.mkdir()
-            found = asyncio.run(PARTS[part](directory, QUICK if asked.quick else FULL, _say))
+            found = asyncio.run(_run(PARTS[part], directory, QUICK if asked.quick else FULL))
             for table in found:
                 print(f"\n{table.text()}", flush=True)
                 tables.append(table.as_json())
@@ -84,10 +101,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         asked.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
+async def _run(part: Run, directory: Path, sizes: Sizes) -> list[Table]:
+    return await part(directory, sizes, _say)
+
+
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all"
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; default: all but scale-…"
     )
     parser.add_argument("--quick", action="store_true", help="only to see that it runs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")

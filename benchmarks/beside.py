@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from ulid import ULID
 
-from benchmarks.blocks import FUNC, blocks
+from benchmarks.blocks import FUNC, blocks, seed
 from benchmarks.broker import broker
 from benchmarks.deployment import client_of, running
-from benchmarks.memory import proportional
-from benchmarks.seeding import seed
+from benchmarks.processes import proportional
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_client.client import RebaserClient

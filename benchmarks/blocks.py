@@ -7,8 +7,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import JetStream
+from rebaser_server.commit_log.state import Retention
+from rebaser_server.graph_application.content import GraphContent
+from rebaser_server.graph_application.state_machine import open_state_loader
+from rebaser_server.processor.ownership import acquire_ownership
+from rebaser_server.settings.settings import Settings
 from rebaser_server.values.columns import Columns, Func, Signatures
 from rebaser_server.values.graph import Graph, StoredGraph
+from tests.helpers.scripted_owner import Owner
+
+
+async def seed(js: JetStream, settings: Settings, change_set: ChangeSet, graph: Graph) -> None:
+    """Save `graph` as what the change set is, which nobody has asked anything of yet."""
+    own = await acquire_ownership(open_state_loader(js, settings, change_set), "benchmark")
+    own.state.content = GraphContent(graph)
+    await Owner(own, Retention.of(settings.history)).checkpoint()
+    await own.release()
+
 
 BLOCK: Final = 11
 """Values that belong together: a source, and ten that depend on it."""
@@ -27,72 +44,59 @@ def blocks(count: int, in_all: int = 0) -> Graph:
     Each of the ten takes the one before it and one more of its block. Of `in_all` values,
     if there are to be more, it has the ids of the first.
     """
-    place = np.arange(count) % BLOCK
+    index = np.arange(count)
+    place = index % BLOCK
+    is_source = place == 0
     shapes = Signatures()
     both = shapes.index_for({"values": ["", ""]})
-    is_source = place == 0
-    index = np.arange(count)
-    columns = Columns(
-        count,
-        ids=_ids(in_all or count)[:count].copy(),
-        flags=np.zeros(count, np.uint8),
-        func=np.where(is_source, -1, 0).astype(np.int32),
-        text=index.astype(np.int32),
-        signature=np.where(is_source, 0, both).astype(np.int32),
-    )
     dependents = index[~is_source]
     above = np.random.default_rng(1).integers(0, place[dependents])
     refs = np.stack([dependents - 1, dependents - place[dependents] + above], 1)
-    texts = pa.array(index * 7 % 100_003).cast(pa.large_string())
-    func = Func(FUNC, "sum", "builtin", "sum")
-    stored = StoredGraph(
-        columns, shapes, refs.astype(np.int32).reshape(-1),
-        func_ids=[FUNC], funcs=[func], texts=texts,
-    )  # fmt: skip
-    return Graph(stored)
+    signature = np.where(is_source, 0, both)
+    return _graph(shapes, is_source, signature, refs, index * 7 % 100_003, in_all)
 
 
 def chain(count: int) -> Graph:
     """A source, and values that each take the one before it: as many levels as values."""
     index = np.arange(count)
     shapes = Signatures()
-    is_source = index == 0
-    columns = Columns(
-        count,
-        ids=_ids(count).copy(),
-        flags=np.zeros(count, np.uint8),
-        func=np.where(is_source, -1, 0).astype(np.int32),
-        text=index.astype(np.int32),
-        signature=np.where(is_source, 0, shapes.index_for({"values": [""]})).astype(np.int32),
-    )
-    stored = StoredGraph(
-        columns, shapes, index[:-1].astype(np.int32),
-        func_ids=[FUNC], funcs=[Func(FUNC, "sum", "builtin", "sum")],
-        texts=pa.array(index).cast(pa.large_string()),
-    )  # fmt: skip
-    return Graph(stored)
+    signature = np.where(index == 0, 0, shapes.index_for({"values": [""]}))
+    return _graph(shapes, index == 0, signature, index[:-1], index)
 
 
 def fan(count: int) -> Graph:
     """A source, values that each take it, and a last one that takes all of these."""
     index = np.arange(count)
     shapes = Signatures()
-    signature = np.full(count, shapes.index_for({"values": [""]}), np.int32)
+    signature = np.full(count, shapes.index_for({"values": [""]}))
     signature[0] = 0
     signature[-1] = shapes.index_for({"values": [""] * (count - 2)})
+    refs = np.concatenate([np.zeros(count - 2), index[1:-1]])
+    return _graph(shapes, index == 0, signature, refs, index)
+
+
+def _graph(
+    shapes: Signatures,
+    is_source: np.ndarray[Any, Any],
+    signature: np.ndarray[Any, Any],
+    refs: np.ndarray[Any, Any],
+    texts: np.ndarray[Any, Any],
+    in_all: int = 0,
+) -> Graph:
+    """Sums with these inputs; `texts` are the values of all, computed or not."""
+    count = len(is_source)
     columns = Columns(
         count,
-        ids=_ids(count).copy(),
+        ids=_ids(in_all or count)[:count].copy(),
         flags=np.zeros(count, np.uint8),
-        func=np.where(index == 0, -1, 0).astype(np.int32),
-        text=index.astype(np.int32),
-        signature=signature,
+        func=np.where(is_source, -1, 0).astype(np.int32),
+        text=np.arange(count, dtype=np.int32),
+        signature=signature.astype(np.int32),
     )
-    refs = np.concatenate([np.zeros(count - 2), index[1:-1]]).astype(np.int32)
     stored = StoredGraph(
-        columns, shapes, refs,
+        columns, shapes, refs.astype(np.int32).reshape(-1),
         func_ids=[FUNC], funcs=[Func(FUNC, "sum", "builtin", "sum")],
-        texts=pa.array(index).cast(pa.large_string()),
+        texts=pa.array(texts).cast(pa.large_string()),
     )  # fmt: skip
     return Graph(stored)
 

@@ -1,18 +1,52 @@
 """A daemon in a process of its own with production's settings, and its clients."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.broker import Broker
 from benchmarks.commits import following
 from benchmarks.lanes import RebaserLane
-from benchmarks.replicas import provide
 from rebaser_client.client import RebaserClient
-from rebaser_core.jetstream import ConnectOptions, JetStream, connected
+from rebaser_core.jetstream import ConnectOptions, JetStream, JetStreamError, connected
 from rebaser_core.subjects import Subjects
+from rebaser_server.service.composition import prepare
+from rebaser_server.settings.settings import Settings
 from tests.helpers.deployment import REBASER, Daemon, new_change_sets
+from tests.helpers.eventually import eventually
+
+_WITHIN = 60.0  # seconds
+
+
+async def provide(js: JetStream, server: Broker, subjects: Subjects) -> None:
+    """Create what a Rebaser with these subjects needs, if it is not there yet."""
+    nats = {"prefix": subjects.prefix, "replicas": server.servers}
+    await prepare(js, Settings.model_validate({"nats": nats}))
+    await lead(js, server)
+
+
+async def lead(js: JetStream, server: Broker) -> None:
+    """Have the first server lead all streams."""
+    if server.servers == 1:
+        return
+    first = server.name
+    await eventually(lambda: _leads(js, first), within=_WITHIN)
+
+
+async def _leads(js: JetStream, first: str) -> bool:
+    """Whether it leads all; those that lead others are asked to step down."""
+    all_of_them = True
+    for stream in await js.stream_names():
+        with suppress(JetStreamError):  # it is being elected
+            cluster = (await js.stream_info(stream)).cluster
+            if cluster is not None and cluster.leader == first:
+                continue
+            body = {"placement": {"preferred": first}}
+            await js.request(f"STREAM.LEADER.STEPDOWN.{stream}", body)
+        all_of_them = False
+    return all_of_them
+
 
 CLIENT = "client"
 INSTANCE = "measured"
@@ -82,7 +116,7 @@ def running(url: str, directory: Path, replicas: int = 1, **more: str) -> Iterat
         "INSTANCE_ID": INSTANCE,
         **more,
     }
-    daemon = MeasuredDaemon(INSTANCE, directory, variables)
+    daemon = MeasuredDaemon(variables["INSTANCE_ID"], directory, variables)
     try:
         yield daemon
     finally:

@@ -11,13 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import cpu
-from benchmarks.blocks import BLOCK, put_blocks, set_source
+from benchmarks.blocks import BLOCK, put_blocks, seed, set_source
 from benchmarks.blocks import blocks as made
 from benchmarks.broker import Broker, broker
 from benchmarks.deployment import running
-from benchmarks.memory import Peaks
-from benchmarks.seeding import seed
+from benchmarks.processes import Peaks, children_of, seconds
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Table
 from rebaser_client.client import RebaserClient
@@ -167,5 +165,5 @@ async def _applied(reply: Awaitable[Any]) -> None:
 
 def _processor(pid: int) -> list[float]:
     """Seconds of client, daemon, and Spark so far."""
-    spark = sum(cpu.seconds(child, children=True) or 0.0 for child in cpu.children_of(pid))
-    return [time.process_time(), cpu.seconds(pid) or 0.0, spark]
+    spark = sum(seconds(child, children=True) or 0.0 for child in children_of(pid))
+    return [time.process_time(), seconds(pid) or 0.0, spark]

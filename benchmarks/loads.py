@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from benchmarks import cpu
+from benchmarks import processes
 from benchmarks.blocks import BLOCK, put_blocks
 from benchmarks.broker import Broker, broker
 from benchmarks.deployment import running
@@ -222,7 +222,7 @@ class _Load:
 
     def _used(self) -> list[float]:
         """Seconds of client, daemon and server so far."""
-        others = [cpu.seconds(pid) or 0.0 for pid in (self._daemon, self._server.pid)]
+        others = [processes.seconds(pid) or 0.0 for pid in (self._daemon, self._server.pid)]
         return [time.process_time(), *others]
 
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import cpu
+from benchmarks import processes
 from benchmarks.blocks import BLOCK, PUT_FUNC, table_of_blocks
 from benchmarks.broker import Broker, broker
 from benchmarks.deployment import running
-from benchmarks.memory import peak
+from benchmarks.processes import peak
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
 from rebaser_client.client import RebaserClient
@@ -123,5 +123,5 @@ class _Load:
 
     def _used(self) -> list[float]:
         """Seconds of client, daemon and server so far."""
-        others = [cpu.seconds(pid) or 0.0 for pid in (self._daemon, self._server)]
+        others = [processes.seconds(pid) or 0.0 for pid in (self._daemon, self._server)]
         return [time.process_time(), *others]

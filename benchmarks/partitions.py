@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import cpu
+from benchmarks import processes
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
 from rebaser_core.table_values import upload_of
@@ -103,7 +103,7 @@ class _Case:
 
     def _used(self) -> float:
         pid = self._executor.jvm_pid
-        return time.process_time() + (cpu.seconds(pid) or 0.0 if pid else 0.0)
+        return time.process_time() + (processes.seconds(pid) or 0.0 if pid else 0.0)
 
     async def _ours(self) -> None:
         ran = await self._sheet.compute()

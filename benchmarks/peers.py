@@ -19,15 +19,14 @@ from typing import Protocol
 
 import nats
 
-from benchmarks import cpu
+from benchmarks import processes
 from benchmarks.broker import DURABILITY, Broker, broker
-from benchmarks.deployment import Deployment, deployed
+from benchmarks.deployment import Deployment, deployed, lead
 from benchmarks.lanes import AT_ONCE, flood
 from benchmarks.locked_worker import application
 from benchmarks.peer_worker import PeerWorker, ours, working
 from benchmarks.postgres import SYNCED, installed, postgres
 from benchmarks.pull_worker import DURABLE
-from benchmarks.replicas import lead
 from benchmarks.restate import SYNCED as FSYNC
 from benchmarks.restate import WORKER, Restate, restate
 from benchmarks.restate import installed as restate_installed
@@ -214,7 +213,7 @@ async def _measured(peers: dict[str, Peer], rounds: int) -> dict[str, tuple[floa
 
 
 def _seconds(pids: list[int]) -> float:
-    return sum(cpu.seconds(pid, children=True) or 0.0 for pid in pids)
+    return sum(processes.seconds(pid, children=True) or 0.0 for pid in pids)
 
 
 def _rows(

@@ -12,13 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from ulid import ULID
 
-from benchmarks import cpu
-from benchmarks.blocks import fan, value_ids
+from benchmarks import processes
+from benchmarks.blocks import fan, seed, value_ids
 from benchmarks.broker import Broker, broker
 from benchmarks.deployment import client_of, running
-from benchmarks.memory import proportional
 from benchmarks.peer_worker import ours
-from benchmarks.seeding import seed
+from benchmarks.processes import proportional
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_client.client import RebaserClient
@@ -210,9 +209,9 @@ async def _asked(server: Broker, question: Question) -> AsyncIterator[list[int]]
 
 async def _rest(pid: int) -> None:
     """Wait until all questions are answered or dropped, as the process takes hardly any time."""
-    used = cpu.seconds(pid) or 0.0
+    used = processes.seconds(pid) or 0.0
     while True:
         await asyncio.sleep(1)
-        before, used = used, cpu.seconds(pid) or 0.0
+        before, used = used, processes.seconds(pid) or 0.0
         if used - before < _AT_REST:
             return

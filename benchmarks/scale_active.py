@@ -9,7 +9,7 @@ from pathlib import Path
 from ulid import ULID
 
 from benchmarks.broker import Broker, broker
-from benchmarks.deployment import MeasuredDaemon, client_of
+from benchmarks.deployment import MeasuredDaemon, client_of, running
 from benchmarks.processes import Meter, memory
 from benchmarks.tables import Table
 from rebaser_client.client import RebaserClient
@@ -116,18 +116,7 @@ async def _touch(client: RebaserClient, change_sets: Sequence[ChangeSet]) -> Non
 async def _daemon(
     server: Broker, files: Path, name: str, count: int, quiet: float
 ) -> AsyncIterator[MeasuredDaemon]:
-    variables = {
-        "NATS__URL": server.url,
-        "STORE__ROOT": str(files / "store"),
-        "SPARK__STATE_DIRECTORY": str(files / "spark"),
-        "SPARK__WARM": "false",
-        "INSTANCE_ID": name,
-        "CONCURRENCY": str(count),
-        "QUIET_PERIOD": str(quiet),
-    }
-    daemon = MeasuredDaemon(name, files, variables)
-    try:
+    more = {"INSTANCE_ID": name, "CONCURRENCY": str(count), "QUIET_PERIOD": str(quiet)}
+    with running(server.url, files, SPARK__WARM="false", **more) as daemon:
         await daemon.ready(within=120)
         yield daemon
-    finally:
-        daemon.kill()

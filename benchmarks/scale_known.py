@@ -12,7 +12,7 @@ from typing import Any
 from ulid import ULID
 
 from benchmarks.broker import Broker, broker
-from benchmarks.deployment import MeasuredDaemon
+from benchmarks.deployment import running
 from benchmarks.processes import Meter, memory
 from benchmarks.tables import Cell, Table, median
 from rebaser_client.client import RebaserClient
@@ -130,17 +130,7 @@ async def _world(files: Path, count: int) -> AsyncIterator[World]:
             stored = sum(f.stat().st_size for f in (files / "nats").rglob("*") if f.is_file())
             seconds = time.perf_counter() - started
             loaded = [seconds, memory(server.pid) / MIB, stored / MIB]
-            variables = {
-                "NATS__URL": server.url,
-                "STORE__ROOT": str(files / "store"),
-                "SPARK__STATE_DIRECTORY": str(files / "spark"),
-                "SPARK__WARM": "false",
-                "QUIET_PERIOD": "1",
-            }
-            daemon = MeasuredDaemon("daemon", files, variables)
-            try:
+            with running(server.url, files, SPARK__WARM="false", QUIET_PERIOD="1") as daemon:
                 await daemon.ready(within=120)
                 async with RebaserClient.on(nc, js) as client:
                     yield World(server, client, js, change_sets, loaded)
-            finally:
-                daemon.kill()

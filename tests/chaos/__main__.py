@@ -9,15 +9,216 @@ import sys
 import tempfile
 import time
 import traceback
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from tests.chaos.checker import judge
-from tests.chaos.history import History, Kind
-from tests.chaos.list_append import save_operations
+from tests.chaos.history import Event, History, Kind
+from tests.chaos.indexed_history import Violation
 from tests.chaos.processes import prepare
 from tests.chaos.round import Size, run_round
 from tests.chaos.scenarios import SCENARIOS, sized
-from tests.chaos.statistics import Figures
+
+TOGETHER = 1.0  # seconds within which daemons end that leave nobody to take over
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of one round, or of several."""
+
+    rounds: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    poison: Counter[str] = field(default_factory=Counter)
+    exits: Counter[str] = field(default_factory=Counter)
+    steps: Counter[str] = field(default_factory=Counter)
+    """At which daemons were killed, of `deadly_steps.STEPS`."""
+    violations: Counter[str] = field(default_factory=Counter)
+    after_kill: list[float] = field(default_factory=list)
+    after_stop: list[float] = field(default_factory=list)
+    rested_after: list[float] = field(default_factory=list)
+
+    def add(self, history: History, violations: list[Violation]) -> None:
+        self.rounds += 1
+        self.seconds += history.events[-1].at
+        for event in history.events:
+            _COUNT.get(event.kind, _nothing)(self, event)
+        self.counts["change sets"] += len({e.data["change_set"] for e in history.of(Kind.COMMIT)})
+        self.counts["commits by an older release"] += _commits_by_older_daemons(history)
+        self.violations.update(violation.rule for violation in violations)
+        self.after_kill += takeovers(history, "killed")
+        self.after_stop += takeovers(history, "told to stop")
+        self.rested_after += [
+            event.data["rested_after"]
+            for event in history.of(Kind.REST)
+            if "rested_after" in event.data
+        ]
+
+    def text(self) -> str:
+        lines = [f"{self.rounds} rounds, {self.seconds:.0f} s"]
+        for name in ("counts", "faults", "poison", "exits", "steps", "violations"):
+            counter: Counter[str] = getattr(self, name)
+            lines.append(
+                f"{name}: " + (", ".join(f"{n} {k}" for k, n in sorted(counter.items())) or "none")
+            )
+        for what, times in (
+            ("takeover after a kill", self.after_kill),
+            ("takeover after a stop", self.after_stop),
+            ("at rest after the last fault", self.rested_after),
+        ):
+            if times:
+                figures = f"median {median(times):.2f} s, worst {max(times):.2f} s"
+                lines.append(f"{what}: {figures}, of {len(times)}")
+        return "\n".join(lines)
+
+
+def _commits_by_older_daemons(history: History) -> int:
+    older = {event.data["name"] for event in history.of(Kind.DAEMON) if event.data.get("older")}
+    heads = (event.data["commit"]["control"] for event in history.of(Kind.COMMIT))
+    return sum(head["owner"].partition("/")[0] in older for head in heads)
+
+
+def takeovers(history: History, what: str) -> list[float]:
+    """Seconds from the end of a daemon until each change set that it held was taken again.
+
+    Only where nothing else was broken meanwhile, or that time would not be the takeover's.
+    """
+    all_ends = [e for e in history.of(Kind.DAEMON) if e.data["what"] in ("killed", "told to stop")]
+    ends = [
+        end
+        for end in all_ends
+        if end.data["what"] == what and not any(0 < abs(e.at - end.at) < TOGETHER for e in all_ends)
+    ]
+    found = []
+    for end in ends:
+        for change_set, epoch in _held(history, end).items():
+            taken = next(
+                (
+                    event.at
+                    for event in _from(history, end.at)
+                    if event.kind is Kind.COMMIT
+                    and event.data["change_set"] == change_set
+                    and event.data["commit"]["control"]["epoch"] > epoch
+                ),
+                None,
+            )
+            if taken is not None and _alone(history, end, taken):
+                found.append(round(taken - end.at, 3))
+    return found
+
+
+def _from(history: History, at: float) -> Iterator[Event]:
+    """The events since then; a long history is not gone through from its beginning."""
+    first = bisect_left(history.events, at, key=lambda event: event.at)
+    return itertools.islice(history.events, first, None)
+
+
+def _held(history: History, end: Event) -> dict[str, int]:
+    """Change set → epoch, of those that the daemon held when it ended."""
+    held: dict[str, int] = {}
+    for event in history.events:
+        if event.at > end.at:
+            break
+        if event.kind is Kind.COMMIT:
+            head = event.data["commit"]["control"]
+            if head["owner"].partition("/")[0] == end.data["name"]:
+                held[event.data["change_set"]] = head["epoch"]
+            else:
+                held.pop(event.data["change_set"], None)
+        elif event.kind is Kind.ACTIVITY and event.data["activity"] == "quiet":
+            held.pop(event.data["change_set"], None)
+    return held
+
+
+def _alone(history: History, end: Event, until: float) -> bool:
+    """Whether this was the only thing broken between `end` and `until`."""
+    open_faults = Counter[str]()
+    worst = 0
+    for event in history.of(Kind.FAULT):
+        if event.at > until:
+            break
+        open_faults[str(event.data["victim"]) + event.data["fault"]] += (
+            1 if event.data["phase"] == "begins" else -1
+        )
+        if event.at >= end.at - 0.5:
+            worst = max(worst, sum(open_faults.values()))
+    return worst <= 1
+
+
+def _nothing(figures: Figures, event: Event) -> None:
+    pass
+
+
+def _sent(figures: Figures, event: Event) -> None:
+    figures.counts["requests"] += 1
+    if event.data.get("poison"):
+        figures.poison[event.data["poison"]] += 1
+
+
+def _stored(figures: Figures, event: Event) -> None:
+    figures.counts["stored again" if event.data["duplicate"] else "stored"] += 1
+
+
+def _commit(figures: Figures, event: Event) -> None:
+    figures.counts["commits"] += 1
+    settled = event.data["commit"].get("settled")
+    if settled:
+        figures.counts[f"{settled['outcome']}"] += 1
+        if settled.get("covers") is not None:
+            figures.counts["updates committed"] += 1
+
+
+def _fault(figures: Figures, event: Event) -> None:
+    if event.data.get("not_possible"):
+        figures.faults[f"{event.data['fault']} not possible"] += 1
+    figures.faults[event.data["fault"]] += event.data["phase"] == "begins"
+
+
+def _daemon(figures: Figures, event: Event) -> None:
+    if event.data["what"] == "exited":
+        asked = "asked" if event.data["asked"] else "by itself"
+        figures.exits[f"{event.data['code']} {asked}"] += 1
+    elif event.data["what"] == "hung":
+        figures.exits["hung"] += 1
+    elif event.data["what"] == "died":
+        figures.steps[event.data["step"]] += 1
+
+
+def _calls(figures: Figures, event: Event) -> None:
+    figures.counts["calls of a remembered function"] += event.data["count"]
+
+
+def _run(figures: Figures, event: Event) -> None:
+    if event.data["told"] != "taken":
+        figures.counts["runs that lost their task"] += 1
+
+
+def _counted(name: str):
+    def count(figures: Figures, event: Event) -> None:
+        figures.counts[name] += 1
+
+    return count
+
+
+_COUNT = {
+    Kind.SENT: _sent,
+    Kind.STORED: _stored,
+    Kind.COMMIT: _commit,
+    Kind.FAULT: _fault,
+    Kind.DAEMON: _daemon,
+    Kind.REPLY: _counted("replies"),
+    Kind.NO_REPLY: _counted("asked again without an answer"),
+    Kind.DEAD_LETTER: _counted("dead letters"),
+    Kind.UNKNOWN: _counted("never confirmed"),
+    Kind.RUN: _run,
+    Kind.CALLS: _calls,
+    Kind.UNFORESEEN: _counted("unforeseen errors"),
+}
 
 
 def main() -> int:
@@ -25,7 +226,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # cleans up
     arguments = _arguments()
     if arguments.judge:
-        return _judge_again(arguments.judge, arguments.export)
+        return _judge_again(arguments.judge)
     size = Size(
         window=arguments.window,
         faults=arguments.faults,
@@ -43,7 +244,7 @@ def main() -> int:
             for number in itertools.count(arguments.round):
                 this = sized(size, arguments.scenario, number)
                 seed = f"{arguments.seed}.{number}"
-                failed |= not _round(seed, this, figures, arguments.export, Path(tools))
+                failed |= not _round(seed, this, figures, Path(tools))
                 if time.monotonic() >= end:
                     break
         finally:
@@ -99,16 +300,10 @@ def _arguments() -> argparse.Namespace:
         metavar="HISTORY",
         help="check a saved history instead of running rounds (default: none)",
     )
-    parser.add_argument(
-        "--export",
-        type=Path,
-        metavar="DIRECTORY",
-        help="write the operations of each round there, for Elle's list-append (default: none)",
-    )
     return parser.parse_args()
 
 
-def _round(seed: str, size: Size, figures: Figures, export: Path | None, tools: Path) -> bool:
+def _round(seed: str, size: Size, figures: Figures, tools: Path) -> bool:
     directory = Path(tempfile.mkdtemp(prefix=f"rebaser-chaos-{seed}-"))
     history = History()
     try:
@@ -119,7 +314,6 @@ def _round(seed: str, size: Size, figures: Figures, export: Path | None, tools: 
         return False
     finally:
         history.save(directory / "history.jsonl")
-    _export(history, export, f"round-{seed}")
     violations = judge(history)
     figures.add(history, violations)
     spent = history.events[-1].at
@@ -138,15 +332,8 @@ def _round(seed: str, size: Size, figures: Figures, export: Path | None, tools: 
     return not violations
 
 
-def _export(history: History, directory: Path | None, name: str) -> None:
-    if directory is not None:
-        directory.mkdir(parents=True, exist_ok=True)
-        save_operations(history, directory / f"{name}.jsonl")
-
-
-def _judge_again(path: Path, export: Path | None) -> int:
+def _judge_again(path: Path) -> int:
     history, figures = History.load(path), Figures()
-    _export(history, export, path.stem)
     violations = judge(history)
     figures.add(history, violations)
     for violation in violations:

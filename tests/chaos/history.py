@@ -29,7 +29,6 @@ class Kind(StrEnum):
     CALLS = "calls"  # count: of the function that counts them
     MEMORY = "memory"  # name, rss: octets that a daemon holds at the end
     FAULT = "fault"  # fault, target, seconds, phase: begins or is over
-    VANDAL = "vandal"  # act: a client did what no client should
     UNFORESEEN = "unforeseen"  # daemon, event, exception: an error that nobody meant to happen
     HELD = "held"  # daemon, seconds, what: a turn of its event loop took so much processor time
     WAIT = "wait"  # what is left, and how many were settled: it waits for rest, and is not stuck

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,8 +24,7 @@ from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
 from tests.chaos.access import WITNESS, Access
 from tests.chaos.branch_workload import ACTIONS, Leading
-from tests.chaos.clients import RETRY_FOR, ChaosClient, WitnessedJetStream
-from tests.chaos.crowd import Crowd
+from tests.chaos.clients import RETRY_FOR, ChaosClient, SentRequest, WitnessedJetStream
 from tests.chaos.faults import Target, drawn, rolls
 from tests.chaos.history import History, Kind
 from tests.chaos.processes import Place, nats_servers, seats, spark_elsewhere
@@ -37,11 +37,47 @@ from tests.chaos.tables import (
     with_rows,
     write_down_tables,
 )
-from tests.chaos.vandal import Vandal, vandal
 from tests.chaos.workload import Values
 from tests.helpers.deployment import SCALED, Deployment, new_change_sets
 from tests.helpers.nats_process import NatsServer
 from tests.schedules.example_batches import Sheet
+
+OTHERS = 1_100
+"""Requests between a request and its repetition: an id is remembered for at least 1,000."""
+AT_ONCE = 100
+"""Requests on their way at a time."""
+PAUSE = 20.0
+"""Seconds between two crowds, each of which is as much work as the rest of a short round."""
+BEYOND = 125.0
+"""Seconds after which an id may be forgotten, with some to spare: repeated then, a request may take
+effect once more, which only long rounds see."""
+
+
+class Crowd:
+    """Floods one change set."""
+
+    def __init__(self, client: ChaosClient, change_set: ChangeSet) -> None:
+        self._client = client
+        self._change_set = change_set
+        self._sent: deque[tuple[float, SentRequest]] = deque()
+
+    async def act(self, until: asyncio.Event) -> None:
+        """Now and then a crowd until the event is set; the one in hand is sent whole."""
+        while not until.is_set():
+            first = await self._client.ask_for_little(self._change_set)
+            self._sent.append((time.monotonic(), first))
+            for _ in range(0, OTHERS, AT_ONCE):
+                ask = self._client.ask_for_little
+                await asyncio.gather(*(ask(self._change_set) for _ in range(AT_ONCE)))
+            await self._client.repeat_unrecognised(first)
+            at, earliest = self._sent[0]
+            if time.monotonic() - at > BEYOND:
+                self._sent.popleft()
+                await self._client.repeat_unrecognised(earliest)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE):
+                    await until.wait()
+
 
 _DIFFERENT = {
     "CHECKPOINT_EVERY": ("5", "40", "300"),
@@ -87,8 +123,6 @@ class Size:
     """Change sets that a daemon works on at a time; None: as many as by default."""
     queue: int | None = None
     """Requests that may wait in all; None: as many as by default."""
-    vandals: int = 0
-    """Clients that do whatever their rights let them."""
     crowded: bool = False
     """The first client repeats requests behind crowds of others."""
     upgrading: bool = False
@@ -157,7 +191,6 @@ class _Round:
     clients: list[ChaosClient]
     lead: RebaserClient
     leading: Leading
-    vandals: list[Vandal]
     resting: Resting
     legs: int = 0
     """Times that all daemons are exchanged; in the end all are of this release."""
@@ -225,7 +258,6 @@ class _Round:
             crowd = Crowd(self.clients[0], next(iter(self.clients[0].change_sets)))
             asking.append(asyncio.create_task(crowd.act(over)))
         asking.append(asyncio.create_task(self._lead(over)))
-        asking += [asyncio.create_task(v.act(over, 5 * size.pause)) for v in self.vandals]
         async with asyncio.TaskGroup() as group:
             for fault in faults:
                 group.create_task(fault.happen(self.target, self.history))
@@ -344,20 +376,7 @@ async def run_round(
         leading = Leading(lead.js, history, chance, head, sheet)
         patience = size.rest_within + 3 * size.lease
         resting = Resting(deployment, history, recorder, patience)
-        vandals = [
-            await stack.enter_async_context(
-                vandal(
-                    servers[0].port,
-                    size.access,
-                    clients[0].js,
-                    history,
-                    random.Random(f"{seed}/vandal {number}"),
-                    list(change_sets),
-                )
-            )
-            for number in range(size.vandals)
-        ]
-        parts = size, rng, history, deployment, target, clients, lead.client, leading, vandals
+        parts = size, rng, history, deployment, target, clients, lead.client, leading
         legs = rng.choice((2, 3)) if size.upgrading else 0
         await _Round(*parts, resting, legs).run()
 

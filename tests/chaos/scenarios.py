@@ -7,8 +7,7 @@ from tests.chaos.round import Size
 
 SCENARIOS: Final[dict[str, dict[str, Any]]] = {
     "plain": {},
-    "hostile": {"accounts": True, "vandals": 2},
-    "open": {"vandals": 2},
+    "accounts": {"accounts": True},
     "full": {"slots": 1, "queue": 100, "change_sets": 12, "pause": 0.005},
     "ids": {"crowded": True},
     "settings": {"settings_differ": True},
@@ -20,17 +19,15 @@ SCENARIOS: Final[dict[str, dict[str, Any]]] = {
     "standalone": {"spark": True, "spark_place": "standalone", "daemons": 2, "rest_within": 300.0},
     "connect": {"spark": True, "spark_place": "connect", "daemons": 2, "rest_within": 300.0},
 }
-"""`hostile`: clients that do all that the accounts of `deploy/nats` permit; `open`: without these
-accounts; `full`: many change sets, few slots and a full queue of requests; `ids`: requests that
-are repeated behind 1,100 others; `settings`: daemons whose settings differ; `upgrade`: daemons of
-two releases, exchanged one by one; `starved`: daemons without processor time;
-`cluster`: three NATS servers and three replicas; `spark`: real Spark in the daemons;
-`tables`: values that are tables, whose queries alone run on it; `standalone`: Spark on a cluster of
-its own; `connect`: on a Connect server."""
+"""`accounts`: the accounts of `deploy/nats`; `full`: many change sets, few slots, a full queue of
+requests; `ids`: requests that are repeated behind 1,100 others; `settings`: daemons whose settings
+differ; `upgrade`: daemons of two releases, exchanged one by one; `starved`: daemons without
+processor time; `cluster`: three NATS servers and three replicas; `spark`: real Spark in the
+daemons; `tables`: values that are tables, whose queries alone run on it; `standalone`: Spark on a
+cluster of its own; `connect`: on a Connect server."""
 
 _TURNS: Final = (
-    "plain", "hostile", "ids", "full", "plain", "open", "settings", "cluster", "plain", "spark",
-    "tables",
+    "plain", "accounts", "ids", "full", "plain", "settings", "cluster", "plain", "spark", "tables",
 )  # fmt: skip
 """Which of them a round is, where they are mixed: the costly one is rare."""
 

@@ -24,6 +24,7 @@ from rebaser_server.graph_application.content import graph_of
 from rebaser_server.store.publications import folder_of
 from rebaser_server.tables import TableFiles, TableMissing
 from tests.chaos.history import History, Kind
+from tests.helpers.batches import computed, set_to
 from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 
@@ -75,13 +76,13 @@ class QuerySheet:
             {"putValue": {"valueId": orders, "value": _any_upload(rng)}},
             {"putValue": {"valueId": rate, "value": 2}},
             {"putValue": {"valueId": self._floor, "value": 10}},
-            _computed(self._by_day, funcs[_BY_DAY], orders=orders, rate=rate),
-            _computed(
+            computed(self._by_day, funcs[_BY_DAY], orders=orders, rate=rate),
+            computed(
                 self._large, funcs[_LARGE], orders=orders, by_day=self._by_day, floor=self._floor
             ),
-            _computed(self._top, funcs[_TOP], large=self._large),
-            _computed(self._share, funcs[_SHARE], orders=orders, rate=rate),
-            _computed(self._sum, funcs["sum"], values=[self._top, rate]),
+            computed(self._top, funcs[_TOP], large=self._large),
+            computed(self._share, funcs[_SHARE], orders=orders, rate=rate),
+            computed(self._sum, funcs["sum"], values=[self._top, rate]),
         ]
 
     def batch(self, rng: random.Random) -> list[dict[str, Any]]:
@@ -89,30 +90,25 @@ class QuerySheet:
             case 0:
                 return [_func(self._funcs[_BY_DAY], rng.choice((_BY_DAY, _BEST)))]
             case 1 | 2 | 3:
-                return [_set(self._orders, _any_upload(rng))]
+                return [set_to(self._orders, _any_upload(rng))]
             case 4 | 5 | 6:
-                return [_set(self._rate, rng.randrange(9))]  # 0 fails its share
+                return [set_to(self._rate, rng.randrange(9))]  # 0 fails its share
             case 7:
-                return [_set(self._rate, rng.randrange(9)), _set(self._orders, _any_upload(rng))]
+                return [
+                    set_to(self._rate, rng.randrange(9)),
+                    set_to(self._orders, _any_upload(rng)),
+                ]
             case _:
-                return [_set(self._floor, rng.randrange(50))]
+                return [set_to(self._floor, rng.randrange(50))]
 
 
 def _any_upload(rng: random.Random) -> dict[str, Any]:
     return upload_value(rng.choice(list(_UPLOADS)))
 
 
-def _set(value_id: str, value: Any) -> dict[str, Any]:
-    return {"setValue": {"valueId": value_id, "value": value}}
-
-
 def _func(func_id: str, code: str) -> dict[str, Any]:
     runtime = "builtin" if code == "sum" else "sql"
     return {"putFunc": {"funcId": func_id, "name": "made", "runtime": runtime, "code": code}}
-
-
-def _computed(value_id: str, func_id: str, **inputs: Any) -> dict[str, Any]:
-    return {"putValue": {"valueId": value_id, "funcId": func_id, "inputs": inputs}}
 
 
 def _totals(orders: Rows, rate: int, of: Callable[[list[int]], int]) -> Rows:

@@ -24,12 +24,9 @@ SEEDS = [
     pytest.param("4", SHORT, id="seed 4", marks=pytest.mark.long),
     pytest.param(
         "2",
-        sized(SHORT, "hostile", 0),
-        id="clients that do whatever they may",
+        sized(SHORT, "accounts", 0),
+        id="the accounts of a deployment",
         marks=pytest.mark.long,
-    ),
-    pytest.param(
-        "3", sized(SHORT, "open", 0), id="the same without accounts", marks=pytest.mark.long
     ),
     pytest.param(
         "6", sized(SHORT, "full", 0), id="a full queue and few slots", marks=pytest.mark.long

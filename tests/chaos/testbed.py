@@ -22,7 +22,6 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, Unsendable, connec
 from rebaser_core.subjects import Subjects
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings
-from tests.chaos.access import Access
 from tests.chaos.checker import judge
 from tests.chaos.fuzz import fuzzed
 from tests.chaos.history import Event, History, Kind
@@ -30,7 +29,6 @@ from tests.chaos.operational_checks import RSS
 from tests.chaos.poison_requests import poison
 from tests.chaos.processes import Seat, nats_servers, seats
 from tests.chaos.recorder import Recorder, recording
-from tests.chaos.vandal import vandal
 from tests.chaos.workload import Values
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually
@@ -110,20 +108,6 @@ class Bench:
         await self._until(self.recorder.caught_up)
         return hasattr(waiting.result().status, "success")
 
-    @asynccontextmanager
-    async def vandalised(self, rng: random.Random, change_set: ChangeSet) -> AsyncIterator[None]:
-        """While a client does all that it can to the change set."""
-        over, port = asyncio.Event(), self.nats.port
-        async with (
-            vandal(port, Access(), self.js, self.history, rng, [change_set]) as client,
-            asyncio.TaskGroup() as group,
-        ):
-            group.create_task(client.act(over, VANDAL_PAUSE))
-            try:
-                yield
-            finally:
-                over.set()
-
     @property
     def _settled(self) -> int:
         return sum("settled" in event.data["commit"] for event in self.history.of(Kind.COMMIT))
@@ -170,7 +154,6 @@ async def benched(directory: Path) -> AsyncIterator[Bench]:
         yield Bench(servers[0], nc, seat, history, recorder)
 
 
-VANDAL_PAUSE = 0.05  # seconds between two acts, on average
 AT_ONCE = 1_000  # requests for one change set before the next one has its turn
 
 
@@ -185,8 +168,7 @@ async def run(seed: str, minutes: float) -> bool:
             async with benched(Path(directory)) as bench:
                 for _ in range(10):  # then all is new: the recorder keeps everything
                     [change_set], values = new_change_sets(1), Values(rng)
-                    async with bench.vandalised(rng, change_set):
-                        sent = await bench.put_damaged(rng, change_set, values, AT_ONCE)
+                    sent = await bench.put_damaged(rng, change_set, values, AT_ONCE)
                     answered = await bench.still_answers(change_set, values)
                     missing = set(sent) - {None} - bench.outcomes().keys()
                     change_sets, unsendable = change_sets + 1, unsendable + sent.count(None)
@@ -210,7 +192,7 @@ async def run(seed: str, minutes: float) -> bool:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.chaos.testbed",
-        description="Send damaged requests to a daemon beside a hostile client, and print totals.",
+        description="Send damaged requests to a daemon, and print totals.",
     )
     parser.add_argument("seed", nargs="?", default="1", help="any text (default: %(default)s)")
     parser.add_argument(

@@ -6,6 +6,7 @@ from typing import Any
 from ulid import ULID
 
 from tests.chaos.tables import QuerySheet
+from tests.helpers.batches import computed, function, put, set_to
 
 Batch = list[dict[str, Any]]
 
@@ -35,22 +36,22 @@ class Values:
     def define(self, rng: random.Random) -> Batch:
         funcs = self._funcs
         return [
-            *(_func(func_id, "builtin", code) for code, func_id in funcs.items()),
-            _func(self._slow_func, "python", "chaos-slow"),
-            _func(self._count_func, "builtin", "count"),
-            _func(self._crash_func, "python", "chaos-crash"),
-            _func(self._counted_func, "python", "chaos-counted"),
-            *(_put(source, rng.randrange(50)) for source in (*self.sources, self.spare)),
-            _put(self.divisor, 1 + rng.randrange(4)),
-            _put(self.wait, SLOW),
-            _computed(self.total, funcs["sum"], values=self.sources[:2]),
-            _computed(self.top, funcs["max"], values=[self.total, self.sources[2], self.spare]),
-            _computed(self.ratio, funcs["divide"], left=self.total, right=self.divisor),
-            _computed(self.after, funcs["identity"], value=self.ratio),
-            _computed(self.fragile, self._crash_func, value=self.sources[0]),
-            _computed(self.counted, self._counted_func, value=self.divisor),
-            _computed(self.slow, self._slow_func, value=self.total, seconds=self.wait),
-            _computed(self.seen, self._count_func, values=[*self.sources, self.slow]),
+            *(function(func_id, code) for code, func_id in funcs.items()),
+            function(self._slow_func, "chaos-slow", "python"),
+            function(self._count_func, "count"),
+            function(self._crash_func, "chaos-crash", "python"),
+            function(self._counted_func, "chaos-counted", "python"),
+            *(put(source, rng.randrange(50)) for source in (*self.sources, self.spare)),
+            put(self.divisor, 1 + rng.randrange(4)),
+            put(self.wait, SLOW),
+            computed(self.total, funcs["sum"], values=self.sources[:2]),
+            computed(self.top, funcs["max"], values=[self.total, self.sources[2], self.spare]),
+            computed(self.ratio, funcs["divide"], left=self.total, right=self.divisor),
+            computed(self.after, funcs["identity"], value=self.ratio),
+            computed(self.fragile, self._crash_func, value=self.sources[0]),
+            computed(self.counted, self._counted_func, value=self.divisor),
+            computed(self.slow, self._slow_func, value=self.total, seconds=self.wait),
+            computed(self.seen, self._count_func, values=[*self.sources, self.slow]),
             *(self._sheet.define(rng) if self._sheet else ()),
         ]
 
@@ -66,11 +67,11 @@ class Values:
     def change(self, rng: random.Random) -> Batch:
         """Of one value."""
         if rng.random() < 0.2:
-            return [_set(self.divisor, rng.randrange(3))]  # 0 fails its quotient
-        return [_set(rng.choice(self.sources), rng.randrange(50))]
+            return [set_to(self.divisor, rng.randrange(3))]  # 0 fails its quotient
+        return [set_to(rng.choice(self.sources), rng.randrange(50))]
 
     def _set_some(self, rng: random.Random) -> Batch:
-        return [_set(source, rng.randrange(50)) for source in self.sources]
+        return [set_to(source, rng.randrange(50)) for source in self.sources]
 
     def _rewire(self, rng: random.Random) -> Batch:
         chosen = rng.sample(self.sources, rng.randrange(4))
@@ -81,40 +82,24 @@ class Values:
             return [{"removeValue": {"valueId": self.spare}}]
         names = {"values": [self.total, self.sources[2], self.spare]}
         return [
-            _put(self.spare, rng.randrange(99)),
-            _computed(self.top, self._funcs["max"], **names),
+            put(self.spare, rng.randrange(99)),
+            computed(self.top, self._funcs["max"], **names),
         ]
 
     def _redefine(self, rng: random.Random) -> Batch:
         func_id = self._funcs["sum"]
         if rng.random() < 0.2:
             return [{"removeFunc": {"funcId": func_id}}]
-        return [_func(func_id, "builtin", rng.choice(("sum", "product", "max")))]
+        return [function(func_id, rng.choice(("sum", "product", "max")))]
 
     def _misfits(self, rng: random.Random) -> Batch:
         """Updates that are corrected away, beside one that is not."""
         missing = new_id(rng)
         return [
-            _set(missing, 1),
-            _set(self.total, -1),
+            set_to(missing, 1),
+            set_to(self.total, -1),
             {"setInputs": {"valueId": self.seen, "inputs": {"values": [missing, self.slow]}}},
         ]
 
     def _large(self, rng: random.Random) -> Batch:
-        return [_put(value_id, rng.randrange(9)) for value_id in self._many]
-
-
-def _put(value_id: str, value: Any) -> dict[str, Any]:
-    return {"putValue": {"valueId": value_id, "value": value}}
-
-
-def _set(value_id: str, value: Any) -> dict[str, Any]:
-    return {"setValue": {"valueId": value_id, "value": value}}
-
-
-def _func(func_id: str, runtime: str, code: str) -> dict[str, Any]:
-    return {"putFunc": {"funcId": func_id, "name": code, "runtime": runtime, "code": code}}
-
-
-def _computed(value_id: str, func_id: str, **inputs: Any) -> dict[str, Any]:
-    return {"putValue": {"valueId": value_id, "funcId": func_id, "inputs": inputs}}
+        return [put(value_id, rng.randrange(9)) for value_id in self._many]

@@ -19,6 +19,14 @@ def set_to(value_id: str, value: Any) -> dict[str, Any]:
     return {"setValue": {"valueId": value_id, "value": value}}
 
 
+def function(func_id: str, code: str, runtime: str = "builtin") -> dict[str, Any]:
+    return {"putFunc": {"funcId": func_id, "name": code, "runtime": runtime, "code": code}}
+
+
+def computed(value_id: str, func_id: str, **inputs: Any) -> dict[str, Any]:
+    return {"putValue": {"valueId": value_id, "funcId": func_id, "inputs": inputs}}
+
+
 class ExampleGraph:
     """The graph of the README: `gross` is the sum of `net` and `tax`."""
 
@@ -26,10 +34,9 @@ class ExampleGraph:
         self.net, self.tax, self.gross, self.add = (new_id() for _ in range(4))
 
     def define(self, net: Any = 1, tax: Any = 2) -> Batch:
-        inputs = {"values": [self.net, self.tax]}
         return [
-            {"putFunc": {"funcId": self.add, "name": "sum", "runtime": "builtin", "code": "sum"}},
+            function(self.add, "sum"),
             put(self.net, net),
             put(self.tax, tax),
-            {"putValue": {"valueId": self.gross, "funcId": self.add, "inputs": inputs}},
+            computed(self.gross, self.add, values=[self.net, self.tax]),
         ]

@@ -133,7 +133,9 @@ class Installed:
 
 NUMBERS: Final = range(4)
 """So few that a value is often set back."""
-ODD: Final = [None, 1.0, 0.0, 0.5, True, "a", "", [1], 2**53 + 1, 2**62]
+ODD: Final = [
+    None, 1.0, 0.0, 0.5, 0.1, 0.7, 1e16, True, "a", "", [1], {"k": 1}, 2**53 + 1, 2**62,
+]  # fmt: skip
 
 
 class Drawing:

@@ -279,18 +279,20 @@ async def faults_of(provisioner: Provisioner, fields: dict[str, Any]) -> list[Fa
     return faults
 
 
-async def test_what_forgets_or_refuses_commits_is_known_as_that_and_can_be_mended(
-    deployment: Deployment,
+@pytest.mark.parametrize("found", [STOPPING, HARMFUL], ids=["stops writing", "work goes on"])
+async def test_what_does_harm_is_found_and_can_be_mended(
+    deployment: Deployment, found: tuple[Case, ...]
 ) -> None:
+    """What forgets or refuses commits is known as that: nothing is written until it is mended."""
     await deployment.js.create_stream(StreamConfig(name="OTHERS", subjects=["others"]))
     provisioner = provisioner_of(deployment.js, deployment.settings)
     watch = WriteWatch(provisioner)
 
-    for stream, fields in STOPPING:
+    for stream, fields in found:
         before = await config_of(deployment, stream)
         await edit(deployment, stream, **fields)
         await watch.look()
-        assert watch.stop.is_set
+        assert watch.stop.is_set == (found is STOPPING)
         faults = await faults_of(provisioner, fields)
         assert all(fault.can_be_mended for fault in faults)
         await provisioner.mend(f"stream {stream}")
@@ -298,24 +300,6 @@ async def test_what_forgets_or_refuses_commits_is_known_as_that_and_can_be_mende
         assert await config_of(deployment, stream) == before
         await watch.look()
         assert not watch.stop.is_set
-
-
-async def test_what_can_do_other_harm_is_found_and_mended_and_work_goes_on(
-    deployment: Deployment,
-) -> None:
-    provisioner = provisioner_of(deployment.js, deployment.settings)
-    watch = WriteWatch(provisioner)
-
-    for stream, fields in HARMFUL:
-        before = await config_of(deployment, stream)
-        await edit(deployment, stream, **fields)
-        await watch.look()
-        assert not watch.stop.is_set
-        faults = await faults_of(provisioner, fields)
-        assert all(fault.can_be_mended for fault in faults)
-        await provisioner.mend(f"stream {stream}")
-
-        assert await config_of(deployment, stream) == before
 
 
 async def test_what_operators_may_choose_is_left_as_it_is(deployment: Deployment) -> None:

@@ -26,7 +26,7 @@ from tests.schedules.result import Verdict
 from tests.schedules.simulation import run
 
 AT_ONCE = 25
-FAST = 50
+FAST = 25
 """Schedules of each kind that `make test` runs; `make test-long` runs more, `make slow` 10,000."""
 WRONG = 5
 """Schedules in which every member is presumed dead."""
@@ -154,14 +154,11 @@ def test_the_same_seed_is_the_same_schedule_everywhere() -> None:
     """Or a failure could not be looked into: not even the hashes of strings decide anything."""
     code = "from tests.schedules.simulation import run; print([run(n).digest for n in range(4)])"
 
-    traces = {
-        subprocess.check_output(
-            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": hash_seed}
-        )
-        for hash_seed in ("1", "2")
-    }
+    there = subprocess.check_output(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": "1"}, text=True
+    )
 
-    assert len(traces) == 1
+    assert there == f"{[run(seed).digest for seed in range(4)]}\n"
 
 
 def test_a_failure_shows_what_happened() -> None:

@@ -148,33 +148,38 @@ async def test_a_query_that_takes_partitions_together_is_computed_whole(sheet: S
     assert (sheet.asked["ranked"], sheet.asked["last"]) == (2, 2)
 
 
+ANY: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "texts": (pa.string(), ["", "a/b=c", "ä🙂" * 200, None, "null", "None"]),
+    "small": (pa.int8(), [-1, 0, 1, None]),
+    "large": (pa.int64(), [1 << 40, -(1 << 40), 7, None]),
+    "days": (pa.date32(), [date(1, 1, 1), date(2026, 2, 28), None, date(9999, 12, 31)]),
+    "flags": (pa.bool_(), [True, False, None]),
+}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("kind", "cells"),
-    [
-        (pa.string(), ["", "a/b=c", "ä🙂" * 200, None, "null", "None"]),
-        (pa.int8(), [-1, 0, 1, None]),
-        (pa.int64(), [1 << 40, -(1 << 40), 7, None]),
-        (pa.date32(), [date(1, 1, 1), date(2026, 2, 28), None, date(9999, 12, 31)]),
-        (pa.bool_(), [True, False, None]),
-    ],
-)
-async def test_any_value_is_a_partition(sheet: Sheet, kind: pa.DataType, cells: list[Any]) -> None:
+async def test_any_value_is_a_partition(sheet: Sheet) -> None:
     """No value, and no text, is taken for another; before and behind Spark."""
-    table = pa.table({"cell": pa.array(cells, kind), "n": range(len(cells))})
-    sheet.upload("t", table, "cell")
-    sheet.query("twice", "-- partition by: cell\nSELECT cell, n * 2 AS n FROM t", "t")
-    sheet.query("again", "-- partition by: cell\nSELECT cell, n AS m FROM twice", "twice")
 
+    def upload(first: int) -> None:
+        for name, (kind, cells) in ANY.items():
+            table = pa.table({"cell": pa.array(cells, kind), "n": [first, *range(1, len(cells))]})
+            sheet.upload(name, table, "cell")
+
+    upload(0)
+    for name in ANY:
+        twice, again = f"{name}_twice", f"{name}_again"
+        sheet.query(twice, f"-- partition by: cell\nSELECT cell, n * 2 AS n FROM {name}", name)
+        sheet.query(again, f"-- partition by: cell\nSELECT cell, n AS m FROM {twice}", twice)
     await sheet.compute()
-    more = pa.table({"cell": pa.array(cells, kind), "n": [9, *range(1, len(cells))]})
-    sheet.upload("t", more, "cell")
+    upload(9)
     await sheet.compute()
 
-    assert {row["cell"]: row["m"] for row in sheet.rows("again")} == {
-        cell: 2 * n for cell, n in zip(cells, more["n"].to_pylist(), strict=True)
-    }
-    assert len(sheet.parts("again")) == len(cells)
+    for name, (_, cells) in ANY.items():
+        found = {row["cell"]: row["m"] for row in sheet.rows(f"{name}_again")}
+        expected = [18, *(2 * n for n in range(1, len(cells)))]
+        assert found == dict(zip(cells, expected, strict=True))
+        assert len(sheet.parts(f"{name}_again")) == len(cells)
 
 
 @pytest.mark.long

@@ -34,32 +34,23 @@ def test_every_request_has_an_inbox_of_its_own(replies):
     assert replies.address(REQUEST, DIGEST) == f"_INBOX.a.{REQUEST}-{DIGEST}"
 
 
-async def test_a_response_reaches_its_request(replies):
-    mine, others = replies.expect(WHERE, REQUEST, DIGEST), replies.expect(WHERE, OTHER, DIGEST)
+@pytest.mark.parametrize(
+    "other",
+    [
+        (WHERE, OTHER, DIGEST),
+        (WHERE._replace(change_set_id=ChangeSetId()), REQUEST, DIGEST),
+        (WHERE, REQUEST, "89abcdef"),
+    ],
+    ids=["another request", "of another change set", "another batch"],
+)
+async def test_a_response_reaches_its_request_and_no_other(replies, other):
+    """Also of the same id, in another change set or with another batch."""
+    mine, others = replies.expect(WHERE, REQUEST, DIGEST), replies.expect(*other)
 
     await replies.receive(answer())
 
     assert mine.result() == RESPONSE
     assert not others.done()
-
-
-async def test_a_response_does_not_reach_another_change_sets_request_of_the_same_id(replies):
-    mine = replies.expect(WHERE, REQUEST, DIGEST)
-    elsewhere = replies.expect(WHERE._replace(change_set_id=ChangeSetId()), REQUEST, DIGEST)
-
-    await replies.receive(answer())
-
-    assert mine.result() == RESPONSE
-    assert not elsewhere.done()
-
-
-async def test_a_response_does_not_reach_another_batch_of_the_same_id(replies):
-    mine, other = replies.expect(WHERE, REQUEST, DIGEST), replies.expect(WHERE, REQUEST, "89abcdef")
-
-    await replies.receive(answer())
-
-    assert mine.result() == RESPONSE
-    assert not other.done()
 
 
 async def test_an_answer_of_version_1_reads_as_the_current_one(replies):

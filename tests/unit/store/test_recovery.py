@@ -155,17 +155,20 @@ def test_several_files_are_damaged(story: Story) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_the_sum_of_the_log_is_damaged(story: Story, damage: Damage) -> None:
-    """The entries say the same: it is set aside, and nothing else is lost."""
+@pytest.mark.parametrize("what", ["*.checkpoint.parquet", "_last_checkpoint"])
+def test_the_sum_of_the_log_or_the_hint_at_it_is_damaged(
+    story: Story, what: str, damage: Damage
+) -> None:
+    """The entries say the same: the sum is set aside, and nothing else is lost."""
     DeltaTable(story.checkpoints.uri(CHANGE_SET)).create_checkpoint()
-    [file] = story.root.rglob("*.checkpoint.parquet")
+    [file] = story.root.rglob(what)
     damage(file)
 
     loaded = Checkpoints(str(story.root)).load(CHANGE_SET)
 
     assert loaded is not None
     assert contents(loaded.graph) == story.known[LAST]
-    assert not list(story.root.rglob("*.checkpoint.parquet"))
+    assert what == "_last_checkpoint" or not list(story.root.rglob(what))
 
 
 def unnoticed_damages(file: Path) -> Iterator[bytes]:
@@ -185,19 +188,6 @@ def test_an_octet_is_damaged_that_parquet_does_not_check(story: Story, which: in
     file.write_bytes(next(islice(unnoticed_damages(file), which, None)))
 
     story.require_falls_back(BEFORE, heads=[BEFORE, LAST])
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_the_hint_at_the_sum_is_damaged(story: Story, damage: Damage) -> None:
-    """Delta goes on without."""
-    DeltaTable(story.checkpoints.uri(CHANGE_SET)).create_checkpoint()
-    [file] = story.root.rglob("_last_checkpoint")
-    damage(file)
-
-    loaded = Checkpoints(str(story.root)).load(CHANGE_SET)
-
-    assert loaded is not None
-    assert contents(loaded.graph) == story.known[LAST]
 
 
 @pytest.mark.parametrize("damage", [empty, zeros, cut])
