@@ -13,9 +13,9 @@ from benchmarks.deployment import deployed
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Table, median, percentile
 from rebaser_client.client import RebaserClient
-from rebaser_client.registry import Workspace
 from rebaser_core.ids import ChangeSetId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
+from rebaser_core.registry import Workspace
 
 _BATCH: Final = 50_000
 """Values that are put into a head at once."""

@@ -13,32 +13,36 @@ if TYPE_CHECKING:
     from rebaser_client.csv_files import read_csv
     from rebaser_client.draft import Draft, arrow, builtin, cel, function, pyspark, python, sql
     from rebaser_client.errors import (
-        AlreadyRegistered,
         ClientClosed,
-        ClientError,
         ClientForked,
         InvalidDraft,
         MissingPackage,
-        NoSuchChangeSet,
         NoSuchValue,
-        NotConfirmed,
-        NotInWorkspace,
         OutcomeUnknown,
-        QueueFull,
-        QuotaExceeded,
         ReadRefused,
         RequestDead,
         RequestIdUsed,
         RequestRefused,
-        TooLarge,
-        Unreachable,
         WrongEventLoop,
     )
     from rebaser_client.outcomes import BatchOutcome, Progress, Settlement
     from rebaser_client.plan import EditedDraft, LoadPlan
     from rebaser_client.reader import Provenance, ValueDifferences, ValueSet
     from rebaser_client.table_reads import TableDifference, TableValue
-    from rebaser_core.errors import MalformedId, MalformedMessage, RebaserError
+    from rebaser_core.errors import (
+        AlreadyRegistered,
+        ClientError,
+        MalformedId,
+        MalformedMessage,
+        NoSuchChangeSet,
+        NotConfirmed,
+        NotInWorkspace,
+        QueueFull,
+        QuotaExceeded,
+        RebaserError,
+        TooLarge,
+        Unreachable,
+    )
     from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 
 _MODULE_OF = {
@@ -57,25 +61,25 @@ _MODULE_OF = {
     "EditedDraft": "rebaser_client.plan",
     "LoadPlan": "rebaser_client.plan",
     "read_csv": "rebaser_client.csv_files",
-    "AlreadyRegistered": "rebaser_client.errors",
+    "AlreadyRegistered": "rebaser_core.errors",
     "ClientClosed": "rebaser_client.errors",
-    "ClientError": "rebaser_client.errors",
+    "ClientError": "rebaser_core.errors",
     "ClientForked": "rebaser_client.errors",
     "InvalidDraft": "rebaser_client.errors",
     "MissingPackage": "rebaser_client.errors",
-    "NoSuchChangeSet": "rebaser_client.errors",
+    "NoSuchChangeSet": "rebaser_core.errors",
     "NoSuchValue": "rebaser_client.errors",
-    "NotConfirmed": "rebaser_client.errors",
-    "NotInWorkspace": "rebaser_client.errors",
+    "NotConfirmed": "rebaser_core.errors",
+    "NotInWorkspace": "rebaser_core.errors",
     "OutcomeUnknown": "rebaser_client.errors",
-    "QueueFull": "rebaser_client.errors",
-    "QuotaExceeded": "rebaser_client.errors",
+    "QueueFull": "rebaser_core.errors",
+    "QuotaExceeded": "rebaser_core.errors",
     "ReadRefused": "rebaser_client.errors",
     "RequestDead": "rebaser_client.errors",
     "RequestIdUsed": "rebaser_client.errors",
     "RequestRefused": "rebaser_client.errors",
-    "TooLarge": "rebaser_client.errors",
-    "Unreachable": "rebaser_client.errors",
+    "TooLarge": "rebaser_core.errors",
+    "Unreachable": "rebaser_core.errors",
     "WrongEventLoop": "rebaser_client.errors",
     "BatchOutcome": "rebaser_client.outcomes",
     "Progress": "rebaser_client.outcomes",

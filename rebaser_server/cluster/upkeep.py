@@ -13,11 +13,11 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.registry import Registry
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, KeyValue
 from rebaser_core.records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
+from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import Membership

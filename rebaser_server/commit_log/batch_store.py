@@ -11,7 +11,6 @@ from typing import Final
 
 from blake3 import blake3
 
-from rebaser_client.requests import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
@@ -31,6 +30,7 @@ from rebaser_core.messages import (
     UpdatesBatchV1,
     abbreviate,
 )
+from rebaser_core.requests import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.streams import Streams
 from rebaser_core.table_schemas import NotATable
 from rebaser_core.table_updates import decode_batch

@@ -6,12 +6,12 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Final, Never
 
-from rebaser_client.requests import ensure_task, publish_request
 from rebaser_core.commits import RequestOutcome, SettledRequest, code_reason
 from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
+from rebaser_core.requests import ensure_task, publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.table_schemas import NotATable
 from rebaser_core.table_values import PinnedTable, upload_of

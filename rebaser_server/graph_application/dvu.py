@@ -14,11 +14,11 @@ import pyarrow as pa
 import structlog
 from blake3 import blake3
 
-from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import DvuResultInfo, ResultFile, UpdatesAddress
+from rebaser_core.requests import INLINE_UPDATES
 from rebaser_core.updates import SetComputed
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import Batch, Content

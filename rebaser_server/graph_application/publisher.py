@@ -15,11 +15,10 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.errors import NoSuchChangeSet
-from rebaser_client.registry import Registry
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import NoSuchChangeSet, RebaserError
 from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
+from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.table_values import table_key
 from rebaser_server.commit_log.log import CommitLog
