@@ -56,8 +56,9 @@ class GarbageJob:
     def of(cls, services: Services, members: Membership, store: StoreSettings) -> "GarbageJob":
         """Build it from the settings."""
         grace = store.orphan_retention.total_seconds()
-        read = services.application.kept_metadata
-        collector = GarbageCollector(services.streams, services.batches, read, grace)
+        application, batches = services.application, services.batches
+        read, holdings = application.kept_metadata, application.holdings
+        collector = GarbageCollector(services.streams, batches, read, holdings, grace)
         return cls(collector, members, store.gc_interval.total_seconds())
 
     async def run(self) -> Never:

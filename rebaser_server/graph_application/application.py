@@ -27,6 +27,7 @@ from rebaser_server.graph_application.commands import admit_difference, execute
 from rebaser_server.graph_application.dvu import DvuPlanner, DvuServices
 from rebaser_server.graph_application.publisher import Publisher
 from rebaser_server.graph_application.state_machine import GraphStateMachine, TableMaintenance
+from rebaser_server.graph_application.tables import TableHoldings
 from rebaser_server.processor.application import Changes
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.outcomes import OutcomeLookup
@@ -89,6 +90,7 @@ class GraphApplication(GraphStateMachine):
         self._compactions = maintenance
         self._streams = streams
         self._dvu = dvu
+        self.holdings = TableHoldings(dvu.batches.files)
         self._sources = sources or Sources("")
         self._copying = asyncio.Semaphore(_COPIES)
         self._look_every = look_every

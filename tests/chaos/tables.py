@@ -19,6 +19,7 @@ from ulid import ULID
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.table_values import TableHandle, upload_of, upload_value
+from rebaser_server.commit_log.garbage_collection import CONDEMNED
 from rebaser_server.files import SharedFiles
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.store.publications import folder_of
@@ -194,7 +195,11 @@ async def write_down_tables(deployment: Deployment, head: ChangeSet, history: Hi
     for _ in range(_COLLECTIONS):
         await collector.remove(await collector.find())
     garbage, tables = await collector.find(), _tables_of(deployment)
-    left = [f"{table.key} is not removed" for table in (*garbage.unnamed, *garbage.tables)]
+    left = [
+        f"{table.key} is not removed"
+        for kind in (CONDEMNED, "tables")
+        for table in garbage.held[kind]
+    ]
     stored = await asyncio.to_thread(lambda: list(tables.stored()))
     left += [str(each) for each in stored if each.written is None or len(each.attempts) > 1]
     wrong = ["no look at what is published"]

@@ -25,6 +25,7 @@ from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.upkeep import DeletedDataJob
+from rebaser_server.commit_log.garbage_collection import CONDEMNED
 from rebaser_server.compute.results import SCHEMA, RunStore, UnitResult
 from rebaser_server.doctor.findings import Severity
 from rebaser_server.doctor.history_checks import check_history
@@ -121,8 +122,8 @@ async def test_a_table_stays_until_no_kept_state_has_it(deployment: Deployment) 
     assert await owner.archive.earliest_commit() > before
     collector = deployment.collector()
     garbage = await collector.find()
-    assert [table.key for table in garbage.unnamed] == [upload_of(first)]
-    assert garbage.tables == []
+    assert [table.key for table in garbage.held[CONDEMNED]] == [upload_of(first)]
+    assert garbage.held["tables"] == []
     await collector.remove(garbage)
     tables, workspace = tables_of(deployment), str(change_set.workspace_id)
     assert tables.find(workspace, str(upload_of(first))) is None
@@ -244,7 +245,7 @@ async def test_results_in_files_keep_tables(deployment: Deployment) -> None:
 
     garbage = await deployment.collector().find()
 
-    assert garbage.unnamed == []
+    assert garbage.held[CONDEMNED] == []
 
 
 async def test_what_waits_keeps_uploads_and_tables(deployment: Deployment) -> None:
