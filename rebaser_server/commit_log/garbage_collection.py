@@ -238,8 +238,8 @@ class GarbageCollector:
 
         `times`: when each was stored, which is before anything could refer to it. Requests are read
         first: a request that is settled meanwhile has its commit by then. They are read once more
-        after the dead letters: a letter that is replayed meanwhile is a request by then. Where there
-        are holdings, checkpoints are read twice: what they name saves reading all commits, and the
+        after the dead letters: a letter that is replayed meanwhile is a request by then. With
+        holdings, checkpoints are read twice: what they name saves reading all commits, and the
         results that a purged commit had are in them by then.
         """
         if not times:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -42,7 +43,7 @@ from rebaser_server.compute.results import (
 from rebaser_server.compute.work_unit import WorkUnit, count_values, remembers_results
 from rebaser_server.graph_application.code import after_update
 from rebaser_server.graph_application.content import as_graph
-from rebaser_server.graph_application.openlineage import LineageEvents
+from rebaser_server.graph_application.extension import Extension
 from rebaser_server.processor.application import Job
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.containment import contained
@@ -187,8 +188,7 @@ class DvuServices:
     memo: Memo
     notifier: Notifier
     """Notifier by which people see what an update looks like, and what it found."""
-    lineage: LineageEvents | None = None
-    """Events for a catalog of data, if one is to get them."""
+    extension: Extension = field(default_factory=Extension)
 
 
 class DvuPlanner:
@@ -204,9 +204,7 @@ class DvuPlanner:
         self, content: Content, after: int, *, is_repeated: bool
     ) -> Job | Callable[[], Job]:
         target, graph = self._target(after), as_graph(content).graph
-        if self._services.lineage is not None:
-            with contained("lineage"):
-                self._services.lineage.plan(self._change_set, graph)
+        self._services.extension.on_plan(self._change_set, graph)
         self._planner.slots = self._services.slots()
         rounds = self._planner.prepare(graph, after, target.run_store, is_repeated=is_repeated)
         if callable(rounds):
@@ -254,14 +252,9 @@ class DvuJob:
             if self._is_no_functions_fault():
                 raise RunFailed(f"{error}, and no function may take that long") from error
             raise
-        if self.services.lineage is not None:
-            await asyncio.to_thread(self._record_lineage, self.services.lineage)
+        results = chain.from_iterable(map(self.target.run_store.results_of, self.outcomes))
+        await self.services.extension.on_results(self.change_set, results)
         return await asyncio.to_thread(collect, self.outcomes, self.target)
-
-    def _record_lineage(self, lineage: LineageEvents) -> None:
-        with contained("lineage"):
-            for outcome in self.outcomes:
-                lineage.record(self.change_set, self.target.run_store.results_of(outcome))
 
     async def _run_round(self, progress: JobProgress, *, is_suspect: bool) -> None:
         self.services.notifier.stats.set_sketch(self.change_set, self.rounds.preview)

@@ -1,17 +1,42 @@
-"""Tables as an extension of the value graph: the files that values name.
+"""Tables as an extension of the value graph.
 
-See `rebaser_server.tables` for how they lie in the store.
+SQL is judged before it is applied; uploads and sources become tables of the workspace; tables that
+no value names are removed; those of heads are published, and a catalog of data gets events.
+See `rebaser_server.tables` for how tables lie in the store.
 """
 
+import asyncio
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Final, Never
 
-from rebaser_core.table_values import TABLE
+from blake3 import blake3
+
+from rebaser_core.ids import ChangeSet, WorkspaceId
+from rebaser_core.jetstream import ObjectTooLarge
+from rebaser_core.table_schemas import NotATable
+from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, upload_of
+from rebaser_core.updates import PutFunc
+from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.garbage_collection import CONDEMNED, Holdings, HoldingsFound
+from rebaser_server.commit_log.state import Batch
+from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.compute.functions.sql import SqlRefused
+from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.tables import SQL, TABLE_RUNTIMES, require_sound
+from rebaser_server.errors import MissingBatch
 from rebaser_server.files import SharedFiles
+from rebaser_server.graph_application.extension import Extension, OpenLoader
+from rebaser_server.graph_application.openlineage import LineageEvents
+from rebaser_server.graph_application.publisher import Publisher
+from rebaser_server.runtime.containment import contained
+from rebaser_server.runtime.tasks import background, compute_in_turn
+from rebaser_server.store.sources import Sources
 from rebaser_server.tables import TableFiles
+from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase import functions_in, tables_in
 
 _KEY: Final = re.compile(rb"[0-9a-f]{64}")
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{64,}")
@@ -28,6 +53,25 @@ _SIGNS_OF_TABLES: Final = (
     *(_base64_of(f'"{TABLE}"'.encode(), place) for place in range(3)),
 )
 """Bytes of which a batch or result that names a table has one; see `table_updates` for base64."""
+
+
+_COPIES: Final = 2
+"""Number of sources that are copied at a time: each takes a thread for minutes."""
+_MAX_JUDGED: Final = 1_000
+"""Number of queries of a batch that are judged before it is applied, some milliseconds each."""
+_NOT_HERE: Final = (
+    "no request to this workspace may put: have an operator name the workspace in "
+    "REBASER_FUNCTIONS__SQL_WORKSPACES, or use an installed function"
+)
+
+
+def _refusal(queries: Sequence[PutFunc]) -> str | None:
+    for each in queries:
+        try:
+            require_sound(each.code)
+        except SqlRefused as error:
+            return f"function {each.name!r} cannot be run: {error}"
+    return None
 
 
 class TableHoldings(Holdings):
@@ -78,3 +122,111 @@ class TableHoldings(Holdings):
             self._tables.remove(table)
         for attempt in garbage.get("attempts", ()):
             self._tables.discard(attempt)
+
+
+class Tables(Extension):
+    """The extension, as the settings have it."""
+
+    def __init__(
+        self,
+        batches: BatchStore,
+        sources: Sources,
+        sql_workspaces: Collection[WorkspaceId] | None = None,
+        publisher: Publisher | None = None,
+        lineage: LineageEvents | None = None,
+    ) -> None:
+        """Make the extension.
+
+        Args:
+            batches: where clients upload files to, and where tables are.
+            sources: the tables of others that clients may name.
+            sql_workspaces: those whose requests may put SQL (default: all).
+            publisher: publishes the tables of heads (default: nowhere).
+            lineage: events for a catalog of data, if one is to get them.
+        """
+        self._batches = batches
+        self._tables = TableFiles(batches.files)
+        self.holdings = TableHoldings(batches.files)
+        self._sources = sources
+        self._copying = asyncio.Semaphore(_COPIES)
+        self._sql_workspaces = sql_workspaces
+        self._publisher = publisher
+        self._lineage = lineage
+
+    async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
+        """Judge the batch's SQL, and make what it names as a table one of the workspace."""
+        queries = [each for each in functions_in(batch.updates) if each.runtime == SQL]
+        if queries:
+            owner = change_set.workspace_id
+            if self._sql_workspaces is not None and owner not in self._sql_workspaces:
+                return f"function {queries[0].name!r} is SQL, which {_NOT_HERE}"
+            rejection = await compute_in_turn(str(owner), _refusal, queries[:_MAX_JUDGED])
+            if rejection is not None:
+                return rejection
+        values, workspace = [*tables_in(batch.updates)], str(change_set.workspace_id)
+        uploads = {digest for value in values if (digest := upload_of(value))}
+        for digest in sorted(uploads):
+            rejection = await self._adopt_upload(workspace, digest)
+            if rejection is not None:
+                return rejection
+        found = {table.key: table for value in values if (table := PinnedTable.of(value))}
+        for key, table in found.items():
+            if await asyncio.to_thread(self._tables.renew, workspace, key):
+                continue
+            try:
+                async with self._copying:
+                    await asyncio.to_thread(self._sources.copy, table, workspace, self._tables)
+            except NotATable as error:
+                return f"no table: {error}"
+        return None
+
+    async def _adopt_upload(self, workspace: str, digest: str) -> str | None:
+        """Make a file that was uploaded to the workspace a table of it; return what hinders it.
+
+        Idempotent: a table that is there stays, also if it was condemned.
+        """
+        if await asyncio.to_thread(self._tables.renew, workspace, digest):
+            return None
+        try:
+            payload = await self._batches.upload(workspace, digest)
+            if await asyncio.to_thread(lambda: blake3(payload).hexdigest()) != digest:
+                raise NotATable("its bytes are not those that its name says")
+            async with self._batches.large:
+                await asyncio.to_thread(self._tables.adopt, workspace, digest, payload)
+        except MissingBatch:
+            return f"the file {digest[:12]}… of a table was not uploaded, or not whole"
+        except (NotATable, ObjectTooLarge) as error:
+            return f"the file {digest[:12]}… cannot be a table: {error}"
+        return None
+
+    def forget(self, change_set: ChangeSet, graph: Graph, value_ids: Collection[str]) -> None:
+        for value in map(graph.values.__getitem__, value_ids):
+            func = graph.funcs.get(value.func_id or "")
+            of_tables = func is not None and func.runtime in TABLE_RUNTIMES
+            handle = TableHandle.of(value.value) if of_tables else None
+            if handle is not None:
+                self._tables.condemn(str(change_set.workspace_id), handle.key)
+
+    def on_plan(self, change_set: ChangeSet, graph: Graph) -> None:
+        if self._lineage is not None:
+            with contained("lineage"):
+                self._lineage.plan(change_set, graph)
+
+    async def on_results(self, change_set: ChangeSet, results: Iterable[UnitResult]) -> None:
+        if self._lineage is not None:
+            with contained("lineage"):
+                await asyncio.to_thread(self._lineage.record, change_set, results)
+
+    def on_commit(self, loader: StateLoader) -> None:
+        """Publish the tables of a head soon."""
+        if self._publisher is not None:
+            self._publisher.schedule(loader)
+
+    async def run(self, open_loader: OpenLoader) -> Never:
+        """Publish the tables of heads, send events; until cancelled."""
+        async with AsyncExitStack() as stack:
+            if self._publisher is not None:
+                await stack.enter_async_context(background(self._publisher.run(open_loader)))
+            if self._lineage is not None:
+                await stack.enter_async_context(background(self._lineage.run()))
+            await super().run(open_loader)

@@ -3,6 +3,7 @@
 import io
 import os
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from rebaser_server.files import SharedFiles, table_directory
 from rebaser_server.graph_application.commands import recompute
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import open_checkpoints
+from rebaser_server.graph_application.tables import Tables
+from rebaser_server.store.sources import Sources
 from rebaser_server.tables import TableFiles
 from rebaser_server.values.canonical_json import dumps
 from tests.helpers.batches import new_id, put, set_to
@@ -428,7 +431,10 @@ async def test_values_that_are_to_be_computed_anew_condemn_their_tables(
     )
 
     settled = SettledRequest(id=request, sequence=9, outcome=RequestOutcome.APPLIED)
-    done, changes = await recompute(owner.own, asked, settled, None)
+    extension = Tables(owner.archive.batches, Sources(""))
+    done, changes = await recompute(
+        owner.own, asked, settled, partial(extension.forget, change_set)
+    )
 
     tables = tables_of(deployment)
     assert (done.outcome, changes) == (RequestOutcome.APPLIED, {"dirty_sequence": 9})

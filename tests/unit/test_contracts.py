@@ -39,6 +39,11 @@ FORBIDDEN: Final = [
     ("engine", "rebaser_server.commit_log.state", "rebaser_server.graph_application.content"),
     ("engine", "rebaser_server.cluster.tasks", "rebaser_server.compute.plan"),
     ("engine", "rebaser_server.commit_log.state_loader", "rebaser_server.store.checkpoints"),
+    ("engine", "rebaser_server.commit_log.batch_store", "rebaser_server.tables"),
+    ("engine", "rebaser_server.processor.application", "rebaser_core.table_values"),
+    ("tables", "rebaser_server.graph_application.application", "rebaser_server.tables"),
+    ("tables", "rebaser_server.graph_application.commands", "rebaser_server.compute.tables"),
+    ("tables", "rebaser_server.graph_application.dvu", "rebaser_core.table_values"),
     ("values-alone", "rebaser_server.values.rebase", "rebaser_core.jetstream"),
     ("packages", "rebaser_core.ids", "rebaser_server.errors"),
     ("examples", "rebaser_server.commands.cli", "debian_demo"),
@@ -151,6 +156,13 @@ def test_every_module_of_core_is_pure_but_jetstream(contracts: dict[str, Contrac
     pure = modules_in("rebaser_core") - NOT_PURE
 
     assert sources(contracts["pure"]) == {f"rebaser_core.{name}" for name in pure}
+
+
+def test_all_but_the_extension_of_tables_knows_no_tables(contracts: dict[str, Contract]) -> None:
+    """The contract names each module of the value graph's application but those of tables."""
+    others = modules_in("rebaser_server.graph_application") - {"tables", "publisher", "openlineage"}
+
+    assert sources(contracts["tables"]) == {f"rebaser_server.graph_application.{n}" for n in others}
 
 
 def test_the_jetstream_layer_knows_no_module_of_core(contracts: dict[str, Contract]) -> None:
