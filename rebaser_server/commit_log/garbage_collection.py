@@ -84,7 +84,8 @@ class Holdings:
         del before
         return HoldingsFound((), (), lambda _: {})
 
-    def keys_in(self, payload: bytes) -> set[str]:
+    @staticmethod
+    def keys_in(payload: bytes) -> set[str]:
         """Return the keys that an encoded batch or result names, and perhaps others."""
         del payload
         return set()

@@ -27,6 +27,7 @@ from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import StoredRequests
 from rebaser_server.runtime.tasks import background
 from rebaser_server.values.graph import Graph
+from rebaser_server.values.rebase import functions_in, references_in
 
 _PATIENCE: Final = 60.0
 """Seconds that a request waits; less than NATS remembers an id."""
@@ -68,7 +69,8 @@ class GraphApplication(GraphStateMachine):
             await self._compactions.run()
 
     def on_commit(self, loader: StateLoader) -> None:
-        self._extension.on_commit(loader)
+        if self._extension.on_commit is not None:
+            self._extension.on_commit(loader)
 
     async def execute(
         self, ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest
@@ -88,7 +90,12 @@ class GraphApplication(GraphStateMachine):
         return await admit_difference(ownership, request, message)
 
     async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
-        return await self._extension.adopt(change_set, batch)
+        runtimes = self._extension.runtimes
+        functions = [each for each in functions_in(batch.updates) if each.runtime in runtimes]
+        references = [*references_in(batch.updates)]
+        if not functions and not references:
+            return None
+        return await self._extension.adopt(change_set, functions, references)
 
     async def outdated_codes(self, codes: Collection[str]) -> Collection[str]:
         return await asyncio.to_thread(lambda: [code for code in codes if outdated(code)])

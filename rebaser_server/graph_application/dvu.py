@@ -40,7 +40,7 @@ from rebaser_server.compute.results import (
     ValueResult,
     total_costs,
 )
-from rebaser_server.compute.work_unit import WorkUnit, count_values, remembers_results
+from rebaser_server.compute.work_unit import WorkUnit, count_values, has_runtime, remembers_results
 from rebaser_server.graph_application.code import after_update
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.graph_application.extension import Extension
@@ -204,7 +204,9 @@ class DvuPlanner:
         self, content: Content, after: int, *, is_repeated: bool
     ) -> Job | Callable[[], Job]:
         target, graph = self._target(after), as_graph(content).graph
-        self._services.extension.on_plan(self._change_set, graph)
+        if (on_plan := self._services.extension.on_plan) is not None:
+            with contained("lineage"):
+                on_plan(self._change_set, graph)
         self._planner.slots = self._services.slots()
         rounds = self._planner.prepare(graph, after, target.run_store, is_repeated=is_repeated)
         if callable(rounds):
@@ -252,8 +254,10 @@ class DvuJob:
             if self._is_no_functions_fault():
                 raise RunFailed(f"{error}, and no function may take that long") from error
             raise
-        results = chain.from_iterable(map(self.target.run_store.results_of, self.outcomes))
-        await self.services.extension.on_results(self.change_set, results)
+        if (on_results := self.services.extension.on_results) is not None:
+            results = chain.from_iterable(map(self.target.run_store.results_of, self.outcomes))
+            with contained("lineage"):
+                await asyncio.to_thread(on_results, self.change_set, results)
         return await asyncio.to_thread(collect, self.outcomes, self.target)
 
     async def _run_round(self, progress: JobProgress, *, is_suspect: bool) -> None:
@@ -329,11 +333,16 @@ class DvuJob:
     async def _evaluate(
         self, progress: JobProgress, *, is_suspect: bool
     ) -> list[UnitResult | StoredResult]:
-        run: Callable[..., Awaitable[list[UnitResult | StoredResult]]] = self.services.executor.run
+        executor, extension = self.services.executor, self.services.extension
+        if extension.executor is not None and any(
+            has_runtime(unit, *extension.runtimes) for unit in self.rounds.units
+        ):
+            executor = extension.executor
+        run: Callable[..., Awaitable[list[UnitResult | StoredResult]]] = executor.run
         if is_suspect:
             run = partial(
                 run_isolated,
-                self.services.executor,
+                executor,
                 limit=max(_MIN_UNIT_DEADLINE, self.services.deadline.total_seconds() / 20),
             )
         return await run(

@@ -49,7 +49,7 @@ def tables_of(state: State, published: Collection[str]) -> HeadTables | None:
     if state.control.deleted:
         return None
     graph, keys = graph_of(state), {}
-    for value in graph.values_naming_tables():
+    for value in graph.referring_values():
         if key := table_key(value.value):
             keys[value.name or value.id] = key
     without_result = set()

@@ -8,7 +8,7 @@ See `rebaser_server.tables` for how tables lie in the store.
 import asyncio
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Never
 
@@ -21,22 +21,18 @@ from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, upload_of
 from rebaser_core.updates import PutFunc
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.garbage_collection import CONDEMNED, Holdings, HoldingsFound
-from rebaser_server.commit_log.state import Batch
-from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.functions.sql import SqlRefused
-from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.tables import SQL, TABLE_RUNTIMES, require_sound
 from rebaser_server.errors import MissingBatch
 from rebaser_server.files import SharedFiles
 from rebaser_server.graph_application.extension import Extension, OpenLoader
 from rebaser_server.graph_application.openlineage import LineageEvents
 from rebaser_server.graph_application.publisher import Publisher
-from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.tasks import background, compute_in_turn
 from rebaser_server.store.sources import Sources
 from rebaser_server.tables import TableFiles
 from rebaser_server.values.graph import Graph
-from rebaser_server.values.rebase import functions_in, tables_in
 
 _KEY: Final = re.compile(rb"[0-9a-f]{64}")
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{64,}")
@@ -105,7 +101,8 @@ class TableHoldings(Holdings):
 
         return HoldingsFound({t.key for t in tables if t.written is not None}, old, garbage)
 
-    def keys_in(self, payload: bytes) -> set[str]:
+    @staticmethod
+    def keys_in(payload: bytes) -> set[str]:
         if not any(sign in payload for sign in _SIGNS_OF_TABLES):
             return set()
         keys = _KEY.findall(payload)
@@ -127,9 +124,12 @@ class TableHoldings(Holdings):
 class Tables(Extension):
     """The extension, as the settings have it."""
 
+    runtimes = TABLE_RUNTIMES
+
     def __init__(
         self,
         batches: BatchStore,
+        executor: Executor | None,
         sources: Sources,
         sql_workspaces: Collection[WorkspaceId] | None = None,
         publisher: Publisher | None = None,
@@ -139,11 +139,13 @@ class Tables(Extension):
 
         Args:
             batches: where clients upload files to, and where tables are.
+            executor: computes tables.
             sources: the tables of others that clients may name.
             sql_workspaces: those whose requests may put SQL (default: all).
             publisher: publishes the tables of heads (default: nowhere).
             lineage: events for a catalog of data, if one is to get them.
         """
+        self.executor = executor
         self._batches = batches
         self._tables = TableFiles(batches.files)
         self.holdings = TableHoldings(batches.files)
@@ -152,24 +154,29 @@ class Tables(Extension):
         self._sql_workspaces = sql_workspaces
         self._publisher = publisher
         self._lineage = lineage
+        if publisher is not None:
+            self.on_commit = publisher.schedule
+        if lineage is not None:
+            self.on_plan, self.on_results = lineage.plan, lineage.record
 
-    async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
-        """Judge the batch's SQL, and make what it names as a table one of the workspace."""
-        queries = [each for each in functions_in(batch.updates) if each.runtime == SQL]
-        if queries:
+    async def adopt(
+        self, change_set: ChangeSet, functions: Sequence[PutFunc], references: Sequence[Any]
+    ) -> str | None:
+        """Judge SQL, and make what the values name as a table one of the workspace."""
+        workspace = str(change_set.workspace_id)
+        if queries := [each for each in functions if each.runtime == SQL]:
             owner = change_set.workspace_id
             if self._sql_workspaces is not None and owner not in self._sql_workspaces:
                 return f"function {queries[0].name!r} is SQL, which {_NOT_HERE}"
-            rejection = await compute_in_turn(str(owner), _refusal, queries[:_MAX_JUDGED])
+            rejection = await compute_in_turn(workspace, _refusal, queries[:_MAX_JUDGED])
             if rejection is not None:
                 return rejection
-        values, workspace = [*tables_in(batch.updates)], str(change_set.workspace_id)
-        uploads = {digest for value in values if (digest := upload_of(value))}
+        uploads = {digest for value in references if (digest := upload_of(value))}
         for digest in sorted(uploads):
             rejection = await self._adopt_upload(workspace, digest)
             if rejection is not None:
                 return rejection
-        found = {table.key: table for value in values if (table := PinnedTable.of(value))}
+        found = {table.key: table for value in references if (table := PinnedTable.of(value))}
         for key, table in found.items():
             if await asyncio.to_thread(self._tables.renew, workspace, key):
                 continue
@@ -206,21 +213,6 @@ class Tables(Extension):
             handle = TableHandle.of(value.value) if of_tables else None
             if handle is not None:
                 self._tables.condemn(str(change_set.workspace_id), handle.key)
-
-    def on_plan(self, change_set: ChangeSet, graph: Graph) -> None:
-        if self._lineage is not None:
-            with contained("lineage"):
-                self._lineage.plan(change_set, graph)
-
-    async def on_results(self, change_set: ChangeSet, results: Iterable[UnitResult]) -> None:
-        if self._lineage is not None:
-            with contained("lineage"):
-                await asyncio.to_thread(self._lineage.record, change_set, results)
-
-    def on_commit(self, loader: StateLoader) -> None:
-        """Publish the tables of a head soon."""
-        if self._publisher is not None:
-            self._publisher.schedule(loader)
 
     async def run(self, open_loader: OpenLoader) -> Never:
         """Publish the tables of heads, send events; until cancelled."""

@@ -68,6 +68,8 @@ class ValueGraph:
     """Reason why there is no Spark to compute on, where there should be one; else None."""
     spark_is_ready: Callable[[], bool] = lambda: False
     """Whether there is a Spark that has computed."""
+    of_tables: Executor | None = None
+    """Executor of units that have functions of tables."""
 
     def __call__(
         self, streams: Streams, batches: BatchStore, notifier: Notifier
@@ -89,7 +91,7 @@ class ValueGraph:
             notifier.observe = lineage.on_activity
         sources = Sources(settings.store.sources, settings.functions.table_bytes)
         allowed = settings.functions.sql_workspaces
-        extension = Tables(batches, sources, allowed, publisher, lineage)
+        extension = Tables(batches, self.of_tables, sources, allowed, publisher, lineage)
         return GraphApplication(
             streams,
             TableMaintenance(tables, keep_replaced),
@@ -192,11 +194,12 @@ async def run(
         ):
             value_graph = ValueGraph(
                 settings,
-                executor,
+                functions,
                 lambda: spark.slots,
                 costs,
                 lambda: spark.absence,
                 lambda: spark.is_ready,
+                executor,
             )
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:

@@ -221,7 +221,7 @@ def published_in(deployment: Deployment) -> Path:
 async def _wrongly_published(deployment: Deployment, head: ChangeSet) -> list[str]:
     wrong, workspace = [], str(head.workspace_id)
     graph = graph_of(await deployment.archive(head).load())
-    for value in graph.values_naming_tables():
+    for value in graph.referring_values():
         table = with_rows(deployment, workspace, value.value)
         path = published_in(deployment) / workspace / folder_of(value.name or value.id)
         if not DeltaTable.is_deltatable(str(path)):

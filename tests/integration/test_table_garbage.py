@@ -431,7 +431,7 @@ async def test_values_that_are_to_be_computed_anew_condemn_their_tables(
     )
 
     settled = SettledRequest(id=request, sequence=9, outcome=RequestOutcome.APPLIED)
-    extension = Tables(owner.archive.batches, Sources(""))
+    extension = Tables(owner.archive.batches, None, Sources(""))
     done, changes = await recompute(
         owner.own, asked, settled, partial(extension.forget, change_set)
     )

@@ -44,6 +44,7 @@ FORBIDDEN: Final = [
     ("tables", "rebaser_server.graph_application.application", "rebaser_server.tables"),
     ("tables", "rebaser_server.graph_application.commands", "rebaser_server.compute.tables"),
     ("tables", "rebaser_server.graph_application.dvu", "rebaser_core.table_values"),
+    ("tables", "rebaser_server.values.graph", "rebaser_core.table_values"),
     ("values-alone", "rebaser_server.values.rebase", "rebaser_core.jetstream"),
     ("packages", "rebaser_core.ids", "rebaser_server.errors"),
     ("examples", "rebaser_server.commands.cli", "debian_demo"),
@@ -162,7 +163,10 @@ def test_all_but_the_extension_of_tables_knows_no_tables(contracts: dict[str, Co
     """The contract names each module of the value graph's application but those of tables."""
     others = modules_in("rebaser_server.graph_application") - {"tables", "publisher", "openlineage"}
 
-    assert sources(contracts["tables"]) == {f"rebaser_server.graph_application.{n}" for n in others}
+    assert sources(contracts["tables"]) == {
+        "rebaser_server.values",
+        *(f"rebaser_server.graph_application.{name}" for name in others),
+    }
 
 
 def test_the_jetstream_layer_knows_no_module_of_core(contracts: dict[str, Contract]) -> None:
