@@ -68,7 +68,7 @@ class HoldingsFound(NamedTuple):
     whole: Collection[str]
     """Keys of those that are whole: their uploads have done their duty."""
     old: Sequence[Holding]
-    """Those that are garbage if no value names them."""
+    """Old things, which are garbage if no value names them."""
     garbage: Callable[[Collection[str]], dict[str, list[Any]]]
     """Function from the keys that are named to what is to be removed, by kind."""
 

@@ -17,7 +17,7 @@ OpenLoader = Callable[[ChangeSet], StateLoader]
 
 
 class Extension:
-    """What a kind of values brings. A graph without any takes this class as it is."""
+    """Parts that a kind of values brings. A graph without any takes this class as it is."""
 
     runtimes: Collection[str] = ()
     """Runtimes of the functions that compute such values."""
