@@ -15,10 +15,10 @@ from benchmarks.deployment import deployed
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Table, median, percentile
 from rebaser_client.client import RebaserClient
-from rebaser_client.registry import Workspace
 from rebaser_core.commits import Commit, CommitV1
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
+from rebaser_core.registry import Workspace
 from rebaser_core.subjects import Subjects
 from rebaser_core.updates import AnyUpdate, PutValue, SetValue
 from rebaser_core.versioning import MESSAGE_ID

@@ -13,85 +13,62 @@ if TYPE_CHECKING:
     from rebaser_client.csv_files import read_csv
     from rebaser_client.draft import Draft, arrow, builtin, cel, function, pyspark, python, sql
     from rebaser_client.errors import (
-        AlreadyRegistered,
         ClientClosed,
-        ClientError,
         ClientForked,
         InvalidDraft,
         MissingPackage,
-        NoSuchChangeSet,
         NoSuchValue,
-        NotConfirmed,
-        NotInWorkspace,
         OutcomeUnknown,
-        QueueFull,
-        QuotaExceeded,
         ReadRefused,
         RequestDead,
         RequestIdUsed,
         RequestRefused,
-        TooLarge,
-        Unreachable,
         WrongEventLoop,
     )
     from rebaser_client.outcomes import BatchOutcome, Progress, Settlement
     from rebaser_client.plan import EditedDraft, LoadPlan
     from rebaser_client.reader import Provenance, ValueDifferences, ValueSet
     from rebaser_client.table_reads import TableDifference, TableValue
-    from rebaser_core.errors import MalformedId, MalformedMessage, RebaserError
+    from rebaser_core.errors import (
+        AlreadyRegistered,
+        ClientError,
+        MalformedId,
+        MalformedMessage,
+        NoSuchChangeSet,
+        NotConfirmed,
+        NotInWorkspace,
+        QueueFull,
+        QuotaExceeded,
+        RebaserError,
+        TooLarge,
+        Unreachable,
+    )
     from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 
-_MODULE_OF = {
-    "RebaserClient": "rebaser_client.client",
-    "connect": "rebaser_client.client",
-    "ChangeSetHandle": "rebaser_client.change_set",
-    "WorkspaceHandle": "rebaser_client.change_set",
-    "Draft": "rebaser_client.draft",
-    "arrow": "rebaser_client.draft",
-    "builtin": "rebaser_client.draft",
-    "cel": "rebaser_client.draft",
-    "function": "rebaser_client.draft",
-    "pyspark": "rebaser_client.draft",
-    "python": "rebaser_client.draft",
-    "sql": "rebaser_client.draft",
-    "EditedDraft": "rebaser_client.plan",
-    "LoadPlan": "rebaser_client.plan",
-    "read_csv": "rebaser_client.csv_files",
-    "AlreadyRegistered": "rebaser_client.errors",
-    "ClientClosed": "rebaser_client.errors",
-    "ClientError": "rebaser_client.errors",
-    "ClientForked": "rebaser_client.errors",
-    "InvalidDraft": "rebaser_client.errors",
-    "MissingPackage": "rebaser_client.errors",
-    "NoSuchChangeSet": "rebaser_client.errors",
-    "NoSuchValue": "rebaser_client.errors",
-    "NotConfirmed": "rebaser_client.errors",
-    "NotInWorkspace": "rebaser_client.errors",
-    "OutcomeUnknown": "rebaser_client.errors",
-    "QueueFull": "rebaser_client.errors",
-    "QuotaExceeded": "rebaser_client.errors",
-    "ReadRefused": "rebaser_client.errors",
-    "RequestDead": "rebaser_client.errors",
-    "RequestIdUsed": "rebaser_client.errors",
-    "RequestRefused": "rebaser_client.errors",
-    "TooLarge": "rebaser_client.errors",
-    "Unreachable": "rebaser_client.errors",
-    "WrongEventLoop": "rebaser_client.errors",
-    "BatchOutcome": "rebaser_client.outcomes",
-    "Progress": "rebaser_client.outcomes",
-    "Settlement": "rebaser_client.outcomes",
-    "Provenance": "rebaser_client.reader",
-    "ValueDifferences": "rebaser_client.reader",
-    "ValueSet": "rebaser_client.reader",
-    "TableDifference": "rebaser_client.table_reads",
-    "TableValue": "rebaser_client.table_reads",
-    "MalformedId": "rebaser_core.errors",
-    "MalformedMessage": "rebaser_core.errors",
-    "RebaserError": "rebaser_core.errors",
-    "ChangeSetId": "rebaser_core.ids",
-    "RequestId": "rebaser_core.ids",
-    "WorkspaceId": "rebaser_core.ids",
+_NAMES_OF = {
+    "rebaser_client.client": ("RebaserClient", "connect"),
+    "rebaser_client.change_set": ("ChangeSetHandle", "WorkspaceHandle"),
+    "rebaser_client.draft": (
+        *("Draft", "arrow", "builtin", "cel", "function", "pyspark", "python", "sql"),
+    ),
+    "rebaser_client.plan": ("EditedDraft", "LoadPlan"),
+    "rebaser_client.csv_files": ("read_csv",),
+    "rebaser_core.errors": (
+        *("AlreadyRegistered", "ClientError", "NoSuchChangeSet", "NotConfirmed"),
+        *("NotInWorkspace", "QueueFull", "QuotaExceeded", "TooLarge", "Unreachable"),
+        *("MalformedId", "MalformedMessage", "RebaserError"),
+    ),
+    "rebaser_client.errors": (
+        *("ClientClosed", "ClientForked", "InvalidDraft", "MissingPackage", "NoSuchValue"),
+        *("OutcomeUnknown", "ReadRefused", "RequestDead", "RequestIdUsed", "RequestRefused"),
+        *("WrongEventLoop",),
+    ),
+    "rebaser_client.outcomes": ("BatchOutcome", "Progress", "Settlement"),
+    "rebaser_client.reader": ("Provenance", "ValueDifferences", "ValueSet"),
+    "rebaser_client.table_reads": ("TableDifference", "TableValue"),
+    "rebaser_core.ids": ("ChangeSetId", "RequestId", "WorkspaceId"),
 }
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 """Module of each name in `__all__`."""
 
 __all__ = [

@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from pydantic import ValidationError
 
 from rebaser_client.display import package
-from rebaser_client.errors import (
-    AlreadyRegistered,
-    NoSuchChangeSet,
-    NoSuchValue,
-    QuotaExceeded,
-    ReadRefused,
-    RequestRefused,
-    TooLarge,
-)
+from rebaser_client.errors import NoSuchValue, ReadRefused, RequestRefused
 from rebaser_client.outcomes import (
     BatchOutcome,
     Progress,
@@ -40,11 +32,17 @@ from rebaser_client.reader import (
     ValueSet,
     read_log,
 )
-from rebaser_client.registry import validated_name
 from rebaser_client.requests import Reply, RequestSender, Updates
 from rebaser_client.table_reads import TableValue, open_table
 from rebaser_client.workspaces import CLOSED_STATUSES, AddressBook, Workspaces, delete
-from rebaser_core.errors import MalformedMessage, offer
+from rebaser_core.errors import (
+    AlreadyRegistered,
+    MalformedMessage,
+    NoSuchChangeSet,
+    QuotaExceeded,
+    TooLarge,
+    offer,
+)
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.messages import OutcomeReplyV1
 from rebaser_core.queries import (
@@ -73,6 +71,7 @@ from rebaser_core.records import (
     CommentRecordV1,
     now,
 )
+from rebaser_core.registry import validated_name
 from rebaser_core.table_values import upload_of
 from rebaser_core.versioning import MessageType, Versioned, first_error
 

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, Self
 
 from nats.aio.client import Client
 
-from rebaser_client.errors import (
-    ClientClosed,
-    ClientForked,
-    ReadRefused,
-    Unreachable,
-    WrongEventLoop,
-)
-from rebaser_client.registry import Registry, WorkspaceCheck
+from rebaser_client.errors import ClientClosed, ClientForked, ReadRefused, WrongEventLoop
 from rebaser_client.requests import (
-    RETRY_FOR,
     Reply,
     ReplyInbox,
     RequestOptions,
@@ -29,6 +21,7 @@ from rebaser_client.requests import (
 from rebaser_client.workspaces import AddressBook, Workspaces
 from rebaser_core import codecs
 from rebaser_core.commits import AUTHOR_LENGTH
+from rebaser_core.errors import Unreachable
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
     ConnectOptions,
@@ -39,6 +32,8 @@ from rebaser_core.jetstream import (
     connected,
 )
 from rebaser_core.messages import Correction, Corrections, omitted
+from rebaser_core.registry import Registry, WorkspaceCheck
+from rebaser_core.requests import RETRY_FOR
 from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
 

@@ -15,12 +15,12 @@ from typing import Final, Literal, Self
 
 from nats.aio.msg import Msg
 
-from rebaser_client.errors import ClientError, RequestDead, RequestIdUsed, RequestRefused
+from rebaser_client.errors import RequestDead, RequestIdUsed, RequestRefused
 from rebaser_client.reader import ReadsValues
 from rebaser_client.requests import REFUSED
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.commits import Commit, ControlState
-from rebaser_core.errors import MessageError
+from rebaser_core.errors import ClientError, MessageError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.connection import Connection, subscribed

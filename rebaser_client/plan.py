@@ -31,11 +31,11 @@ from rebaser_client.draft import (
 from rebaser_client.errors import InvalidDraft, ReadRefused
 from rebaser_client.outcomes import BatchOutcome, Values
 from rebaser_client.reader import ReadsValues
-from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.codecs import json_equal
 from rebaser_core.errors import many, offer
 from rebaser_core.ids import FuncId, RequestId, ValueId
 from rebaser_core.queries import FunctionSnapshot, ValueSnapshot
+from rebaser_core.requests import INLINE_UPDATES
 from rebaser_core.table_values import upload_of
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, RemoveValue, SetInputs, SetValue
 from rebaser_core.versioning import first_error

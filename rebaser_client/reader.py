@@ -28,7 +28,7 @@ from rebaser_client.effects import (
     question,
     side_text,
 )
-from rebaser_client.errors import ReadRefused, TooLarge, Unreachable
+from rebaser_client.errors import ReadRefused
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import (
     Commit,
@@ -37,7 +37,7 @@ from rebaser_core.commits import (
     RequestOutcome,
     SettledRequest,
 )
-from rebaser_core.errors import RebaserError, many
+from rebaser_core.errors import RebaserError, TooLarge, Unreachable, many
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, Oversized, deadlines, ordered_reader
 from rebaser_core.jetstream.connection import subscribed

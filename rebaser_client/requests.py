@@ -1,9 +1,7 @@
-"""Store requests and learn their outcomes: the base of the whole client.
+"""Send requests and learn their outcomes: the base of the whole client.
 
-Two publishes make a request: the request itself, then its change set's task (rules C1 and C2 of the
-protocol). Clients and Rebasers enqueue through this module. A small batch lies inside its request,
-a larger one in the bucket of batches. `ReplyInbox` receives the answers to all requests of a client
-over one subscription.
+A small batch lies inside its request, a larger one in the bucket of batches. `ReplyInbox` receives
+the answers to all requests of a client over one subscription.
 """
 
 import asyncio
@@ -12,39 +10,31 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from blake3 import blake3
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from pydantic import TypeAdapter, ValidationError
 
-from rebaser_client.errors import (
-    ClientClosed,
+from rebaser_client.errors import ClientClosed, OutcomeUnknown, ReadRefused, RequestRefused
+from rebaser_client.plain_values import plain
+from rebaser_core import trace_context
+from rebaser_core.errors import (
+    MalformedMessage,
+    MessageError,
     NotConfirmed,
-    OutcomeUnknown,
-    QueueFull,
-    ReadRefused,
-    RequestRefused,
     TooLarge,
     Unreachable,
 )
-from rebaser_client.plain_values import plain
-from rebaser_client.registry import WorkspaceCheck
-from rebaser_core import trace_context
-from rebaser_core.errors import MalformedMessage, MessageError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.jetstream import (
     Full,
     JetStreamError,
-    NatsUnreachable,
     ObjectStore,
-    SubjectFull,
-    Unavailable,
     Unsendable,
 )
 from rebaser_core.jetstream.connection import subscribed
-from rebaser_core.jetstream.deadlines import Backoff
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
@@ -66,6 +56,18 @@ from rebaser_core.messages import (
 from rebaser_core.messages import InlineBatch as Shipped
 from rebaser_core.query_protocol import REPLY_TIMEOUT, RETRY_AFTER
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
+from rebaser_core.registry import WorkspaceCheck
+from rebaser_core.requests import (
+    INLINE_BYTES,
+    INLINE_UPDATES,
+    TaskPublisher,
+    ensure_task,
+    message_id,
+    publish_request,
+    queue_full,
+    request_digest,
+    retry,
+)
 from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate, BatchLimits, LazyUpdates, UpdateSequence, size_violation
 from rebaser_core.versioning import (
@@ -73,211 +75,10 @@ from rebaser_core.versioning import (
     MESSAGE_ID,
     REPLY_INBOX,
     REQUEST_DIGEST,
-    announced_id,
     first_error,
 )
 
-_BACKOFF: Final = Backoff(0.05, 2.0)
-
 T = TypeVar("T")
-
-
-async def retry(
-    call: Callable[[], Awaitable[T]],
-    retry_for: float,
-    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> T:
-    """Repeat `call` until the server answers, with a `pause` after each failure; return its result.
-
-    Raises:
-        NatsUnreachable, Unavailable: the server did not answer for `retry_for` seconds.
-        JetStreamError: any other error, at once, since a retry cannot help.
-    """
-    clock = asyncio.get_running_loop().time
-    end, attempts = clock() + retry_for, 0
-    while True:
-        try:
-            return await call()
-        except (NatsUnreachable, Unavailable):
-            if clock() >= end:
-                raise
-        attempts += 1
-        await pause(_BACKOFF.delay(attempts))
-
-
-RETRY_FOR: Final = 60.0
-"""Seconds during which an unanswered publish is tried again: the retry horizon H."""
-
-_DIGEST_BYTES: Final = 16  # bytes of the digest in a message id
-_FULL: Final = (
-    "; NATS is connected and does not confirm what it is sent: its disk may be full, which "
-    "`rebaser doctor` and the log of the Rebasers say"
-)
-
-DIGEST_BYTES: Final = 4
-"""Bytes of a request's digest: of 4,000 million different requests under a used id, about one is
-taken for the request that had the id first."""
-
-
-async def publish_request(
-    streams: Streams,
-    change_set: ChangeSet,
-    headers: Mapping[str, str],
-    payload: bytes,
-    *,
-    retry_for: float = RETRY_FOR,
-    tasks: "TaskPublisher | None" = None,
-) -> int:
-    """Store a request and make sure that a task for it exists; return its stream sequence.
-
-    Pass `tasks` if several requests for one change set may be stored at a time.
-
-    A request that is repeated with its `Nats-Msg-Id`, see `message_id`, is stored once. After a
-    cancellation or an error, it may be stored, with or without its task; the reconcilers find it.
-
-    Raises:
-        NotConfirmed: request or task not confirmed for `retry_for` seconds.
-        QueueFull: refused, and not stored by an earlier try either.
-        TooLarge: it does not fit into a message; nothing was sent.
-    """
-    request_id = announced_id(headers) or ""
-    with trace_context.span("rebaser enqueue", change_set, "PRODUCER", request=request_id) as span:
-        if span is not None:
-            headers = trace_context.inject(headers)
-        tasks = tasks or TaskPublisher.using(streams, retry_for)
-        sequence = await _store(streams, change_set, headers, payload, retry_for)
-        if not await tasks.ensure(change_set):
-            raise NotConfirmed(f"request {request_id} is stored, but its task is not confirmed")
-        return sequence
-
-
-def message_id(request_id: object, change_set: ChangeSet, payload: bytes) -> str:
-    """Return the message id by which the server recognises a repetition of the request.
-
-    The server remembers message ids for the whole stream, so a message with the id of another
-    one counts as its repetition, even for another change set. Only a client that knows the
-    request can compute this id.
-    """
-    digest = blake3(f"{change_set}:".encode() + payload).hexdigest(_DIGEST_BYTES)
-    return f"{request_id}.{digest}"
-
-
-def request_digest(payload: bytes) -> str:
-    """Return the digest that tells a repeated request from another one under its id."""
-    return blake3(payload).hexdigest(DIGEST_BYTES)
-
-
-async def _store(
-    streams: Streams,
-    change_set: ChangeSet,
-    headers: Mapping[str, str],
-    payload: bytes,
-    retry_for: float,
-) -> int:
-    js, subject = streams.js, streams.requests(change_set)
-    try:
-        ack = await retry(
-            lambda: js.publish(subject, payload, headers=headers, message_id=headers[MESSAGE_ID]),
-            retry_for,
-            js.connection.sleep,
-        )
-    except Full as error:  # the server looks for the id first
-        raise _queue_full_error(
-            f"request {announced_id(headers)} of {change_set}", error
-        ) from error
-    except Unsendable as error:
-        raise TooLarge(f"request {announced_id(headers)}: {error}") from error
-    except JetStreamError as error:
-        # Stored or not, a task harms nothing and the request may need it (C2).
-        await ensure_task(streams, change_set, retry_for=_BACKOFF.longest)
-        why = f"{error}{_FULL if js.connection.is_connected else ''}"
-        raise NotConfirmed(f"request {announced_id(headers)}: {why}") from error
-    return ack.sequence
-
-
-def _queue_full_error(what: str, error: Full) -> QueueFull:
-    """Return the error for a caller whose request the full queue, or a full NATS, refused."""
-    if error.is_out_of_room:
-        return QueueFull(f"{what} is not stored: {error}. Enqueue it again once there is room")
-    whose = "its change set has" if isinstance(error, SubjectFull) else "all change sets have"
-    return QueueFull(
-        f"{what} is not stored: {whose} as much waiting as the server takes "
-        f"({error.description}). Enqueue it again, later, under the same or a new id"
-    )
-
-
-async def ensure_task(streams: Streams, change_set: ChangeSet, *, retry_for: float = 10.0) -> bool:
-    """Make sure that the change set has a task; return False if that is not certain.
-
-    The task has no message id: one that the server remembers would suppress a task that is needed
-    (S-2).
-    """
-    js, subject = streams.js, streams.task(change_set)
-    try:
-        await retry(lambda: js.publish(subject), retry_for, js.connection.sleep)
-    except SubjectFull:  # a task exists: all is well
-        return True
-    except JetStreamError:
-        return False
-    return True
-
-
-class TaskPublisher:
-    """Publishes tasks of change sets; concurrent calls for one change set share a publish.
-
-    A call is answered by a publish that began after the call (C2). So the calls that come while
-    a publish is under way wait for the next one.
-    """
-
-    def __init__(self, publish: Callable[[ChangeSet], Awaitable[bool]]) -> None:
-        self._publish = publish
-        self._flights: dict[ChangeSet, _SingleFlight] = {}
-
-    @classmethod
-    def using(cls, streams: Streams, retry_for: float) -> Self:
-        """A publisher that calls `ensure_task`."""
-        return cls(partial(ensure_task, streams, retry_for=retry_for))
-
-    async def ensure(self, change_set: ChangeSet) -> bool:
-        """Publish the task; return whether it is certain. A cancellation affects this call only."""
-        rounds = self._flights.setdefault(change_set, _SingleFlight())
-        rounds.waiters += 1
-        needed = rounds.started + 1
-        try:
-            while rounds.finished < needed:
-                if rounds.done is None:
-                    await self._begin(change_set, rounds)
-                else:
-                    await rounds.done.wait()
-            return rounds.confirmed
-        finally:
-            rounds.waiters -= 1
-            if not rounds.waiters:
-                del self._flights[change_set]
-
-    async def _begin(self, change_set: ChangeSet, rounds: "_SingleFlight") -> None:
-        rounds.started += 1
-        rounds.done = end = asyncio.Event()
-        try:
-            rounds.confirmed = await self._publish(change_set)
-            rounds.finished = rounds.started  # else another of the calls that wait begins
-        finally:
-            rounds.done = None
-            end.set()
-
-
-@dataclass(slots=True)
-class _SingleFlight:
-    """The publishes of one change set's task, one after the other, while a caller waits for one."""
-
-    waiters: int = 0
-    started: int = 0
-    finished: int = 0
-    """Number of the last publish that was answered."""
-    confirmed: bool = False
-    done: asyncio.Event | None = None
-    """Event at the end of the publish under way."""
-
 
 _Key = tuple[ChangeSet, RequestId, str]
 """Change set, id and digest of a request. An id belongs to its change set: others may have it, too.
@@ -450,7 +251,7 @@ class RequestSender:
         try:
             return await retry(put, self.options.retry_for, self.streams.js.connection.sleep)
         except Full as error:
-            raise _queue_full_error(what, error) from error
+            raise queue_full(what, error) from error
         except Unsendable as error:
             raise TooLarge(f"{what}: {error}") from error
         except JetStreamError as error:
@@ -662,12 +463,6 @@ class RequestSender:
 Updates = Sequence[AnyUpdate | Mapping[str, Any]]
 """Updates as classes of `rebaser_core.updates`, or as the wire has them. Values in the latter form
 may be of any type that `plain_values` turns into JSON."""
-
-INLINE_UPDATES: Final = 500
-"""Number of updates up to which a batch may be inline."""
-
-INLINE_BYTES: Final = 64 * 1024
-"""Size of a batch, in bytes, up to which it may be inline."""
 
 _UPDATES: Final[TypeAdapter[Sequence[AnyUpdate]]] = TypeAdapter(UpdateSequence)
 

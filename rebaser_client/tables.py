@@ -15,11 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rebaser_client.arrow_batches import read_frame, read_parquet, without_index
-from rebaser_client.errors import TooLarge
 from rebaser_client.plain_values import plain
 from rebaser_client.requests import Updates, validate
 from rebaser_core import codecs
-from rebaser_core.errors import MalformedMessage
+from rebaser_core.errors import MalformedMessage, TooLarge
 from rebaser_core.table_schemas import AS_WRITTEN, NotATable, require_distinct
 from rebaser_core.table_updates import MAX_ARGUMENTS, TEXT, TableUpdates
 from rebaser_core.updates import AnyUpdate, Inputs, PutValue, SetValue

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from rebaser_client.errors import AmbiguousAddress, NameTaken, NoSuchChangeSet
-from rebaser_client.registry import Registry, Workspace, new_branch, new_workspace
+from rebaser_client.errors import AmbiguousAddress, NameTaken
 from rebaser_client.requests import RequestSender
 from rebaser_core.commits import ForkPoint
-from rebaser_core.errors import offer
+from rebaser_core.errors import NoSuchChangeSet, offer
 from rebaser_core.ids import (
     CANONICAL,
     ChangeSet,
@@ -32,6 +31,7 @@ from rebaser_core.records import (
     ChangeSetStatus,
     WorkspaceRecordV1,
 )
+from rebaser_core.registry import Registry, Workspace, new_branch, new_workspace
 
 CLOSED_STATUSES: Final = (
     ChangeSetStatus.APPLIED,

@@ -1,4 +1,4 @@
-"""Messages and their versions, subjects, streams, and a JetStream client.
+"""Messages and their versions, subjects, streams, the storing of requests, and a JetStream client.
 
 The package hides how bytes look on the wire and how versions differ. Client and server import it.
 Begin with `messages.py` for a request and its reply, and with `streams.py` for where they are kept.

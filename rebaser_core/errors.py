@@ -1,4 +1,4 @@
-"""Errors of messages, ids and subjects, and words for the texts of errors.
+"""Errors of messages, ids, subjects and requests, and words for the texts of errors.
 
 RebaserError
 ├── MessageError
@@ -7,7 +7,16 @@ RebaserError
 │   └── UnsupportedMessage    not for this build; the payload was not touched
 │       └── NewerVersion      a newer build can read it
 ├── MalformedId               no id, and not the text of one
-└── UnknownSubject            not a subject of ours
+├── UnknownSubject            not a subject of ours
+└── ClientError               here what a Rebaser that enqueues may meet, too
+    ├── NotConfirmed      the request may or may not be in the stream: ask again with the same id
+    ├── QueueFull         too much waits already, nothing was stored: ask again later
+    ├── TooLarge          nothing was sent: it is beyond a limit of the deployment
+    ├── Unreachable       no connection in time, nothing was sent
+    ├── NoSuchChangeSet   no workspace or change set of that id or name is registered
+    ├── AlreadyRegistered a workspace or change set of that id is registered already
+    ├── NotInWorkspace    nothing was sent: the change set is another workspace's, or none
+    └── QuotaExceeded     nothing was done: the workspace has as many change sets as it may
 
 `offer` names what is similar to an unknown name.
 
@@ -49,6 +58,49 @@ class MalformedId(RebaserError, ValueError):
 
 class UnknownSubject(RebaserError):
     """The subject does not name a change set in the way its stream's subjects do."""
+
+
+class ClientError(RebaserError):
+    """Base of all errors that the client raises."""
+
+
+class NotConfirmed(ClientError):
+    """The server did not confirm the request, or its task, in time. It may be stored all the same.
+
+    Enqueue again with the same `request_id`: it will take effect once.
+    """
+
+
+class QueueFull(ClientError):
+    """The server refused the request, since too much is waiting already. It is not stored.
+
+    Ask again later, with the same `request_id` or a new one: the deployment's settings limit
+    how much may wait (`REBASER_QUEUE__…`). A client that retries should wait longer each time.
+    """
+
+
+class TooLarge(ClientError):
+    """The request exceeds a limit; nothing was sent. The message says which limit, and where."""
+
+
+class Unreachable(ClientError):
+    """NATS was not reached in time; nothing was sent."""
+
+
+class NoSuchChangeSet(ClientError):
+    """The id or name is not that of a workspace or change set."""
+
+
+class AlreadyRegistered(ClientError):
+    """The id is registered already, with another record; nothing was done."""
+
+
+class NotInWorkspace(ClientError):
+    """The registry knows the change set elsewhere, or not as one; nothing was sent."""
+
+
+class QuotaExceeded(ClientError):
+    """The workspace has as many change sets as it may have; nothing was done."""
 
 
 _COMPARED: Final = 20_000

@@ -20,10 +20,10 @@ from urllib.parse import unquote, urlsplit
 
 from blake3 import blake3
 
-TABLE: Final = "$table"
+from rebaser_core.references import KEY, REFERENCE
+
+TABLE: Final = REFERENCE
 _UPLOAD: Final = "upload"
-_KEY: Final = re.compile("[0-9a-f]{64}")
-_is_digest: Final = _KEY.fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,33 +171,14 @@ def reference_key(value: object) -> str | None:
     return upload_of(value) if source is None else source.key
 
 
-def table_keys(text: str) -> set[str]:
-    """Return the keys and digests of all tables that a JSON text names, at any depth."""
-    return set(_KEY.findall(text)) if TABLE in text else set()
-
-
 def is_table(value: object) -> bool:
     """Whether a value is a table, or claims to be one."""
     return isinstance(value, dict) and TABLE in value
 
 
-def names_table(value: object) -> bool:
-    """Whether a value is a table, or has one at any depth, or claims to."""
-    waiting = [value]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, Mapping):
-            if TABLE in each:
-                return True
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
-    return False
-
-
 def _is_key(key: object) -> bool:
     """Whether it names a directory of a table, and no other."""
-    return isinstance(key, str) and _is_digest(key) is not None
+    return isinstance(key, str) and KEY.fullmatch(key) is not None
 
 
 def _inside(value: object) -> Mapping[str, Any] | None:

@@ -15,7 +15,6 @@ import nats.errors
 import structlog
 from nats.aio.msg import Msg
 
-from rebaser_client.requests import ensure_task
 from rebaser_core.codecs import JSON
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, RequestId
@@ -35,6 +34,7 @@ from rebaser_core.records import (
     enclosing_scopes,
     now,
 )
+from rebaser_core.requests import ensure_task
 from rebaser_core.streams import Streams
 from rebaser_server.commit_log.log import UNFINISHED
 from rebaser_server.processor.slot_lease import SlotLease

@@ -19,7 +19,6 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.requests import ensure_task
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import CANONICAL, ChangeSet
 from rebaser_core.jetstream import (
@@ -30,6 +29,7 @@ from rebaser_core.jetstream import (
     Unavailable,
     ordered_reader,
 )
+from rebaser_core.requests import ensure_task
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import CODE

@@ -7,9 +7,9 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
+from rebaser_core.requests import ensure_task
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import PRESUMED_DEAD, Membership

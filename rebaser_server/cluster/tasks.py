@@ -13,9 +13,7 @@ from typing import Any, Final, Never
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from rebaser_client.errors import ClientError
-from rebaser_client.requests import retry
-from rebaser_core.errors import UnknownSubject
+from rebaser_core.errors import ClientError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import (
     Delivery,
@@ -25,6 +23,7 @@ from rebaser_core.jetstream import (
     PendingReply,
     deadlines,
 )
+from rebaser_core.requests import retry
 from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor
 from rebaser_server.cluster.slots import SlotPool

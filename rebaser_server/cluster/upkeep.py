@@ -13,11 +13,11 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.registry import Registry
 from rebaser_core.errors import MessageError, UnknownSubject
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError, KeyValue
 from rebaser_core.records import ChangeSetKind, ChangeSetRecordV1, ChangeSetStatus
+from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster.membership import Membership
@@ -56,8 +56,9 @@ class GarbageJob:
     def of(cls, services: Services, members: Membership, store: StoreSettings) -> "GarbageJob":
         """Build it from the settings."""
         grace = store.orphan_retention.total_seconds()
-        read = services.application.kept_metadata
-        collector = GarbageCollector(services.streams, services.batches, read, grace)
+        application, batches = services.application, services.batches
+        read, holdings = application.kept_metadata, application.holdings
+        collector = GarbageCollector(services.streams, batches, read, holdings, grace)
         return cls(collector, members, store.gc_interval.total_seconds())
 
     async def run(self) -> Never:

@@ -252,7 +252,7 @@ async def _is_brought_up(
     """Make an open branch follow head, and both compute; return whether that is done in time."""
     from contextlib import suppress
 
-    from rebaser_client.errors import ClientError
+    from rebaser_core.errors import ClientError
     from rebaser_core.ids import ChangeSet
     from rebaser_core.jetstream import deadlines
     from rebaser_core.records import ChangeSetStatus

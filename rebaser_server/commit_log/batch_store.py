@@ -11,7 +11,6 @@ from typing import Final
 
 from blake3 import blake3
 
-from rebaser_client.requests import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.errors import CostlyMessage, MalformedMessage, RebaserError
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import NotFound, ObjectDamaged, ObjectStore, ObjectTooLarge
@@ -31,15 +30,14 @@ from rebaser_core.messages import (
     UpdatesBatchV1,
     abbreviate,
 )
+from rebaser_core.requests import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.streams import Streams
-from rebaser_core.table_schemas import NotATable
 from rebaser_core.table_updates import decode_batch
 from rebaser_core.updates import AnyUpdate, BatchLimits
 from rebaser_server.commit_log.state import Batch, ResultFiles
 from rebaser_server.errors import MissingBatch
 from rebaser_server.files import BatchFiles, SharedFiles, run_of_key
 from rebaser_server.settings.settings import Settings, StoreSettings
-from rebaser_server.tables import TableFiles
 
 _is_digest: Final = re.compile("[0-9a-f]{64}").fullmatch
 
@@ -65,7 +63,8 @@ class BatchStore:
         self._max_bytes = max_bytes
         self._bucket = bucket
         self._results = results
-        self._large = asyncio.Lock()
+        self.large = asyncio.Lock()
+        """Lock for work that takes many times the memory of bytes that a client sent."""
 
     @property
     def files(self) -> SharedFiles:
@@ -127,29 +126,20 @@ class BatchStore:
             return address
         return StoreRef(store=await self.put_bytes(batch.payload))
 
-    async def adopt_upload(self, workspace: str, digest: str) -> str | None:
-        """Make a file that was uploaded to the workspace a table of it; return what hinders it.
+    async def upload(self, workspace: str, name: str) -> bytes:
+        """Return a file that was uploaded to the workspace.
 
-        Idempotent: a table that is there stays, also if it was condemned.
+        Raises:
+            MissingBatch: it is not there, or not whole.
+            ObjectTooLarge: it exceeds the size limit; it was not read.
         """
-        tables = TableFiles(self.files)
-        if await asyncio.to_thread(tables.renew, workspace, digest):
-            return None
         try:
-            uploads = self._bucket.part(workspace)
-            payload = await uploads.get(digest, max_bytes=self._max_bytes)
-            if await _digest(payload) != digest:
-                raise NotATable("its bytes are not those that its name says")
-            async with self._large:
-                await asyncio.to_thread(tables.adopt, workspace, digest, payload)
-        except (NotFound, ObjectDamaged):
-            return f"the file {digest[:12]}… of a table was not uploaded, or not whole"
-        except (NotATable, ObjectTooLarge) as error:
-            return f"the file {digest[:12]}… cannot be a table: {error}"
-        return None
+            return await self._bucket.part(workspace).get(name, max_bytes=self._max_bytes)
+        except (NotFound, ObjectDamaged) as error:
+            raise MissingBatch(f"no file {name} of {workspace}") from error
 
     async def _decode(self, payload: bytes, *, from_client: bool) -> UpdatesBatchV1:
-        async with self._large if len(payload) > _LARGE_BATCH else nullcontext():
+        async with self.large if len(payload) > _LARGE_BATCH else nullcontext():
             try:
                 return await asyncio.to_thread(decode_batch, payload, from_client=from_client)
             except CostlyMessage as error:

@@ -1,23 +1,23 @@
-"""Removal of garbage: batches, results, files and tables that are old and that nothing refers to.
+"""Removal of garbage: batches, results, files and holdings, old ones that nothing refers to.
 
 A process that dies at the wrong moment leaves garbage: a client after it stored a batch and before
 it sent the request, a Rebaser after it purged a commit and before it deleted the batch, either of
 them in the middle of a file. Young ones stay: a batch is stored before anything can refer to it.
 
-A table is named by values. So its key is looked for in requests, dead letters and commits, in the
-batches and results that these refer to, and in the metadata of checkpoints. See `TableFiles` for
-why it is removed in two steps.
+`Holdings` of the application, such as tables, are named by values. So their keys are looked for in
+requests, dead letters and commits, in the batches and results that these refer to, and in the
+metadata of checkpoints. They are removed in two steps: condemned first, and removed by a later
+collection that finds them condemned for long enough.
 """
 
 import asyncio
 import re
 import time
-from base64 import b64decode, b64encode
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet
@@ -31,36 +31,68 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.messages import EnqueueUpdatesRequest, ObjectRef, StoreRef
 from rebaser_core.streams import Streams
-from rebaser_core.table_values import TABLE
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.errors import RunEnded
 from rebaser_server.files import OrphanFile, OrphanFiles, change_sets_in
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.failures import StoreDamaged
-from rebaser_server.tables import Attempt, StoredTable, TableFiles
 
 _KEYS: Final = (re.compile(rb"[0-9a-f]{64}"), re.compile(rb"[0-9A-HJKMNP-TV-Z]{26}"))
 """Names of batches and results, which are digests and ULIDs: so a reference is found anywhere in a
 message of any version."""
 
-_BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{64,}")
-
-
-def _base64_of(text: bytes, place: int) -> bytes:
-    """Return what base64 always has of a text that begins at a place of three bytes."""
-    encoded = b64encode(bytes(place) + text)
-    return encoded[-(-8 * place // 6) : 8 * (place + len(text)) // 6]
-
-
-_SIGNS_OF_TABLES: Final = (
-    TABLE.encode(),
-    *(_base64_of(f'"{TABLE}"'.encode(), place) for place in range(3)),
-)
-"""Bytes of which a batch or result that names a table has one; see `table_updates` for base64."""
-
 _CLOCKS_DIFFER: Final = timedelta(hours=1)
 """Time by which clocks may differ: the store dates files, NATS dates commits."""
+
+
+CONDEMNED: Final = "condemned"
+"""Kind of the holdings that are to be condemned."""
+
+
+class Holding(Protocol):
+    """A thing of an application in the store."""
+
+    @property
+    def workspace(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def written(self) -> float | None:
+        """Time at which it became whole, in seconds since 1970; None: it is not."""
+
+
+class HoldingsFound(NamedTuple):
+    """Holdings as they were found at one moment."""
+
+    whole: Collection[str]
+    """Keys of those that are whole: their uploads have done their duty."""
+    old: Sequence[Holding]
+    """Old things, which are garbage if no value names them."""
+    garbage: Callable[[Collection[str]], dict[str, list[Any]]]
+    """Function from the keys that are named to what is to be removed, by kind."""
+
+
+class Holdings:
+    """Things of an application in the store, which values name by their keys. All calls block.
+
+    An application without any takes this class as it is.
+    """
+
+    def find(self, before: float) -> HoldingsFound:
+        """Look through the store; those written since `before` are not old."""
+        del before
+        return HoldingsFound((), (), lambda _: {})
+
+    @staticmethod
+    def keys_in(payload: bytes) -> set[str]:
+        """Return the keys that an encoded batch or result names, and perhaps others."""
+        del payload
+        return set()
+
+    def remove(self, garbage: Mapping[str, Sequence[Any]]) -> None:
+        """Remove garbage, by kind. Things that were written or named anew meanwhile stay."""
+        del garbage
 
 
 class ObjectMeta(NamedTuple):
@@ -84,12 +116,8 @@ class Garbage:
     chunks: list[str] = field(default_factory=list)
     """Chunks of uploads that never finished, by the upload's id."""
     files: list[OrphanFile] = field(default_factory=list)
-    unnamed: list[StoredTable] = field(default_factory=list)
-    """Tables to condemn."""
-    tables: list[StoredTable] = field(default_factory=list)
-    """Tables that were condemned, and empty directories of tables."""
-    attempts: list[Attempt] = field(default_factory=list)
-    """Attempts to write a table that came to nothing, or were replaced."""
+    held: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    """Things of the application, by kind."""
 
     def counts(self) -> dict[str, int]:
         """Count each kind of garbage; kinds without any are left out."""
@@ -98,9 +126,7 @@ class Garbage:
             "tombstones": len(self.tombstones),
             "chunks": len(self.chunks),
             "files": len(self.files),
-            "condemned": len(self.unnamed),
-            "tables": len(self.tables),
-            "attempts": len(self.attempts),
+            **{kind: len(things) for kind, things in self.held.items()},
         }
         return {name: count for name, count in counts.items() if count}
 
@@ -113,16 +139,17 @@ class GarbageCollector:
         streams: Streams,
         batches: BatchStore,
         kept_metadata: Callable[[ChangeSet, int], Iterable[bytes]],
+        holdings: Holdings,
         grace: float,
     ) -> None:
         """Look for garbage; an unreferenced thing is kept for `grace` seconds.
 
-        `kept_metadata` is that of the change sets' `StateMachine`.
+        `kept_metadata` and `holdings` are those of the change sets' `StateMachine`.
         """
         self._streams = streams
         self._batches = batches
         self._leftovers = OrphanFiles(batches.files)
-        self._tables = TableFiles(batches.files)
+        self._holdings = holdings
         self._kept_metadata = kept_metadata
         self._grace = grace
         self._bucket = streams.batches_bucket
@@ -136,43 +163,27 @@ class GarbageCollector:
         limit = datetime.fromtimestamp(before, UTC)
         metas = await self._metas()
         files = await asyncio.to_thread(self._leftovers.older_than, before)
-        tables = await asyncio.to_thread(list, self._tables.stored())
+        held = await asyncio.to_thread(self._holdings.find, before)
         old = [meta for meta in metas if meta.time < limit]
-        # A part is named by manifests alone, and goes once none has it any more.
-        parts = await asyncio.to_thread(self._tables.parts_in, tables)
-        old_tables = [
-            table
-            for table in tables
-            if table.written is not None and table.written < before and table.key not in parts
-        ]
         times = {meta.name: meta.time for meta in old if not meta.deleted}
         written = [(file.key, file.time) for file in files if file.key is not None]
-        written += [(table.key, table.written or 0) for table in old_tables]
+        written += [(each.key, each.written or 0) for each in held.old]
         times |= {key: datetime.fromtimestamp(when, UTC) for key, when in written}
-        # An uploaded file has done its duty once it is a table: then no commit keeps it.
-        uploads = {table.key for table in tables if table.written is not None}
-        queued, referenced = await self._referenced(times, old_tables, uploads)
+        # An uploaded file has done its duty once its thing is whole: then no commit keeps it.
+        queued, referenced = await self._referenced(times, held)
         objects = [
             meta
             for meta in old
             if not meta.deleted
-            and meta.name not in (queued if meta.name in uploads else referenced)
+            and meta.name not in (queued if meta.name in held.whole else referenced)
         ]
-        unnamed = [table for table in old_tables if table.key not in referenced]
         in_use = {m.nuid for m in set(metas).difference(objects) if not m.deleted}
         return Garbage(
             objects=[m._replace(nuid=None) if m.nuid in in_use else m for m in objects],
             tombstones=[m for m in old if m.deleted],
             chunks=await self._chunks({m.nuid for m in metas if not m.deleted}, limit),
             files=[file for file in files if file.key is None or file.key not in referenced],
-            unnamed=[table for table in unnamed if table.condemned is None],
-            tables=[
-                *(table for table in unnamed if table.condemned and table.condemned < before),
-                *(table for table in tables if not table.written and not table.attempts),
-            ],
-            attempts=await asyncio.to_thread(
-                lambda: [each for table in tables for each in self._tables.abandoned(table, before)]
-            ),
+            held=await asyncio.to_thread(held.garbage, referenced),
         )
 
     async def _now(self) -> float:
@@ -190,15 +201,7 @@ class GarbageCollector:
             with contained("object", passing=(NatsUnreachable, Unavailable), chunks=nuid):
                 await self._purge_chunks(nuid)
         await asyncio.to_thread(self._leftovers.remove, garbage.files)
-        await asyncio.to_thread(self._remove_tables, garbage)
-
-    def _remove_tables(self, garbage: Garbage) -> None:
-        for table in garbage.unnamed:
-            self._tables.condemn(table.workspace, table.key)
-        for table in garbage.tables:
-            self._tables.remove(table)
-        for attempt in garbage.attempts:
-            self._tables.discard(attempt)
+        await asyncio.to_thread(self._holdings.remove, garbage.held)
 
     async def _purge_chunks(self, nuid: str) -> None:
         await self._streams.js.purge(self._stream, subject=f"$O.{self._bucket}.C.{nuid}")
@@ -230,48 +233,48 @@ class GarbageCollector:
         return chunks
 
     async def _referenced(
-        self, times: dict[str, datetime], tables: Collection[StoredTable], uploads: set[str]
+        self, times: dict[str, datetime], held: HoldingsFound
     ) -> tuple[set[str], set[str]]:
         """Return the keys that a request or a dead letter refers to, and those that anything does.
 
         `times`: when each was stored, which is before anything could refer to it. Requests are read
         first: a request that is settled meanwhile has its commit by then. They are read once more
-        after the dead letters: a letter that is replayed meanwhile is a request by then. For tables
-        checkpoints are read twice: what they name saves reading all commits, and the results that a
-        purged commit had are in them by then.
+        after the dead letters: a letter that is replayed meanwhile is a request by then. With
+        holdings, checkpoints are read twice: what they name saves reading all commits, and the
+        results that a purged commit had are in them by then.
         """
         if not times:
             return set(), set()
         queued = await self._in_requests()
         queued |= await self._in_dead_letters(times)
         queued |= await self._in_requests()
-        found = queued | await self._in_checkpoints(tables)
+        found = queued | await self._in_checkpoints(held.old)
         found |= await self._in_commit_logs({key: times[key] for key in times.keys() - found})
-        if times.keys() - found or times.keys() & uploads - queued:
+        if times.keys() - found or times.keys() & {*held.whole} - queued:
             queued |= await self._in_queued_batches(queued)
             found |= queued
-        if any(table.key not in found for table in tables):
+        if any(each.key not in found for each in held.old):
             found |= await asyncio.to_thread(self._in_results)
-            found |= await self._in_checkpoints([t for t in tables if t.key not in found])
+            found |= await self._in_checkpoints([e for e in held.old if e.key not in found])
         return queued, found
 
     async def _in_queued_batches(self, queued: Collection[str]) -> set[str]:
-        """Return the tables that the batches of requests and dead letters name."""
+        """Return the keys of holdings that the batches of requests and dead letters name."""
         keys: set[str] = set()
         for meta in await self._metas():
             if meta.name in queued and not meta.deleted:
-                keys |= _tables_in(await self._batches.queued_bytes(meta.name))
+                keys |= self._holdings.keys_in(await self._batches.queued_bytes(meta.name))
         return keys
 
     def _in_results(self) -> set[str]:
-        """Return the tables that batches and results in the store name."""
-        return set().union(*map(_tables_in, self._leftovers.payloads()))
+        """Return the keys of holdings that batches and results in the store name."""
+        return set().union(*map(self._holdings.keys_in, self._leftovers.payloads()))
 
-    async def _in_checkpoints(self, tables: Collection[StoredTable]) -> set[str]:
-        """Return those of the tables that a kept checkpoint of their workspace names."""
+    async def _in_checkpoints(self, holdings: Collection[Holding]) -> set[str]:
+        """Return the keys of those that a kept checkpoint of their workspace names."""
         wanted = defaultdict(set)
-        for table in tables:
-            wanted[table.workspace].add(table.key)
+        for each in holdings:
+            wanted[each.workspace].add(each.key)
         found: set[str] = set()
         for workspace, keys in wanted.items():
             for change_set in await asyncio.to_thread(
@@ -354,15 +357,3 @@ def _meta(message: Delivery) -> ObjectMeta:
 
 def _keys(payload: bytes) -> set[str]:
     return {key.decode() for pattern in _KEYS for key in pattern.findall(payload)}
-
-
-def _tables_in(payload: bytes) -> set[str]:
-    """Return the keys of tables in an encoded batch or result, and perhaps others."""
-    if not any(sign in payload for sign in _SIGNS_OF_TABLES):
-        return set()
-    keys = _keys(payload)
-    for encoded in _BASE64.findall(payload):
-        for place in range(4):  # the byte before may be one of base64's, too
-            text = encoded[place:]
-            keys |= _keys(b64decode(text[: len(text) // 4 * 4]))
-    return keys

@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 from pydantic import TypeAdapter
 
-from rebaser_client.requests import DIGEST_BYTES, RETRY_FOR
 from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.messages import Correction, DvuResultInfo, Inline, UpdatesAddress
+from rebaser_core.requests import DIGEST_BYTES, RETRY_FOR
 from rebaser_core.updates import AnyUpdate
 from rebaser_server.files import SharedFiles
 from rebaser_server.settings.settings import HistorySettings

@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any, Final, Never
 
 from rebaser_core.codecs import INT_MAX, INT_MIN, MAX_DEPTH
-from rebaser_core.table_values import TABLE
+from rebaser_core.references import REFERENCE
 
 
 class NotJson(ValueError):
@@ -66,8 +66,8 @@ def as_result(data: Any) -> Any:
     waiting = [data]
     while waiting:
         each = waiting.pop()
-        if type(each) is dict and TABLE in each:
-            raise NotJson(f"an object with the key {TABLE}: only queries make tables")
+        if type(each) is dict and REFERENCE in each:
+            raise NotJson(f"an object with the key {REFERENCE}: only queries make tables")
         if type(each) is dict or type(each) is list:  # no read-only ones, which are inputs
             items = each.values() if type(each) is dict else each
             waiting.extend(item for item in items if type(item) not in _SCALARS)

@@ -364,8 +364,6 @@ class TableExecutor:
         store: RunStore | None = None,
         progress: JobProgress | None = None,
     ) -> list[UnitResult | StoredResult]:
-        if not any(has_runtime(unit, *TABLE_RUNTIMES) for unit in units):
-            return await self._inner.run(units, owner=owner, store=store, progress=progress)
         progress = progress or JobProgress(sum(map(count_values, units)))
         staged = await asyncio.to_thread(lambda: list(map(_stages_of, units)))
         return await run_apart(

@@ -11,7 +11,7 @@ from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.nats_watch import StreamEnds
 from rebaser_server.cluster.provisioning import Provisioner
 from rebaser_server.commit_log.batch_store import open_batch_store, open_shared_files
-from rebaser_server.commit_log.garbage_collection import Garbage, GarbageCollector
+from rebaser_server.commit_log.garbage_collection import CONDEMNED, Garbage, GarbageCollector
 from rebaser_server.doctor import nats_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories, check_requests
@@ -20,6 +20,7 @@ from rebaser_server.graph_application.state_machine import (
     open_checkpoints,
     open_state_loader,
 )
+from rebaser_server.graph_application.tables import TableHoldings
 from rebaser_server.ops.store_location import settings_with_store
 from rebaser_server.settings.settings import Settings
 
@@ -151,10 +152,12 @@ class Examination:
 
     async def _garbage(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         store = self.settings.store
+        batches = open_batch_store(provisioner.streams, self.settings)
         collector = GarbageCollector(
             provisioner.streams,
-            open_batch_store(provisioner.streams, self.settings),
+            batches,
             GraphStateMachine(open_checkpoints(store)).kept_metadata,
+            TableHoldings(batches.files),
             store.orphan_retention.total_seconds(),
         )
         garbage = await collector.find()
@@ -163,8 +166,11 @@ class Examination:
             (Garbage(chunks=garbage.chunks), provisioner.streams.batches_bucket),
             (Garbage(tombstones=garbage.tombstones), provisioner.streams.batches_bucket),
             (Garbage(files=garbage.files), store.root),
-            (Garbage(tables=garbage.tables), store.root),
-            (Garbage(attempts=garbage.attempts), store.root),
+            *(
+                (Garbage(held={kind: things}), store.root)
+                for kind, things in garbage.held.items()
+                if kind != CONDEMNED
+            ),
         ):
             for kind, count in part.counts().items():
                 yield Finding(

@@ -109,7 +109,7 @@ def _lost_tables(loader: StateLoader, present: State) -> Finding | None:
     """Tables that values have and that are not whole in the store."""
     tables, workspace = TableFiles(loader.batches.files), str(loader.change_set.workspace_id)
     lost = []
-    for key in graph_of(present).named_tables():
+    for key in graph_of(present).referred_keys():
         try:
             tables.get(workspace, key)
         except TableMissing:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from rebaser_client.requests import ensure_task
 from rebaser_core.errors import UnknownSubject, many
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ApiError, KeyValue, NatsUnreachable, ordered_reader
+from rebaser_core.requests import ensure_task
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.configuration_faults import Effect, Fault, judge
 from rebaser_server.cluster.nats_watch import (

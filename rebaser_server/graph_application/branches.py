@@ -15,9 +15,6 @@ from typing import Final, Never
 import structlog
 from nats.aio.msg import Msg
 
-from rebaser_client.errors import ClientError, NoSuchChangeSet
-from rebaser_client.registry import Registry
-from rebaser_client.requests import ensure_task, publish_request
 from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.commits import (
     BranchState,
@@ -26,7 +23,7 @@ from rebaser_core.commits import (
     RequestOutcome,
     SettledRequest,
 )
-from rebaser_core.errors import MessageError
+from rebaser_core.errors import ClientError, MessageError, NoSuchChangeSet
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines, ordered_reader
 from rebaser_core.jetstream.connection import subscribed
@@ -46,6 +43,8 @@ from rebaser_core.records import (
     ChangeSetStatus,
     now,
 )
+from rebaser_core.registry import Registry
+from rebaser_core.requests import ensure_task, publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import APPLY_REQUEST, AUTHOR
 from rebaser_server.errors import HistoryInconsistent

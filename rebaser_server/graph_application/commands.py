@@ -5,6 +5,7 @@ branch's difference once, even if it is sent several times (B1).
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from blake3 import blake3
@@ -21,14 +22,11 @@ from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
 from rebaser_core.records import ChangeSetRequestV1, ChangeSetStatus
-from rebaser_core.table_values import TableHandle
 from rebaser_core.updates import AnyUpdate, PutFunc, PutValue, RemoveFunc
 from rebaser_core.versioning import APPLY_REQUEST, header
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.functions.runtimes import CodeVersion, code_version
-from rebaser_server.compute.memo import WorkspaceMemo
-from rebaser_server.compute.tables import TABLE_RUNTIMES
 from rebaser_server.errors import HistoryInconsistent, MissingBatch
 from rebaser_server.graph_application.code import is_renewal, outdated, renewed
 from rebaser_server.graph_application.content import content_of, graph_of, require
@@ -36,7 +34,6 @@ from rebaser_server.processor.application import Changes
 from rebaser_server.processor.dead_letters import reject
 from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.requests import close
-from rebaser_server.tables import TableFiles
 from rebaser_server.values.canonical_json import dumps
 from rebaser_server.values.columns import ValueStatus
 from rebaser_server.values.edits import DefinitionView, func_definition, value_definition
@@ -48,7 +45,7 @@ async def recompute(
     ownership: Ownership,
     message: ChangeSetRequestV1,
     settled: SettledRequest,
-    memo: WorkspaceMemo | None,
+    forget: Callable[[Graph, list[str]], None],
 ) -> tuple[SettledRequest, Changes]:
     """Make the values that `message` names, or all failed ones, roots of the next update.
 
@@ -66,9 +63,7 @@ async def recompute(
         return reject(settled, value_ids), {}
     if not value_ids:
         return settled, {}
-    if memo is not None:
-        await asyncio.to_thread(memo.forget, value_ids)
-    await asyncio.to_thread(_condemn_tables, ownership, graph, value_ids)
+    await asyncio.to_thread(forget, graph, value_ids)
     puts = [put for value_id in value_ids if (put := value_definition(graph, value_id)) is not None]
     batch = Batch(puts, head_side=None if content.edits is None else [])
     rebased = await asyncio.to_thread(content.apply_now, settled.sequence, batch)
@@ -76,16 +71,6 @@ async def recompute(
         message.id, rebased.updates, head_side=batch.head_side
     )
     return settled.model_copy(update={"updates": address}), {"dirty_sequence": settled.sequence}
-
-
-def _condemn_tables(ownership: Ownership, graph: Graph, value_ids: list[str]) -> None:
-    """Let the values' tables be computed anew, and not be found."""
-    tables, workspace = TableFiles(ownership.loader.batches.files), ownership.loader.change_set[0]
-    for value in map(graph.values.__getitem__, value_ids):
-        func = graph.funcs.get(value.func_id or "")
-        handle = TableHandle.of(value.value) if func and func.runtime in TABLE_RUNTIMES else None
-        if handle is not None:
-            tables.condemn(str(workspace), handle.key)
 
 
 async def _renew(
@@ -220,11 +205,14 @@ async def execute(
     ownership: Ownership,
     message: ChangeSetRequestV1,
     settled: SettledRequest,
-    memo: WorkspaceMemo | None,
+    forget: Callable[[Graph, list[str]], None],
 ) -> tuple[SettledRequest, Changes]:
-    """Recompute, refresh or apply; see `Application.execute`."""
+    """Recompute, refresh or apply; see `Application.execute`.
+
+    `forget` lets values that are to be recomputed not be found. It blocks.
+    """
     if message.action == "recompute":
-        return await recompute(ownership, message, settled, memo)
+        return await recompute(ownership, message, settled, forget)
     address, changes = await _merge_head(ownership, message.id, settled.sequence)
     settled = settled.model_copy(update={"updates": address})
     if message.action == "refresh":

@@ -18,8 +18,8 @@ from rebaser_server.values.rebase import apply_result_table, rebase
 
 T = TypeVar("T")
 
-_TABLES: Final = "tables"
-"""Key under which a checkpoint's metadata lists the tables that its values name."""
+_REFERRED: Final = "tables"
+"""Key under which a checkpoint's metadata lists the keys of the files that its values name."""
 
 
 class BranchOrigin(NamedTuple):
@@ -95,8 +95,8 @@ class GraphContent:
     def metadata(self, control: ControlState) -> dict[str, Any]:
         """Return all but the graph, as plain data for a checkpoint."""
         found: dict[str, Any] = {}
-        if tables := self.graph.named_tables():
-            found[_TABLES] = tables  # the collector of garbage looks for keys in all of this
+        if keys := self.graph.referred_keys():
+            found[_REFERRED] = keys  # the collector of garbage looks for keys in all of this
         if self.edits is not None:
             found["edits"] = edits_to_json(self.edits, self.graph)
         if self.origin is not None and self.is_unstarted_branch(control):
@@ -106,7 +106,7 @@ class GraphContent:
     @classmethod
     def from_checkpoint(cls, graph: Graph, metadata: dict[str, Any]) -> "GraphContent":
         """Build the content that a checkpoint holds."""
-        graph.texts.may_name_tables = _TABLES in metadata
+        graph.texts.may_refer = _REFERRED in metadata
         edits = edits_from_json(metadata["edits"], graph) if "edits" in metadata else None
         origin = BranchOrigin(metadata["origin"]) if "origin" in metadata else None
         return cls(graph, edits, origin)

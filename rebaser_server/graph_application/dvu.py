@@ -8,17 +8,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
 import structlog
 from blake3 import blake3
 
-from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import DvuClaim
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import DvuResultInfo, ResultFile, UpdatesAddress
+from rebaser_core.requests import INLINE_UPDATES
 from rebaser_core.updates import SetComputed
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import Batch, Content
@@ -39,10 +40,10 @@ from rebaser_server.compute.results import (
     ValueResult,
     total_costs,
 )
-from rebaser_server.compute.work_unit import WorkUnit, count_values, remembers_results
+from rebaser_server.compute.work_unit import WorkUnit, count_values, has_runtime, remembers_results
 from rebaser_server.graph_application.code import after_update
 from rebaser_server.graph_application.content import as_graph
-from rebaser_server.graph_application.openlineage import LineageEvents
+from rebaser_server.graph_application.extension import Extension
 from rebaser_server.processor.application import Job
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.containment import contained
@@ -187,8 +188,7 @@ class DvuServices:
     memo: Memo
     notifier: Notifier
     """Notifier by which people see what an update looks like, and what it found."""
-    lineage: LineageEvents | None = None
-    """Events for a catalog of data, if one is to get them."""
+    extension: Extension = field(default_factory=Extension)
 
 
 class DvuPlanner:
@@ -204,9 +204,9 @@ class DvuPlanner:
         self, content: Content, after: int, *, is_repeated: bool
     ) -> Job | Callable[[], Job]:
         target, graph = self._target(after), as_graph(content).graph
-        if self._services.lineage is not None:
+        if (on_plan := self._services.extension.on_plan) is not None:
             with contained("lineage"):
-                self._services.lineage.plan(self._change_set, graph)
+                on_plan(self._change_set, graph)
         self._planner.slots = self._services.slots()
         rounds = self._planner.prepare(graph, after, target.run_store, is_repeated=is_repeated)
         if callable(rounds):
@@ -254,14 +254,11 @@ class DvuJob:
             if self._is_no_functions_fault():
                 raise RunFailed(f"{error}, and no function may take that long") from error
             raise
-        if self.services.lineage is not None:
-            await asyncio.to_thread(self._record_lineage, self.services.lineage)
+        if (on_results := self.services.extension.on_results) is not None:
+            results = chain.from_iterable(map(self.target.run_store.results_of, self.outcomes))
+            with contained("lineage"):
+                await asyncio.to_thread(on_results, self.change_set, results)
         return await asyncio.to_thread(collect, self.outcomes, self.target)
-
-    def _record_lineage(self, lineage: LineageEvents) -> None:
-        with contained("lineage"):
-            for outcome in self.outcomes:
-                lineage.record(self.change_set, self.target.run_store.results_of(outcome))
 
     async def _run_round(self, progress: JobProgress, *, is_suspect: bool) -> None:
         self.services.notifier.stats.set_sketch(self.change_set, self.rounds.preview)
@@ -336,11 +333,16 @@ class DvuJob:
     async def _evaluate(
         self, progress: JobProgress, *, is_suspect: bool
     ) -> list[UnitResult | StoredResult]:
-        run: Callable[..., Awaitable[list[UnitResult | StoredResult]]] = self.services.executor.run
+        executor, extension = self.services.executor, self.services.extension
+        if extension.executor is not None and any(
+            has_runtime(unit, *extension.runtimes) for unit in self.rounds.units
+        ):
+            executor = extension.executor
+        run: Callable[..., Awaitable[list[UnitResult | StoredResult]]] = executor.run
         if is_suspect:
             run = partial(
                 run_isolated,
-                self.services.executor,
+                executor,
                 limit=max(_MIN_UNIT_DEADLINE, self.services.deadline.total_seconds() / 20),
             )
         return await run(

@@ -8,18 +8,17 @@ look at all heads without a run.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from typing import Final, Never
 
 import structlog
 
-from rebaser_client.errors import NoSuchChangeSet
-from rebaser_client.registry import Registry
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import NoSuchChangeSet, RebaserError
 from rebaser_core.ids import ChangeSet, WorkspaceId
 from rebaser_core.jetstream import JetStreamError
+from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.table_values import table_key
 from rebaser_server.commit_log.log import CommitLog
@@ -28,6 +27,7 @@ from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import NotRetained
 from rebaser_server.files import TABLES, SharedFiles
 from rebaser_server.graph_application.content import graph_of
+from rebaser_server.graph_application.extension import OpenLoader
 from rebaser_server.runtime.containment import contained, repeat_every
 from rebaser_server.runtime.tasks import background
 from rebaser_server.store.publications import HeadTables, Publications
@@ -49,7 +49,7 @@ def tables_of(state: State, published: Collection[str]) -> HeadTables | None:
     if state.control.deleted:
         return None
     graph, keys = graph_of(state), {}
-    for value in graph.values_naming_tables():
+    for value in graph.referring_values():
         if key := table_key(value.value):
             keys[value.name or value.id] = key
     without_result = set()
@@ -69,7 +69,6 @@ class Publisher:
         publications: Publications,
         streams: Streams,
         files: SharedFiles,
-        open_loader: Callable[[ChangeSet], StateLoader],
         look_every: float,
     ) -> None:
         """Publish; look every `look_every` seconds for what is missing.
@@ -78,13 +77,11 @@ class Publisher:
             publications: the published tables.
             streams: of the deployment.
             files: of the store.
-            open_loader: opens the state of a head without a run in this process.
             look_every: seconds.
         """
         self._publications = publications
         self._streams = streams
         self._files = files
-        self._open_loader = open_loader
         self._look_every = look_every
         self._due: dict[ChangeSet, StateLoader] = {}
         self._failed: dict[ChangeSet, StateLoader] = {}
@@ -97,9 +94,10 @@ class Publisher:
         self._due[loader.change_set] = loader
         self._wakeup.set()
 
-    async def run(self) -> Never:
+    async def run(self, open_loader: OpenLoader) -> Never:
         """Publish until cancelled."""
-        async with background(repeat_every(self._look_every, self._look, "publication")):
+        look = partial(self._look, open_loader)
+        async with background(repeat_every(self._look_every, look, "publication")):
             while True:
                 await self._wakeup.wait()
                 self._wakeup.clear()
@@ -146,7 +144,7 @@ class Publisher:
                 self._heads[workspace] = ChangeSet(workspace, record.head)
         return self._heads.get(workspace)
 
-    async def _look(self) -> None:
+    async def _look(self, open_loader: OpenLoader) -> None:
         """Schedule what failed, and heads without a run that have unpublished commits."""
         await asyncio.to_thread(self._publications.tidy)
         for loader in list(self._failed.values()):
@@ -155,7 +153,7 @@ class Publisher:
             with contained("publication", passing=(JetStreamError,), workspace=name):
                 head = await self._head_of(WorkspaceId.from_str(name))
                 if head is not None and head not in self._due and await self._is_behind(head):
-                    self.schedule(self._open_loader(head))
+                    self.schedule(open_loader(head))
 
     async def _is_behind(self, head: ChangeSet) -> bool:
         commit, last = await CommitLog(self._streams, head).last()

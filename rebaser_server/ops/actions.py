@@ -16,15 +16,20 @@ from aiohttp import web
 from pydantic import Field, ValidationError
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NoSuchChangeSet, NotConfirmed, Unreachable
-from rebaser_client.registry import Registry
 from rebaser_client.requests import ReplyInbox
 from rebaser_core import codecs
-from rebaser_core.errors import MalformedMessage, RebaserError
+from rebaser_core.errors import (
+    MalformedMessage,
+    NoSuchChangeSet,
+    NotConfirmed,
+    RebaserError,
+    Unreachable,
+)
 from rebaser_core.ids import ChangeSet, ChangeSetId, ValueId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, deadlines
 from rebaser_core.messages import total_count
 from rebaser_core.records import ChangeSetKind, PauseScope
+from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.updates import AnyUpdate, SetValue
 from rebaser_core.versioning import WireModel, first_error

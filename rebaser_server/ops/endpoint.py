@@ -20,11 +20,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.registry import Registry
 from rebaser_client.requests import receiving_replies
 from rebaser_client.workspaces import AddressBook
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStreamError
+from rebaser_core.registry import Registry
 from rebaser_server.cluster.deployment_id import DeploymentId
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.nats_watch import fullness

@@ -28,13 +28,11 @@ from pydantic import ValidationError
 
 from rebaser_client.display import value_text
 from rebaser_client.effects import cut, effects_csv, families, natural, side_text
-from rebaser_client.errors import AmbiguousAddress, ClientError, NoSuchChangeSet
+from rebaser_client.errors import AmbiguousAddress
 from rebaser_client.reader import read_log
-from rebaser_client.registry import Registry
-from rebaser_client.requests import publish_request
 from rebaser_client.table_reads import TableDifference
 from rebaser_client.workspaces import CLOSED_STATUSES, AddressBook
-from rebaser_core.errors import MessageError, RebaserError
+from rebaser_core.errors import ClientError, MessageError, NoSuchChangeSet, RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, deadlines, ordered_reader
 from rebaser_core.queries import ProvenanceQueryV1, TableDifferenceQueryV1, TableQueryV1
@@ -45,6 +43,8 @@ from rebaser_core.records import (
     ChangeSetStatus,
     utc_text,
 )
+from rebaser_core.registry import Registry
+from rebaser_core.requests import publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.table_schemas import cells_of, decode_rows
 from rebaser_core.table_values import TABLE, PinnedTable

@@ -23,11 +23,11 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from rebaser_client.registry import Registry
 from rebaser_core.errors import UnknownSubject
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, StreamState
 from rebaser_core.jetstream.connection import Connection, request_all, subscribed
+from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER, Subjects
 from rebaser_server.cluster.membership import Membership

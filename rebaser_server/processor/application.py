@@ -14,6 +14,7 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
 from rebaser_core.records import ChangeSetRequestV1
+from rebaser_server.commit_log.garbage_collection import Holdings
 from rebaser_server.commit_log.state import Batch, Content, StateMachine
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.processor.checkpointer import Checkpointer
@@ -145,6 +146,11 @@ class JobPlanner(Protocol):
 
 class Application(StateMachine, Protocol):
     """Meaning of the updates of a change set."""
+
+    @property
+    def holdings(self) -> Holdings:
+        """Things that it has in the store beside checkpoints."""
+        return Holdings()
 
     async def execute(
         self, ownership: Ownership, message: ChangeSetRequestV1, settled: SettledRequest

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from rebaser_client.requests import retry
 from rebaser_core.commits import ClosedState, RequestOutcome, SettledRequest
 from rebaser_core.jetstream import Delivery
 from rebaser_core.messages import ID_USED
 from rebaser_core.records import ChangeSetRequestV1, ChangeSetStatus
+from rebaser_core.requests import retry
 from rebaser_core.streams import Streams
 from rebaser_core.updates import BatchLimits
 from rebaser_core.versioning import MESSAGE_ID

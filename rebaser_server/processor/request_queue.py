@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple, Self
 
 from nats.aio.msg import Msg
 
-from rebaser_client.requests import retry
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
     Delivery,
@@ -28,6 +27,7 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.jetstream.inbox import Inbox, best_effort
 from rebaser_core.jetstream.ordered import OrderedReader
+from rebaser_core.requests import retry
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import announced_id
 from rebaser_server.errors import HistoryInconsistent

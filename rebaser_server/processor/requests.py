@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import structlog
 
-from rebaser_client.requests import INLINE_BYTES, request_digest
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import (
     AUTHOR_LENGTH,
@@ -38,6 +37,7 @@ from rebaser_core.messages import (
     total_count,
 )
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
+from rebaser_core.requests import INLINE_BYTES, request_digest
 from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_TYPE, REPLY_INBOX, header
 from rebaser_server.commit_log.batch_store import OversizedBatch
 from rebaser_server.commit_log.state import SMALL_BATCH, Batch, State

@@ -11,15 +11,14 @@ from typing import Final, NamedTuple, Never
 
 import structlog
 
-from rebaser_client.errors import NoSuchChangeSet
-from rebaser_client.registry import Registry
-from rebaser_client.requests import ensure_task
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import BranchState, ClosedState, ControlState
-from rebaser_core.errors import MessageError, NewerVersion
+from rebaser_core.errors import MessageError, NewerVersion, NoSuchChangeSet
 from rebaser_core.ids import ChangeSet, RequestId, WorkspaceId
 from rebaser_core.jetstream import Delivery, JetStreamError, StoredMessage, StreamNotFound
 from rebaser_core.records import ChangeSetRecordV1, ChangeSetStatus
+from rebaser_core.registry import Registry
+from rebaser_core.requests import ensure_task
 from rebaser_server.commit_log.log import CommitLogReader, LogEnd
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.errors import (

@@ -19,9 +19,8 @@ from typing import Final, Never
 
 import structlog
 
-from rebaser_client.errors import NotConfirmed, QueueFull
-from rebaser_client.errors import Unreachable as NotConnected
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import NotConfirmed, QueueFull, RebaserError
+from rebaser_core.errors import Unreachable as NotConnected
 from rebaser_core.jetstream import (
     ApiError,
     ConsumerNotFound,

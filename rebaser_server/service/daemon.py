@@ -38,7 +38,9 @@ from rebaser_server.files import TABLES, local_path
 from rebaser_server.graph_application.application import GraphApplication
 from rebaser_server.graph_application.dvu import DvuServices
 from rebaser_server.graph_application.openlineage import LineageEvents
+from rebaser_server.graph_application.publisher import Publisher
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
+from rebaser_server.graph_application.tables import Tables
 from rebaser_server.local_copies import LocalCopies
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.late_pandas import defer_pandas
@@ -66,6 +68,8 @@ class ValueGraph:
     """Reason why there is no Spark to compute on, where there should be one; else None."""
     spark_is_ready: Callable[[], bool] = lambda: False
     """Whether there is a Spark that has computed."""
+    of_tables: Executor | None = None
+    """Executor of units that have functions of tables."""
 
     def __call__(
         self, streams: Streams, batches: BatchStore, notifier: Notifier
@@ -75,15 +79,19 @@ class ValueGraph:
         notifier.stats.spark_is_ready = self.spark_is_ready
         tables = open_checkpoints(settings.store)
         keep_replaced = settings.store.replaced_file_retention.total_seconds()
-        publications = None
+        look_every = settings.ack_wait.total_seconds() / 2
+        publisher = lineage = None
         if settings.store.published is not None:
             publications = Publications(
                 settings.store.published, TableFiles(batches.files), keep_replaced
             )
-        lineage = None
+            publisher = Publisher(publications, streams, batches.files, look_every)
         if settings.lineage.target is not None:
             lineage = LineageEvents(settings.lineage, TableFiles(batches.files))
             notifier.observe = lineage.on_activity
+        sources = Sources(settings.store.sources, settings.functions.table_bytes)
+        allowed = settings.functions.sql_workspaces
+        extension = Tables(batches, self.of_tables, sources, allowed, publisher, lineage)
         return GraphApplication(
             streams,
             TableMaintenance(tables, keep_replaced),
@@ -96,12 +104,9 @@ class ValueGraph:
                 batches,
                 Memo(batches.files, settings.functions.memo_bytes),
                 notifier,
-                lineage,
+                extension,
             ),
-            look_every=settings.ack_wait.total_seconds() / 2,
-            publications=publications,
-            sql_workspaces=settings.functions.sql_workspaces,
-            sources=Sources(settings.store.sources, settings.functions.table_bytes),
+            look_every,
         )
 
 
@@ -189,11 +194,12 @@ async def run(
         ):
             value_graph = ValueGraph(
                 settings,
-                executor,
+                functions,
                 lambda: spark.slots,
                 costs,
                 lambda: spark.absence,
                 lambda: spark.is_ready,
+                executor,
             )
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:

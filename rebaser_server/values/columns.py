@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
-from rebaser_core.table_values import TABLE
+from rebaser_core.references import REFERENCE
 from rebaser_core.updates import InputSignature
 
 Inputs = dict[str, str | list[str]]
@@ -288,8 +288,8 @@ class TextColumn:
 
     def __init__(self, *chunks: pa.Array) -> None:
         self._reset(*chunks)
-        self.may_name_tables = False
-        """Whether a text that was appended has the key of a table."""
+        self.may_refer = False
+        """Whether a text that was appended may have a reference."""
 
     def _reset(self, *chunks: pa.Array) -> None:
         self._chunks: list[pa.Array] = []
@@ -316,7 +316,7 @@ class TextColumn:
 
     def add(self, text: str) -> int:
         """Append one text; return its row."""
-        self.may_name_tables = self.may_name_tables or TABLE in text
+        self.may_refer = self.may_refer or REFERENCE in text
         self._tail.append(text)
         self._bytes += len(text) + 8
         return self._tail_start + len(self._tail) - 1
@@ -327,7 +327,7 @@ class TextColumn:
         first = self._tail_start
         if texts.type != _KIND:
             texts = pc.cast(texts, _KIND)
-        self.may_name_tables = self.may_name_tables or TABLE.encode() in _bytes_of(texts)
+        self.may_refer = self.may_refer or REFERENCE.encode() in _bytes_of(texts)
         self._add_chunk(texts)
         return first
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rebaser_core.table_values import TABLE, table_keys
+from rebaser_core.references import REFERENCE, keys_in
 from rebaser_server.values.adjacency import Adjacency, TopologicalOrder, rank_all
 from rebaser_server.values.canonical_json import dumps, loads
 from rebaser_server.values.columns import (
@@ -228,24 +228,24 @@ class _GraphData(ReadableGraph):
         if self.names.texts.waste > 1:
             self.names.compact()
 
-    def named_tables(self) -> list[str]:
-        """Return the keys of the tables that values name, sorted; at once if there are none."""
-        if not self.texts.may_name_tables:
+    def referred_keys(self) -> list[str]:
+        """Return the keys of the files that values name, sorted; at once if there are none."""
+        if not self.texts.may_refer:
             return []
-        texts = self.texts_of(self._naming_tables())
-        keys = sorted(set().union(*map(table_keys, texts.to_pylist())))
-        self.texts.may_name_tables = bool(keys)
+        texts = self.texts_of(self._referring())
+        keys = sorted(set().union(*map(keys_in, texts.to_pylist())))
+        self.texts.may_refer = bool(keys)
         return keys
 
-    def values_naming_tables(self) -> "list[Value]":
-        """Return the values that name tables, at any depth; at once if there are none."""
-        if not self.texts.may_name_tables:
+    def referring_values(self) -> "list[Value]":
+        """Return the values with references, at any depth; at once if there are none."""
+        if not self.texts.may_refer:
             return []
-        return [Value(self, index) for index in self._naming_tables().tolist()]
+        return [Value(self, index) for index in self._referring().tolist()]
 
-    def _naming_tables(self) -> NDArray[np.int64]:
+    def _referring(self) -> NDArray[np.int64]:
         indices = self.all_indices()
-        named = pc.match_substring(self.texts_of(indices), TABLE)
+        named = pc.match_substring(self.texts_of(indices), REFERENCE)
         naming: NDArray[np.int64] = indices[named.to_numpy(zero_copy_only=False)]
         return naming
 

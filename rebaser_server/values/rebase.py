@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from rebaser_core.errors import many
 from rebaser_core.messages import Correction, truncate_detail
+from rebaser_core.references import REFERENCE, has_reference
 from rebaser_core.table_updates import TableUpdates
-from rebaser_core.table_values import TABLE, names_table, reference_key
+from rebaser_core.table_values import reference_key
 from rebaser_core.updates import (
     AnyUpdate,
     LazyUpdates,
@@ -114,7 +115,7 @@ def rebase(
     With `repeated`, a put that changes nothing is left out if `repeated` returns true.
     """
     if covers is None:
-        if isinstance(updates, LazyUpdates) and not any(map(_is_forged, tables_in(updates))):
+        if isinstance(updates, LazyUpdates) and not any(map(_is_forged, references_in(updates))):
             done = rebase_in_bulk(graph, sequence, updates)
             if done is not None:
                 return done
@@ -300,17 +301,17 @@ class _Rebaser:
         return value
 
 
-def tables_in(updates: Iterable[AnyUpdate]) -> Iterator[Any]:
-    """Yield the values in puts and sets that are tables or have some, or claim to."""
+def references_in(updates: Iterable[AnyUpdate]) -> Iterator[Any]:
+    """Yield the values in puts and sets that are references or have some, or claim to."""
     if isinstance(updates, PlainUpdates):
-        yield from filter(names_table, updates.columns.values)
+        yield from filter(has_reference, updates.columns.values)
     elif isinstance(updates, TableUpdates):
         if updates.is_json:  # canonical texts, in which the key is as it is here
-            found = updates.values.filter(pc.match_substring(updates.values, f'"{TABLE}"'))
-            yield from filter(names_table, map(loads, found.to_pylist()))
+            found = updates.values.filter(pc.match_substring(updates.values, f'"{REFERENCE}"'))
+            yield from filter(has_reference, map(loads, found.to_pylist()))
     else:
         for update in updates:
-            if isinstance(update, PutValue | SetValue) and names_table(update.value):
+            if isinstance(update, PutValue | SetValue) and has_reference(update.value):
                 yield update.value
 
 
@@ -331,7 +332,7 @@ _FORGED: Final = (
 
 def _is_forged(value: object) -> bool:
     """Whether a value is or has, at any depth, what claims to be a table that Rebasers make."""
-    return names_table(value) and reference_key(value) is None
+    return has_reference(value) and reference_key(value) is None
 
 
 def _is_same(value: Value, update: PutValue) -> bool:

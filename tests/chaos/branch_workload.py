@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 from rebaser_client import QueueFull, RebaserClient
-from rebaser_client.requests import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.records import ChangeSetRequest
+from rebaser_core.requests import publish_request
 from rebaser_core.streams import Streams
 from tests.chaos.history import History, Kind
 from tests.chaos.tables import QuerySheet

@@ -11,9 +11,9 @@ from typing import Any
 from nats.aio.client import Client
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NotConfirmed, QueueFull
-from rebaser_client.errors import Unreachable as NoAnswer
-from rebaser_client.requests import Reply, publish_request
+from rebaser_client.requests import Reply
+from rebaser_core.errors import NotConfirmed, QueueFull
+from rebaser_core.errors import Unreachable as NoAnswer
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import JetStream, JetStreamError, NatsUnreachable, PubAck
 from rebaser_core.messages import (
@@ -24,6 +24,7 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
 )
+from rebaser_core.requests import publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import MESSAGE_ID

@@ -12,11 +12,11 @@ from pathlib import Path
 from nats.aio.client import Client
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import ClientError
-from rebaser_client.registry import Registry
-from rebaser_client.requests import ensure_task
+from rebaser_core.errors import ClientError
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, JetStreamError, connected
+from rebaser_core.registry import Registry
+from rebaser_core.requests import ensure_task
 from rebaser_core.subjects import Subjects
 from rebaser_server.cluster.membership import PRESUMED_DEAD
 from rebaser_server.graph_application.content import graph_of

@@ -19,6 +19,7 @@ from ulid import ULID
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.table_values import TableHandle, upload_of, upload_value
+from rebaser_server.commit_log.garbage_collection import CONDEMNED
 from rebaser_server.files import SharedFiles
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.store.publications import folder_of
@@ -190,7 +191,11 @@ async def write_down_tables(deployment: Deployment, head: ChangeSet, history: Hi
     for _ in range(_COLLECTIONS):
         await collector.remove(await collector.find())
     garbage, tables = await collector.find(), _tables_of(deployment)
-    left = [f"{table.key} is not removed" for table in (*garbage.unnamed, *garbage.tables)]
+    left = [
+        f"{table.key} is not removed"
+        for kind in (CONDEMNED, "tables")
+        for table in garbage.held[kind]
+    ]
     stored = await asyncio.to_thread(lambda: list(tables.stored()))
     left += [str(each) for each in stored if each.written is None or len(each.attempts) > 1]
     wrong = ["no look at what is published"]
@@ -212,7 +217,7 @@ def published_in(deployment: Deployment) -> Path:
 async def _wrongly_published(deployment: Deployment, head: ChangeSet) -> list[str]:
     wrong, workspace = [], str(head.workspace_id)
     graph = graph_of(await deployment.archive(head).load())
-    for value in graph.values_naming_tables():
+    for value in graph.referring_values():
         table = with_rows(deployment, workspace, value.value)
         path = published_in(deployment) / workspace / folder_of(value.name or value.id)
         if not DeltaTable.is_deltatable(str(path)):

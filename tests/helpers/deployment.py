@@ -35,6 +35,7 @@ from rebaser_server.graph_application.state_machine import (
     open_checkpoints,
     open_state_loader,
 )
+from rebaser_server.graph_application.tables import TableHoldings
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.queries.query_service import DEFAULT, QueryService
 from rebaser_server.queries.values import QueryBounds
@@ -188,7 +189,7 @@ class Deployment:
         """Finds garbage that is older than `grace` seconds."""
         batches = open_batch_store(self.streams, self.settings)
         read = GraphStateMachine(open_checkpoints(self.settings.store)).kept_metadata
-        return kind(self.streams, batches, read, grace)
+        return kind(self.streams, batches, read, TableHoldings(batches.files), grace)
 
     async def graph(self, change_set: ChangeSet) -> Graph:
         """The change set as store and log say it is."""

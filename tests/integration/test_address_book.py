@@ -5,7 +5,8 @@ import re
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import AmbiguousAddress, NameTaken, NoSuchChangeSet
+from rebaser_client.errors import AmbiguousAddress, NameTaken
+from rebaser_core.errors import NoSuchChangeSet
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.records import ApplyAttempt, ChangeSetStatus
 from tests.helpers.deployment import Deployment

@@ -4,7 +4,7 @@ import asyncio
 import json
 import subprocess
 
-from rebaser_client.errors import NoSuchChangeSet
+from rebaser_core.errors import NoSuchChangeSet
 from rebaser_server.commands.support.execution import hint_for
 from tests.helpers import fork_server
 from tests.helpers.batches import ExampleGraph

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NoSuchChangeSet, QuotaExceeded, RequestRefused, TooLarge
-from rebaser_client.registry import Registry
+from rebaser_client.errors import RequestRefused
+from rebaser_core.errors import NoSuchChangeSet, QuotaExceeded, TooLarge
 from rebaser_core.ids import ChangeSet, ChangeSetId
+from rebaser_core.registry import Registry
 from rebaser_core.updates import BatchLimits
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.branches import BranchRunner

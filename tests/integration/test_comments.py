@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from rebaser_client.errors import NoSuchChangeSet, QuotaExceeded
-from rebaser_client.registry import Registry
-from rebaser_core.errors import MalformedMessage
+from rebaser_core.errors import MalformedMessage, NoSuchChangeSet, QuotaExceeded
 from rebaser_core.ids import ChangeSet, ChangeSetId
+from rebaser_core.registry import Registry
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Daemon, Deployment
 from tests.helpers.eventually import eventually

@@ -2,8 +2,9 @@
 
 import pytest
 
-from rebaser_client.errors import NoSuchChangeSet, RequestRefused
-from rebaser_client.registry import Registry
+from rebaser_client.errors import RequestRefused
+from rebaser_core.errors import NoSuchChangeSet
+from rebaser_core.registry import Registry
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.upkeep import DeletedDataJob
 from rebaser_server.files import SharedFiles

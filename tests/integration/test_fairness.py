@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import PullConsumer
+from rebaser_core.requests import ensure_task
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster import slots as cluster_slots
 from rebaser_server.cluster.nats_writes import WriteWatch

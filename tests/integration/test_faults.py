@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from rebaser_client.requests import ensure_task
 from rebaser_core.commits import (
     CommitV1,
     ControlState,
@@ -22,6 +21,7 @@ from rebaser_core.messages import (
     InlineBatch,
     ObjectRef,
 )
+from rebaser_core.requests import ensure_task
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.processor.dead_letters import ATTEMPTS, REASON

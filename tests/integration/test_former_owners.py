@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rebaser_client.requests import ensure_task
 from rebaser_core.commits import CommitV1, ControlState, DvuClaim, FailedAttempts
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.requests import ensure_task
 from rebaser_server.cluster.membership import ANSWERS, present
 from rebaser_server.processor.context import LOST_LEASES_PER_DEATH, FormerOwners
 from tests.helpers.batches import ExampleGraph

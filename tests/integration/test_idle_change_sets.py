@@ -1,7 +1,7 @@
 """A change set at rest costs nothing: no line is written before there is work (W2b)."""
 
-from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
+from rebaser_core.requests import ensure_task
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually

@@ -1,12 +1,12 @@
 """Whoever forks or applies may die at any step: the next one finishes it, once."""
 
-from rebaser_client.registry import Registry
-from rebaser_client.requests import publish_request
 from rebaser_core.commits import Commit
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import OrderedPushConsumer
 from rebaser_core.messages import OutcomeQueryV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
+from rebaser_core.registry import Registry
+from rebaser_core.requests import publish_request
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.graph_application.branches import BranchCloser, BranchRunner

@@ -3,7 +3,6 @@
 import asyncio
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.requests import publish_request
 from rebaser_core import codecs
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import (
@@ -13,6 +12,7 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
 )
+from rebaser_core.requests import publish_request
 from rebaser_core.versioning import CONTENT_TYPE, MESSAGE_VERSION, REPLY_INBOX
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.processor.dead_letters import REASON

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NotConfirmed, QueueFull
+from rebaser_core.errors import NotConfirmed, QueueFull
 from rebaser_core.jetstream import ApiError, JetStream, StreamConfig
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.arguments import Exit

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from rebaser_client import builtin
-from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
+from rebaser_core.requests import ensure_task
 from rebaser_server.ops.endpoint import DEFAULT_PORT
 from tests.helpers.batches import ExampleGraph, new_id, set_to
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rebaser_client.registry import Registry
 from rebaser_core.commits import ClosedState, CommitV1, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.records import ChangeSetStatus
+from rebaser_core.registry import Registry
 from rebaser_server.cluster.slots import Fairness, SlotPool
 from rebaser_server.commit_log.log import UNSAVED
 from rebaser_server.processor.ownership import acquire_ownership

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from rebaser_client.errors import NotConfirmed
-from rebaser_client.requests import ensure_task, publish_request
 from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.commits import DvuClaim
+from rebaser_core.errors import NotConfirmed
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery, JetStream, PullConsumer
 from rebaser_core.records import PauseScope
+from rebaser_core.requests import ensure_task, publish_request
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_core.versioning import MESSAGE_ID, REPLY_INBOX
 from rebaser_server.cluster import tasks as cluster_tasks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_client.errors import QueueFull
+from rebaser_core.errors import QueueFull
 from rebaser_core.ids import RequestId
 from rebaser_server.service.composition import prepare
 from rebaser_server.settings.settings import Settings

@@ -8,7 +8,6 @@ import pytest
 
 from rebaser_client import RequestIdUsed, RequestRefused
 from rebaser_client.outcomes import committed
-from rebaser_client.requests import INLINE_UPDATES, ensure_task, request_digest
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import (
@@ -21,6 +20,7 @@ from rebaser_core.messages import (
     SuccessStatusV2,
 )
 from rebaser_core.records import PauseScope
+from rebaser_core.requests import INLINE_UPDATES, ensure_task, request_digest
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.processor.outcomes import OutcomeLookup

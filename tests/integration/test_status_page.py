@@ -10,8 +10,8 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from rebaser_client import builtin, cel
-from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.requests import ensure_task
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from tests.chaos.functions import install
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to

@@ -5,10 +5,10 @@ import pytest
 from blake3 import blake3
 
 from rebaser_client.errors import RequestIdUsed, RequestRefused
-from rebaser_client.requests import INLINE_UPDATES
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ObjectStore
 from rebaser_core.messages import ObjectRef, StoreRef, UpdatesBatch, UpdatesBatchV1
+from rebaser_core.requests import INLINE_UPDATES
 from rebaser_server.errors import NeedsNewerVersion
 from rebaser_server.processor.dead_letters import REASON
 from tests.helpers.batches import ExampleGraph, new_id, set_to

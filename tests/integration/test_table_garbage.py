@@ -3,6 +3,7 @@
 import io
 import os
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rebaser_core.updates import PutValue
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.cluster.upkeep import DeletedDataJob
+from rebaser_server.commit_log.garbage_collection import CONDEMNED
 from rebaser_server.compute.results import SCHEMA, RunStore, UnitResult
 from rebaser_server.doctor.findings import Severity
 from rebaser_server.doctor.history_checks import check_history
@@ -32,6 +34,8 @@ from rebaser_server.files import SharedFiles, table_directory
 from rebaser_server.graph_application.commands import recompute
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import open_checkpoints
+from rebaser_server.graph_application.tables import Tables
+from rebaser_server.store.sources import Sources
 from rebaser_server.tables import TableFiles
 from rebaser_server.values.canonical_json import dumps
 from tests.helpers.batches import new_id, put, set_to
@@ -121,8 +125,8 @@ async def test_a_table_stays_until_no_kept_state_has_it(deployment: Deployment) 
     assert await owner.archive.earliest_commit() > before
     collector = deployment.collector()
     garbage = await collector.find()
-    assert [table.key for table in garbage.unnamed] == [upload_of(first)]
-    assert garbage.tables == []
+    assert [table.key for table in garbage.held[CONDEMNED]] == [upload_of(first)]
+    assert garbage.held["tables"] == []
     await collector.remove(garbage)
     tables, workspace = tables_of(deployment), str(change_set.workspace_id)
     assert tables.find(workspace, str(upload_of(first))) is None
@@ -244,7 +248,7 @@ async def test_results_in_files_keep_tables(deployment: Deployment) -> None:
 
     garbage = await deployment.collector().find()
 
-    assert garbage.unnamed == []
+    assert garbage.held[CONDEMNED] == []
 
 
 async def test_what_waits_keeps_uploads_and_tables(deployment: Deployment) -> None:
@@ -427,7 +431,10 @@ async def test_values_that_are_to_be_computed_anew_condemn_their_tables(
     )
 
     settled = SettledRequest(id=request, sequence=9, outcome=RequestOutcome.APPLIED)
-    done, changes = await recompute(owner.own, asked, settled, None)
+    extension = Tables(owner.archive.batches, None, Sources(""))
+    done, changes = await recompute(
+        owner.own, asked, settled, partial(extension.forget, change_set)
+    )
 
     tables = tables_of(deployment)
     assert (done.outcome, changes) == (RequestOutcome.APPLIED, {"dirty_sequence": 9})

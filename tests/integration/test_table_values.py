@@ -11,13 +11,8 @@ import pytest
 
 from rebaser_client import Draft, WorkspaceHandle, sql
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import (
-    NoSuchValue,
-    ReadRefused,
-    RequestDead,
-    RequestRefused,
-    TooLarge,
-)
+from rebaser_client.errors import NoSuchValue, ReadRefused, RequestDead, RequestRefused
+from rebaser_core.errors import TooLarge
 from rebaser_core.table_values import upload_of, upload_value
 from rebaser_core.updates import BatchLimits, PutValue
 from rebaser_server.files import SharedFiles

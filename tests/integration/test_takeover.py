@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream, NatsUnreachable, PubAck, PullConsumer
+from rebaser_core.requests import ensure_task
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.cluster import membership, takeover

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from rebaser_client.requests import ensure_task
 from rebaser_core.ids import ChangeSet
+from rebaser_core.requests import ensure_task
 from tests.helpers.batches import Batch, ExampleGraph, new_id, put
 from tests.helpers.crash_points import AFTER_COMMIT, BEFORE_COMMIT, BEFORE_RESULT, doomed
 from tests.helpers.deployment import Deployment, new_change_sets

@@ -6,7 +6,6 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from rebaser_client.requests import ensure_task
 from rebaser_core import codecs
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import StreamConfig
@@ -18,6 +17,7 @@ from rebaser_core.messages import (
     InlineBatch,
     omitted,
 )
+from rebaser_core.requests import ensure_task
 from rebaser_server.ops.dead_letters import DeadLetter, load
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Deployment, new_change_sets

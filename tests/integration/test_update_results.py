@@ -10,9 +10,9 @@ from typing import Never, cast
 
 import pytest
 
-from rebaser_client.errors import QueueFull
 from rebaser_core.activities import Activity, ActivityKind
 from rebaser_core.commits import DvuClaim, RequestOutcome
+from rebaser_core.errors import QueueFull
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
     DvuResultInfo,

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import ReadRefused, Unreachable
+from rebaser_client.errors import ReadRefused
 from rebaser_client.reader import ValueSet
 from rebaser_core.commits import RequestOutcome
+from rebaser_core.errors import Unreachable
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.state_loader import StateCache
 from rebaser_server.queries import values as queries_values

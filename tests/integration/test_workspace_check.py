@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NotInWorkspace
+from rebaser_core.errors import NotInWorkspace
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.messages import ErrorStatus

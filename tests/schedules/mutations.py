@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 from rebaser_client import requests as client_requests
+from rebaser_core import requests as core_requests
 from rebaser_core.commits import DvuClaim, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import AckSubject, Delivery, JetStream
@@ -273,7 +274,10 @@ def presuming_every_other_dead() -> AbstractContextManager[Any]:
 @contextmanager
 def without_tasks_from_clients() -> Iterator[None]:
     """C2: a request is stored, and nobody is told."""
-    with mock.patch.object(client_requests, "ensure_task", _yes):
+    with (
+        mock.patch.object(core_requests, "ensure_task", _yes),
+        mock.patch.object(client_requests, "ensure_task", _yes),
+    ):
         yield
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import structlog
 
 from rebaser_client import ClientError, RebaserClient
-from rebaser_client.requests import publish_request
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.requests import publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.compute.errors import SessionFailed

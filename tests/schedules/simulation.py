@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
-from rebaser_client.registry import Registry
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, ObjectStore, connect, connected
+from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.commit_log import log as commit_log

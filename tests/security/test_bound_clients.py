@@ -14,8 +14,8 @@ from nats.aio.msg import Msg
 
 from rebaser_client import Draft
 from rebaser_client.client import RebaserClient, connect
-from rebaser_client.errors import NoSuchChangeSet
 from rebaser_client.outcomes import watching
+from rebaser_core.errors import NoSuchChangeSet
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.messages import (

@@ -15,7 +15,7 @@ import nkeys
 import pytest
 
 from rebaser_client.client import connect
-from rebaser_client.errors import Unreachable as ClientUnreachable
+from rebaser_core.errors import Unreachable as ClientUnreachable
 from rebaser_core.jetstream import (
     ConnectOptions,
     JetStream,

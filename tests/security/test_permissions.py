@@ -10,7 +10,6 @@ import pytest
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.outcomes import watching
-from rebaser_client.requests import publish_request
 from rebaser_core.activities import ActivityKind
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream, NatsUnreachable
@@ -22,6 +21,7 @@ from rebaser_core.messages import (
     RequestState,
     SuccessStatusV2,
 )
+from rebaser_core.requests import publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_core.versioning import announced_id

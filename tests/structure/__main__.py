@@ -11,7 +11,7 @@ from pathlib import PurePath
 from statistics import median, quantiles
 
 from tests.helpers.product import MODULES
-from tests.structure.ways import record
+from tests.structure.ways import about_tables, record
 
 SHORT = 60
 """Lines below which a module counts as short."""
@@ -57,7 +57,7 @@ def main() -> None:
     print(f"{single:6,} modules with one importer")
     if "--ways" in sys.argv:
         for way, files in record().items():
-            print(f"{len(files):6,} files: {way}")
+            print(f"{len(files):6,} files: {way}; {len(about_tables(files))} about tables")
             print(*(f"         {file}" for file in sorted(files)), sep="\n")
 
 

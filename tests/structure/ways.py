@@ -4,9 +4,11 @@ What the daemon does beside or after them is left out: heartbeats, pages, the la
 """
 
 import asyncio
+import re
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Thread
@@ -33,6 +35,12 @@ CLIENT = "client, from `enqueue` to the reply"
 REQUEST = "daemon, from the task to the request's deletion"
 UPDATE = "daemon, from an update's claim to its commit on Spark"
 _BEGINS = {TaskRunner._process.__code__: REQUEST, claim_update.__code__: UPDATE}
+_ABOUT_TABLES = re.compile(
+    r"rebaser_core/table_(values|schemas)\.py|rebaser_server/(tables|local_copies|compute/tables|"
+    r"graph_application/(tables|publisher|openlineage)|store/(publications|sources)|"
+    r"compute/functions/(arrow|sql|partition_wise)|compute/spark/(spark_call|table_job)|"
+    r"queries/table_.*)\.py"
+)
 _VISITOR = "visitor"
 _ENDS = {_Rebaser.running.__wrapped__.__code__, Checkpointer.on_end.__code__}
 _is_beside = ContextVar("_is_beside", default=False)
@@ -100,6 +108,11 @@ async def _visit(url: str, ways: Ways, shutdown: Shutdown, loop: asyncio.Abstrac
             ways.expect(None)
     finally:
         loop.call_soon_threadsafe(shutdown.set)
+
+
+def about_tables(files: Iterable[str]) -> list[str]:
+    """Return those of the files that are about tables: plain numbers, as here, enter none."""
+    return sorted(filter(_ABOUT_TABLES.fullmatch, files))
 
 
 def record() -> dict[str, set[str]]:

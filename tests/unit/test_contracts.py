@@ -32,10 +32,22 @@ FORBIDDEN: Final = [
     ("cli", "rebaser_server.cluster.pauses", "rebaser_server.store.checkpoints"),
     ("server", "rebaser_server.compute.plan", "rebaser_server.store.checkpoints"),
     ("server", "rebaser_server.values.rebase", "rebaser_server.processor.run"),
+    ("engine", "rebaser_server.cluster.tasks", "rebaser_client.errors"),
+    ("engine", "rebaser_server.commit_log.log", "rebaser_client.reader"),
+    ("engine", "rebaser_server.runtime.containment", "rebaser_client.client"),
     ("engine", "rebaser_server.processor.run", "rebaser_server.values.graph"),
     ("engine", "rebaser_server.commit_log.state", "rebaser_server.graph_application.content"),
     ("engine", "rebaser_server.cluster.tasks", "rebaser_server.compute.plan"),
     ("engine", "rebaser_server.commit_log.state_loader", "rebaser_server.store.checkpoints"),
+    ("engine", "rebaser_server.commit_log.batch_store", "rebaser_server.tables"),
+    ("engine", "rebaser_server.processor.application", "rebaser_core.table_values"),
+    ("tables", "rebaser_server.graph_application.application", "rebaser_server.tables"),
+    ("tables", "rebaser_server.graph_application.commands", "rebaser_server.compute.tables"),
+    ("tables", "rebaser_server.graph_application.dvu", "rebaser_core.table_values"),
+    ("tables", "rebaser_server.compute.plan", "rebaser_server.compute.tables"),
+    ("tables", "rebaser_server.compute.work_unit", "rebaser_core.table_schemas"),
+    ("tables", "rebaser_server.store.checkpoints", "rebaser_server.tables"),
+    ("tables", "rebaser_server.values.graph", "rebaser_core.table_values"),
     ("values-alone", "rebaser_server.values.rebase", "rebaser_core.jetstream"),
     ("packages", "rebaser_core.ids", "rebaser_server.errors"),
     ("examples", "rebaser_server.commands.cli", "debian_demo"),
@@ -47,6 +59,9 @@ FORBIDDEN: Final = [
     ("jetstream", "rebaser_core.jetstream.fetch", "pydantic"),
 ]
 """Contract, a module, and what it must not import."""
+
+NOT_PURE: Final = {"jetstream", "registry", "requests", "streams", "stream_configs"}
+"""Modules of the core that know JetStream."""
 
 CONTRACTS: Final = {
     "acyclic_siblings": AcyclicSiblingsContract,
@@ -142,9 +157,20 @@ def test_every_command_works_with_the_extra_cli_or_is_named(contracts: dict[str,
 
 def test_every_module_of_core_is_pure_but_jetstream(contracts: dict[str, Contract]) -> None:
     """The contract that keeps I/O out of the core names each, but those about the streams."""
-    pure = modules_in("rebaser_core") - {"jetstream", "streams", "stream_configs"}
+    pure = modules_in("rebaser_core") - NOT_PURE
 
     assert sources(contracts["pure"]) == {f"rebaser_core.{name}" for name in pure}
+
+
+def test_all_but_the_extension_of_tables_knows_no_tables(contracts: dict[str, Contract]) -> None:
+    """The contract names each module of application and store but those that tables brought."""
+    graph = modules_in("rebaser_server.graph_application") - {"tables", "publisher", "openlineage"}
+    store = modules_in("rebaser_server.store") - {"publications", "sources"}
+
+    assert sources(contracts["tables"]) >= {
+        *(f"rebaser_server.graph_application.{name}" for name in graph),
+        *(f"rebaser_server.store.{name}" for name in store),
+    }
 
 
 def test_the_jetstream_layer_knows_no_module_of_core(contracts: dict[str, Contract]) -> None:

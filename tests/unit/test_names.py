@@ -21,7 +21,7 @@ TERMS = (
 INSIDE = {
     "heartbeat": "rebaser_server/cluster/membership.py",
     "backoff": "rebaser_core/jetstream/deadlines.py",
-    "retry": "rebaser_client/requests.py",
+    "retry": "rebaser_core/requests.py",
     "vacuum": "rebaser_server/store/checkpoints.py",
     "fence": "rebaser_server/commit_log/log.py",
     "duplicate": "rebaser_server/processor/requests.py",

@@ -10,11 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_client.display import table_text
-from rebaser_client.errors import ClientError
 from rebaser_client.plan import LoadPlan, PlannedChange
 from rebaser_client.reader import LogEntry, read_log
 from rebaser_core.commits import RequestOutcome
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import ClientError, RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
     EnqueueUpdatesResponseV2,

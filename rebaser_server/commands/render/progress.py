@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from rebaser_client.errors import ClientError
 from rebaser_client.outcomes import (
     MissingResults,
     Progress,
@@ -22,7 +21,7 @@ from rebaser_client.outcomes import (
 from rebaser_client.plan import read_named
 from rebaser_client.requests import Updates
 from rebaser_core.commits import CommitV1, code_reason, decode_commit_at
-from rebaser_core.errors import MessageError, RebaserError, UnknownSubject, many
+from rebaser_core.errors import ClientError, MessageError, RebaserError, UnknownSubject, many
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ordered_reader
 from rebaser_core.messages import (

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from rebaser_client.errors import AmbiguousAddress, NoSuchChangeSet
+from rebaser_client.errors import AmbiguousAddress
 from rebaser_client.workspaces import AddressedChangeSet
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import NoSuchChangeSet, RebaserError
 from rebaser_core.ids import CANONICAL, ChangeSet, ChangeSetId, WorkspaceId, has_part, is_part
 from rebaser_core.records import PauseScope, WorkspaceRecordV1
 from rebaser_server.commands.support.deployment import Deployment

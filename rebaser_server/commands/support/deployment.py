@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Final, Never
 import nats.errors
 
 from rebaser_client.client import RebaserClient
-from rebaser_client.errors import NoSuchChangeSet
-from rebaser_client.registry import Registry
 from rebaser_client.workspaces import HEAD
-from rebaser_core.errors import RebaserError
+from rebaser_core.errors import NoSuchChangeSet, RebaserError
 from rebaser_core.ids import CANONICAL, ChangeSet
 from rebaser_core.jetstream import JetStreamError, connected
 from rebaser_core.records import PauseScope, enclosing_scopes
+from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.runtime.tasks import background

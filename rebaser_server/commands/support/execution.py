@@ -12,7 +12,20 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from rebaser_client import errors as client
-from rebaser_core.errors import MalformedMessage, NewerVersion, RebaserError, offer
+from rebaser_core.errors import (
+    AlreadyRegistered,
+    MalformedMessage,
+    NewerVersion,
+    NoSuchChangeSet,
+    NotConfirmed,
+    NotInWorkspace,
+    QueueFull,
+    QuotaExceeded,
+    RebaserError,
+    TooLarge,
+    Unreachable,
+    offer,
+)
 from rebaser_core.jetstream import Full, JetStreamError, NatsUnreachable, StreamNotFound, TlsFailed
 from rebaser_core.jetstream.errors import AccountLimit, LoginRefused
 from rebaser_server.commands.support.arguments import Exit, NotInTime, limited
@@ -100,14 +113,14 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (client.ClientClosed, "Connect again, and close the client after its last use."),
     (client.ClientForked, "Connect in the forked process, too."),
     (client.WrongEventLoop, "Connect in each event loop, or use `rebaser_client.sync`."),
-    (client.Unreachable, "Does a Rebaser run? `rebaser serve` starts one."),
+    (Unreachable, "Does a Rebaser run? `rebaser serve` starts one."),
     (
-        client.NoSuchChangeSet,
+        NoSuchChangeSet,
         "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE --all` list them.",
     ),
     (client.NoSuchValue, "`rebaser values tree ADDRESS` shows all."),
     (
-        client.NotInWorkspace,
+        NotInWorkspace,
         "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace.",
     ),
     (client.AmbiguousAddress, "Give one of these, or its id."),
@@ -119,7 +132,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (client.MissingPackage, "Nothing was sent. `pip install` that extra, then try again."),
     (client.RequestDead, "`rebaser dead-letters list` shows it, with the reason."),
     (
-        client.NotConfirmed,
+        NotConfirmed,
         (
             "Send it again with the same --request-id: it takes effect once. "
             "`rebaser doctor` tells whether NATS takes what is written. Where a disk was full, "
@@ -127,16 +140,16 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         ),
     ),
     (
-        client.QueueFull,
+        QueueFull,
         "`rebaser queue` shows what waits, `rebaser doctor` whether NATS has room.",
     ),
     (
         client.OutcomeUnknown,
         "`rebaser log ADDRESS` shows which requests were applied.",
     ),
-    (client.AlreadyRegistered, "Choose another id, or leave it out to get a new one."),
-    (client.TooLarge, "Send it in parts, or raise REBASER_LIMITS__* for clients and daemons."),
-    (client.QuotaExceeded, "Delete change sets that you do not need, or raise REBASER_LIMITS__*."),
+    (AlreadyRegistered, "Choose another id, or leave it out to get a new one."),
+    (TooLarge, "Send it in parts, or raise REBASER_LIMITS__* for clients and daemons."),
+    (QuotaExceeded, "Delete change sets that you do not need, or raise REBASER_LIMITS__*."),
     (client.ReadRefused, "`rebaser values ADDRESS` shows all values, as the store has them."),
     (
         client.RequestIdUsed,

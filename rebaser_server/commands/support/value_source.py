@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from rebaser_client.errors import ReadRefused, Unreachable
+from rebaser_client.errors import ReadRefused
 from rebaser_client.reader import ValueSet
+from rebaser_core.errors import Unreachable
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.errors import StoreNotKnown

@@ -13,7 +13,7 @@ from math import fsum, prod
 from typing import Any, Final
 
 from rebaser_core.codecs import json_equal
-from rebaser_core.table_values import is_table
+from rebaser_core.references import REFERENCE
 
 _NUMBERS: Final = {int, float}
 
@@ -40,7 +40,8 @@ def _require_kinds(values: list[Any], kinds: type | tuple[type, ...], words: str
     """Return `values`, which must be of these kinds; in JSON, true is not a number."""
     for value in values:
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            what = "a table" if is_table(value) else json.dumps(value)[:50]
+            is_table = isinstance(value, dict) and REFERENCE in value
+            what = "a table" if is_table else json.dumps(value)[:50]
             raise TypeError(f"expected {words}, not {what}")
     return values
 

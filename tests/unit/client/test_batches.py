@@ -5,12 +5,13 @@ import asyncio
 import pytest
 from nats.aio.client import Client
 
-from rebaser_client.errors import TooLarge
-from rebaser_client.requests import INLINE_BYTES, INLINE_UPDATES, store_batch
+from rebaser_client.requests import store_batch
 from rebaser_core import codecs
+from rebaser_core.errors import TooLarge
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStream, ObjectStore
 from rebaser_core.messages import Inline, InlineBatch, UpdatesBatch, UpdatesBatchV1
+from rebaser_core.requests import INLINE_BYTES, INLINE_UPDATES
 from rebaser_core.updates import RemoveValue, SetValue
 
 ID = RequestId.from_int(7)

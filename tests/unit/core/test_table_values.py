@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from rebaser_core.references import keys_in
 from rebaser_core.table_values import (
     PinnedTable,
     TableHandle,
     reference_key,
     source_path,
     table_key,
-    table_keys,
     upload_value,
 )
 
@@ -26,7 +26,7 @@ def test_a_pinned_table_is_found_in_its_value() -> None:
     assert PinnedTable.of(value) == PINNED
     assert reference_key(value) == table_key(value) == PINNED.key
     assert PINNED.key == "3c53b89e8791fbe028b5e3f244b3a7be960b57ce6de313a7ebf4eefbca9788bf"
-    assert PINNED.key in table_keys(str(value))
+    assert PINNED.key in keys_in(str(value))
     assert reference_key(of_parquet) != PINNED.key
     assert str(PINNED) == "/lake/orders@17"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rebaser_client.requests import retry
 from rebaser_core.jetstream import NatsUnreachable, SubjectFull, Unavailable
+from rebaser_core.requests import retry
 
 
 def calls(*outcomes):

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from rebaser_client.requests import TaskPublisher
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
+from rebaser_core.requests import TaskPublisher
 
 
 class Publishes:

@@ -14,9 +14,9 @@ from rebaser_core.messages import UpdatesBatch, UpdatesBatchV1
 from rebaser_core.table_updates import TableUpdates
 from rebaser_core.table_values import TableHandle, upload_value
 from rebaser_core.updates import PutValue
-from rebaser_server.commit_log.garbage_collection import _tables_in
 from rebaser_server.compute.results import SCHEMA, RunStore, UnitResult
 from rebaser_server.files import OrphanFiles, SharedFiles
+from rebaser_server.graph_application.tables import TableHoldings
 from rebaser_server.values.canonical_json import dumps
 from tests.helpers.batches import new_id
 
@@ -33,7 +33,7 @@ def test_a_batch_of_objects_is_searched(content_type: str, value: object) -> Non
 
     _, payload = UpdatesBatch.encode(batch, content_type)
 
-    assert DIGEST in _tables_in(payload)
+    assert DIGEST in TableHoldings.keys_in(payload)
 
 
 @pytest.mark.parametrize("content_type", [codecs.JSON, codecs.CBOR])
@@ -48,12 +48,12 @@ def test_a_batch_with_a_table_is_searched(content_type: str, length: int) -> Non
     _, payload = UpdatesBatch.encode(batch, content_type)
 
     assert DIGEST.encode() not in payload
-    assert DIGEST in _tables_in(payload)
+    assert DIGEST in TableHoldings.keys_in(payload)
 
 
 def test_a_payload_without_tables_is_not_decoded() -> None:
     """However many digests it has."""
-    assert _tables_in(b'{"value": "%s"}' % DIGEST.encode()) == set()
+    assert TableHoldings.keys_in(b'{"value": "%s"}' % DIGEST.encode()) == set()
 
 
 def test_results_that_lie_in_files_are_searched(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_results_that_lie_in_files_are_searched(tmp_path: Path) -> None:
     result = UnitResult(2, pa.table(columns, schema=SCHEMA))
     RunStore(files, "c" * 64).put_part("d" * 64, 0, 2, result)
 
-    found = set().union(*map(_tables_in, OrphanFiles(files).payloads()))
+    found = set().union(*map(TableHoldings.keys_in, OrphanFiles(files).payloads()))
 
     assert KEY in found
 
@@ -74,4 +74,4 @@ def test_any_bytes_can_be_searched(seed: int) -> None:
     """Clients may have written them."""
     draw = partial(random.Random(seed).choices, k=300)
     for alphabet in (range(256), b"ABCabc+/=", b'"$table{}:'):
-        _tables_in(bytes(draw(alphabet)) + b"$table" + bytes(draw(alphabet)))
+        TableHoldings.keys_in(bytes(draw(alphabet)) + b"$table" + bytes(draw(alphabet)))

@@ -14,10 +14,17 @@ from typing import Final, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from rebaser_client.errors import AlreadyRegistered, NoSuchChangeSet, NotInWorkspace, QuotaExceeded
 from rebaser_core.codecs import JSON
 from rebaser_core.commits import ForkPoint
-from rebaser_core.errors import MalformedMessage, MessageError, many
+from rebaser_core.errors import (
+    AlreadyRegistered,
+    MalformedMessage,
+    MessageError,
+    NoSuchChangeSet,
+    NotInWorkspace,
+    QuotaExceeded,
+    many,
+)
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import (
     JetStreamError,
