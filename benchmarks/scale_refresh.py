@@ -138,7 +138,6 @@ def _answers(turn: list[int], change_sets: int, lines: int) -> Answers:
     return {
         "identity": lambda: OPERATOR,
         "events": lambda: f"retry: 500\ndata: {json.dumps(_status(turn, change_sets))}\n\n",
-        "sketch": lambda: {"sketch": None},
         "change-set/values": lambda: values(
             [value(f"net/{n}", str(turn[0])) for n in range(lines)], turn[0]
         ),

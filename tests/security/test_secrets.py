@@ -137,7 +137,7 @@ def files(directory: Path) -> Places:
 
 
 PATHS = (
-    *endpoint._STATIC, "/healthz", "/readyz", "/metrics", "/config", "/status", "/sketch",
+    *endpoint._STATIC, "/healthz", "/readyz", "/metrics", "/config", "/status",
     "/change-sets", "/dead-letters",
 )  # fmt: skip
 
