@@ -40,6 +40,10 @@ from rebaser_server.settings.settings import StoreSettings
 log: Final = structlog.get_logger()
 
 
+_LOOKS: Final = 4
+"""Number of looks for garbage in the time for which it is kept: all of it is gone soon after."""
+
+
 class GarbageJob:
     """Collects garbage for as long as this Rebaser comes first among the living.
 
@@ -58,7 +62,7 @@ class GarbageJob:
         grace = store.orphan_retention.total_seconds()
         read = services.application.kept_metadata
         collector = GarbageCollector(services.streams, services.batches, read, grace)
-        return cls(collector, members, store.gc_interval.total_seconds())
+        return cls(collector, members, grace / _LOOKS)
 
     async def run(self) -> Never:
         """Collect once a period, until cancelled. A failure is logged; the next period retries."""

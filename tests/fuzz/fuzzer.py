@@ -125,7 +125,7 @@ VARIABLES = {
     "REBASER_NATS__URL": ["", ",", "::::", "nats://127.0.0.1:99999", "nats://[", "127.0.0.1:x"],
     "REBASER_NO_SUCH": ["1"],
 }
-NETWORK = ("REBASER_NATS__", "REBASER_SPARK__REMOTE")
+NETWORK = ("REBASER_NATS__", "REBASER_SPARK__MASTER")
 """Settings that are given no words which could be names of hosts."""
 
 LONG_RUNNING = {"serve", "up", "train", "demo", "init", "completion", "complete"}

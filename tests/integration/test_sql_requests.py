@@ -11,7 +11,7 @@ from rebaser_core.ids import WorkspaceId
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
 
-NO_SPARK = {"SPARK__REMOTE": "sc://127.0.0.1:1"}
+NO_SPARK = {"SPARK__MASTER": "sc://127.0.0.1:1"}
 """A server for all updates that is not there."""
 
 

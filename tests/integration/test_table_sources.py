@@ -22,7 +22,7 @@ from tests.integration.test_action_service import target
 from tests.integration.test_ops_endpoint import get, started, url_of
 
 ORDERS = pa.table({"day": ["mon", "tue", "mon"], "amount": pa.array([10, 90, 50], pa.int64())})
-NO_SPARK = {"SPARK__REMOTE": "sc://127.0.0.1:1"}
+NO_SPARK = {"SPARK__MASTER": "sc://127.0.0.1:1"}
 
 
 class Shop:

@@ -54,7 +54,7 @@ async def serving(
 ) -> AsyncIterator[list[Daemon]]:
     """Rebasers in the server's role, ready."""
     common = SCALED | variables(server, "server") | {"OPS__PORT": "0"} | more
-    common |= {"STORE__ROOT": str(directory / "store"), "STORE__GC_INTERVAL": "0.5"}
+    common |= {"STORE__ROOT": str(directory / "store"), "STORE__ORPHAN_RETENTION": "2"}
     daemons = [Daemon(name, directory, common | {"INSTANCE_ID": name}) for name in names]
     try:
         for daemon in daemons:

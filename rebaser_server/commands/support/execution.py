@@ -182,10 +182,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (JetStreamError, "`rebaser doctor` checks NATS."),
     (
         EvaluatorAway,
-        (
-            "REBASER_SPARK__MASTER and REBASER_SPARK__REMOTE say which Spark it is; `rebaser "
-            "settings` shows them."
-        ),
+        ("REBASER_SPARK__MASTER says which Spark it is; `rebaser settings` shows it."),
     ),
     (
         OSError,
