@@ -166,8 +166,7 @@ class NatsSettings(SettingsGroup):
     """URLs of the monitoring ports of all NATS servers, with commas: these tell when the servers
     sync."""
     api_prefix: str | None = None
-    """JetStream API prefix of an account that exports it, or of a domain: `$JS.HUB.API` is that of
-    the domain `HUB` (ADR-19)."""
+    """JetStream API prefix of an account that exports it, or of a domain (ADR-19)."""
     connect_timeout: Duration = timedelta(seconds=10)
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
     """Number of replicas of each stream that the daemon creates."""
