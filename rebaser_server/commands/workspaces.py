@@ -9,7 +9,6 @@ from rebaser_server.commands.support.arguments import (
     add_address,
     add_command,
     add_group,
-    add_ids,
     add_workspace,
     change_set_id,
     confirmed,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Declare the commands."""
     group = add_group(commands, "workspaces", about="create, list or delete workspaces")
-    add_ids(add_command(group, "list", _list, about="list all workspaces"))
+    add_command(group, "list", _list, about="list all workspaces")
 
     create = add_command(
         group, "create", _create, about="create a workspace and its head change set"
@@ -46,7 +45,6 @@ def add(commands: Any) -> None:
         metavar="ULID",
         help="the workspace of that change set (default: a new one)",
     )
-    add_ids(create)
 
     delete = add_command(
         group,
@@ -56,7 +54,6 @@ def add(commands: Any) -> None:
         validate=unless_confirmed(yes="--yes"),
     )
     add_workspace(delete, required=True)
-    add_ids(delete)
     delete.add_argument("--yes", action="store_true", help="delete without asking")
 
 
@@ -65,7 +62,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
     from rebaser_server.commands.render.history import show_workspaces
 
     records = await deployment.client.workspaces.all()
-    show_workspaces(records, ids=arguments.ids, as_json=arguments.json)
+    show_workspaces(records, as_json=arguments.json)
 
 
 @with_deployment
@@ -77,7 +74,7 @@ async def _create(deployment: "Deployment", arguments: argparse.Namespace) -> No
     workspace = await deployment.client.workspaces.create(
         arguments.name, workspace_id=arguments.workspace, head=arguments.head
     )
-    show_workspaces([workspace.record], ids=arguments.ids, as_json=arguments.json)
+    show_workspaces([workspace.record], as_json=arguments.json)
 
 
 @with_deployment
@@ -95,7 +92,7 @@ async def _delete(deployment: "Deployment", arguments: argparse.Namespace) -> in
             return Exit.FAILED
     await workspaces.delete_workspace(workspace)
     records = await workspaces.change_sets(workspace, closed=True)
-    show_change_sets(records, [None] * len(records), ids=arguments.ids, as_json=arguments.json)
+    show_change_sets(records, [None] * len(records), as_json=arguments.json)
     return Exit.OK
 
 

@@ -35,14 +35,13 @@ _QUESTIONS = (
         "doctor",
         "log",
         "queue",
-        "tasks",
         "values",
         "diff",
         "dead-letters list",
         "dvu status",
         "why",
     ),
-    *("pauses", "change-sets list", "change-sets describe", "workspaces list"),
+    *("change-sets list", "change-sets describe", "workspaces list"),
 )
 _ASKING = tuple(f"rebaser {c}" for c in _QUESTIONS)
 

@@ -97,7 +97,7 @@ ARGUMENTS = [
         "{",
         "[1]",
     ),
-    *("--help", "--ids", "--prune", "--yes", "--text", "--map", "=", "a=b", "-x", "--no-such"),
+    *("--help", "--prune", "--yes", "--text", "--map", "=", "a=b", "-x", "--no-such"),
     *(
         "01M81N6GT09Y84DVJTHDECX696",
         "01m81n6gt09y84dvjthdecx696",
@@ -128,7 +128,7 @@ VARIABLES = {
 NETWORK = ("REBASER_NATS__", "REBASER_SPARK__MASTER")
 """Settings that are given no words which could be names of hosts."""
 
-LONG_RUNNING = {"serve", "up", "train", "demo", "init", "completion", "complete"}
+LONG_RUNNING = {"serve", "up", "train", "demo", "init", "completion"}
 
 
 @dataclass
@@ -198,7 +198,11 @@ def _try_file(rng: random.Random, directory: Path, figures: Figures) -> None:
         with suppress(UnicodeDecodeError):
             _run(["values", "set", "shop", "a", octets.decode()], home, figures, octets)
         return
-    if by_command and _run(["plan", "shop", str(file)], home, figures, octets).code == Exit.FAILED:
+    if (
+        by_command
+        and _run(["load", "--dry-run", "shop", str(file)], home, figures, octets).code
+        == Exit.FAILED
+    ):
         return
     is_table = suffix in (".csv", ".jsonl", ".parquet")
     try:

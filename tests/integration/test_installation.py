@@ -177,15 +177,15 @@ async def test_commands_ask_a_deployment(
     commit = record["application"]["commit"]
     undo = json.loads(await rebaser(f"revert shop {commit} --dry-run --json"))
     for command in (
-        "plan shop graph.json",
-        "values tree shop",
+        "load --dry-run shop graph.json",
+        "values --tree shop",
         "why shop gross",
         "log shop",
         "queue",
         "dvu status shop",
         "dvu run shop sum --wait",
         "pause shop",
-        "pauses",
+        "pause",
         "resume shop",
         "dead-letters list",
         "checkpoint shop",

@@ -85,7 +85,10 @@ async def test_plan_and_load_refuse_sql_before_anything_is_sent(
             """)
     )
 
-    done = [await commands.give(*words, "shop", file) for words in (["plan"], ["load", "--yes"])]
+    done = [
+        await commands.give(*words, "shop", file)
+        for words in (["load", "--dry-run"], ["load", "--yes"])
+    ]
 
     for each in done:
         assert each.code != 0

@@ -88,8 +88,8 @@ async def test_commands_say_where_a_table_comes_from(shop: Shop) -> None:
 
     await commands.tell("values", "set", "shop", "orders", "--table", shop.path)
     shown = await commands.tell("tables", "show", "shop", "orders")
-    lineage = await commands.tell("tables", "lineage", "shop", "by_day")
-    plain = await commands.read("tables", "lineage", "shop", "by_day")
+    lineage = await commands.tell("tables", "show", "--lineage", "shop", "by_day")
+    plain = await commands.read("tables", "show", "--lineage", "shop", "by_day")
     printed = await commands.tell("tables", "pin", shop.path)
 
     assert f"copied from version 1 of {shop.path}" in shown

@@ -191,7 +191,7 @@ async def test_operators_do_their_work_without_a_single_violation(
         [letter] = json.loads(await run("dead-letters", "list", "--json"))
         [line, *_] = json.loads(await run("log", *ids, "--json"))
         for command in (
-            ("queue",), ("tasks",), ("doctor",), ("values", *ids),
+            ("queue",), ("queue", "--tasks"), ("doctor",), ("values", *ids),
             ("revert", *ids, str(line["commit"])),
             ("dead-letters", "show", str(letter["sequence"])),
             ("dead-letters", "replay", str(letter["sequence"])),

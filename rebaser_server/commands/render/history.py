@@ -212,32 +212,27 @@ def _outcome(
     return f"rejected: {response.status.error.message}"
 
 
-def show_workspaces(records: Sequence[WorkspaceRecordV1], *, ids: bool, as_json: bool) -> None:
+def show_workspaces(records: Sequence[WorkspaceRecordV1], *, as_json: bool) -> None:
     """Print workspaces, the oldest first."""
     records = sorted(records, key=lambda record: record.created_at)
     if as_json:
         say_json([record.to_wire() for record in records])
         return
-    table = Table("workspace", "created", "by", *(["id", "id of head"] if ids else []))
+    table = Table("workspace", "created", "by")
     for record in records:
-        its_ids = [str(record.workspace_id), str(record.head)] if ids else []
-        table.add(record.name, record.created_at, record.by or "", *its_ids)
+        table.add(record.name, record.created_at, record.by or "")
     table.show()
 
 
 def show_change_sets(
-    records: Sequence[ChangeSetRecordV1],
-    paused: Sequence[str | None],
-    *,
-    ids: bool,
-    as_json: bool,
+    records: Sequence[ChangeSetRecordV1], paused: Sequence[str | None], *, as_json: bool
 ) -> None:
     """Print change sets; `paused` has for each the start of its pause, or None."""
     if as_json:
         both = zip(records, paused, strict=True)
         say_json([{**record.to_wire(), "pausedSince": since} for record, since in both])
         return
-    table = Table("change set", "kind", "state", "created", "by", *(["id"] if ids else []))
+    table = Table("change set", "kind", "state", "created", "by")
     for record, since in zip(records, paused, strict=True):
         table.add(
             record.name,
@@ -245,7 +240,6 @@ def show_change_sets(
             record.status.value if since is None else f"{record.status.value}, paused",
             record.created_at,
             record.by or "",
-            *([str(record.change_set_id)] if ids else []),
         )
     table.show()
 
@@ -262,7 +256,7 @@ def show_comments(comments: Sequence[CommentRecordV1], *, as_json: bool) -> None
 
 
 def show_change_set(
-    record: ChangeSetRecordV1, address: str, base: str | None, *, ids: bool, as_json: bool
+    record: ChangeSetRecordV1, address: str, base: str | None, *, as_json: bool
 ) -> None:
     """Print the record of a change set, with its address and that of its origin, `base`."""
     if as_json:
@@ -280,12 +274,6 @@ def show_change_set(
         "head's commit": record.application and record.application.commit,
         "problem": record.problem,
     }
-    if ids:
-        facts |= {
-            "workspace id": record.workspace_id,
-            "change set id": record.change_set_id,
-            "applied as": record.application and record.application.at_head,
-        }
     for fact, value in facts.items():
         if value is not None:
             table.add(fact, str(value))

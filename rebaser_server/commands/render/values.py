@@ -38,9 +38,7 @@ _ROWS: Final = 40
 """Maximum number of values of a list that a terminal gets unasked."""
 
 
-def show_values(
-    read: ReadValues, names: list[str], *, ids: bool, whole: bool, as_json: bool
-) -> None:
+def show_values(read: ReadValues, names: list[str], *, whole: bool, as_json: bool) -> None:
     """Print the values of these names or ids, or all of them, in their order.
 
     A terminal gets the first `_ROWS` unless the `whole` is wanted.
@@ -52,9 +50,9 @@ def show_values(
         say_json(rows)
         return
     most = len(chosen) if whole or not is_terminal() else _ROWS
-    _table(chosen[:most], read, ids=ids).show()
+    _table(chosen[:most], read).show()
     if len(chosen) > most:
-        say(f"and {len(chosen) - most:,} more: --all lists all, `rebaser values tree` by name")
+        say(f"and {len(chosen) - most:,} more: --all lists all, --tree by name")
     _say_if_due(read)
 
 
@@ -86,14 +84,13 @@ def _problem(value: ReadValue, read: ReadValues) -> str:
     return why if why.startswith("blocked by") else f"{value.status}: {why}"
 
 
-def _table(values: list[ReadValue], read: ReadValues, *, ids: bool) -> Table:
-    table = Table("name or id", "value", "status", "computed by", *(["id"] if ids else []))
+def _table(values: list[ReadValue], read: ReadValues) -> Table:
+    table = Table("name or id", "value", "status", "computed by")
     for value in values:
         status = _problem(value, read) or str(value.status)
         by = "" if value.func_id is None else read.function_name(value.func_id)
         text = table_text(value.value) or json.dumps(value.value)
-        row = value.name or value.id, text, status, by
-        table.add(*row, *([value.id] if ids else []))
+        table.add(value.name or value.id, text, status, by)
     return table
 
 
@@ -144,7 +141,7 @@ def show_tree(
     _grow(tree, root, read, None if whole or not is_terminal() else _BRANCHES)
     tree.show()
     if not name and unnamed:
-        say(f"and {unnamed:,} without a name: `rebaser values get` lists them")
+        say(f"and {unnamed:,} without a name: `rebaser values` lists them")
     _say_if_due(read)
 
 
@@ -192,7 +189,6 @@ async def show_provenance(
     name: str,
     provenance: Provenance,
     *,
-    ids: bool,
     as_json: bool,
 ) -> None:
     """Print the provenance. Edits of other change sets, which a branch has, get their addresses."""
@@ -205,16 +201,14 @@ async def show_provenance(
         for each in dict.fromkeys(edit.change_set_id for edit in provenance.edits)
         if each != change_set.change_set_id
     }
-    more = ["request", "trace"] if ids else []
-    table = Table("commit", "time", "author", "what", "path", *more)
+    table = Table("commit", "time", "author", "what", "path")
     for edit in provenance.edits:
         where = addresses.get(edit.change_set_id)
         commit = f"{edit.commit}" if where is None else f"{edit.commit} of {where}"
-        its_ids = [str(edit.request), edit.trace or ""] if ids else []
         facts: list[object] = [commit, edit.time, edit.author or ""]
         for _, _, _, what, path in Provenance.rows_of(edit):
-            table.add(*facts, what, path, *its_ids)
-            facts, its_ids = [""] * len(facts), [""] * len(its_ids)
+            table.add(*facts, what, path)
+            facts = [""] * len(facts)
     if provenance.edits:
         table.show()
     say(*provenance.notes())

@@ -262,12 +262,6 @@ async def add_addresses(
             row["address"] = await addresses.address_of(ids)
 
 
-def address_headings(*, ids: bool) -> dict[str, str]:
-    """Headings of the columns that name a change set in a table."""
-    names = {"address": "change set"}
-    return names | {"workspace": "workspace id", "changeSet": "change set id"} if ids else names
-
-
 def _in_use(deployment: Deployment) -> str:
     """The address in use, which stderr names."""
     used = address_in_use(deployment.settings)

@@ -33,6 +33,22 @@ _NEGATIVE: Final = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 """Pattern of a number, which is no option; argparse's own pattern has no exponents."""
 
 
+_REPLACED: Final = {
+    "complete": "completion names",
+    "change-sets delete": "change-sets abandon --delete",
+    "change-sets rename": "change-sets describe --rename NAME",
+    "pauses": "pause",
+    "plan": "load --dry-run",
+    "tables head": "tables show --rows ROWS",
+    "tables lineage": "tables show --lineage",
+    "tables ls": "tables",
+    "tasks": "queue --tasks",
+    "values tree": "values --tree",
+    "watch": "log --follow",
+}
+"""Commands that are an option of another one, and that people may still type."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that takes options anywhere; a group of commands may have a default one."""
 
@@ -128,6 +144,8 @@ class Parser(argparse.ArgumentParser):
             words = list(sys.argv[1:] if args is None else args)
             self._refuse_option_before_command(words)
             known = (*_HELP, *(groups[0].choices or ()))
+            if words and (now := _REPLACED.get(f"{self.prog} {words[0]}".partition(" ")[2])):
+                self.error(f"`{self.prog} {words[0]}` is `rebaser {now}` now")
             if self.default_command and not (words and words[0] in known):
                 words.insert(0, self.default_command)
             elif words and not words[0].startswith("-") and words[0] not in known:
@@ -160,15 +178,24 @@ class Parser(argparse.ArgumentParser):
 
 
 class PrintText(argparse.Action):
-    """An option or argument that prints a text made from its value and exits, as `--help` does."""
+    """An option or argument that prints a text made from its value and exits, as `--help` does.
 
-    def __init__(self, *, text: Callable[[Any], str], **options: Any) -> None:
+    The values that it `passes` are taken as any argument is.
+    """
+
+    def __init__(
+        self, *, text: Callable[[Any], str], passes: Sequence[str] = (), **options: Any
+    ) -> None:
         super().__init__(**options)
         self._text = text
+        self._passes = passes
 
     def __call__(
-        self, parser: argparse.ArgumentParser, _: argparse.Namespace, value: Any, *__: Any
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any
     ) -> None:
+        if value in self._passes:
+            setattr(namespace, self.dest, value)
+            return
         say_script(self._text(value))
         parser.exit()
 
@@ -184,17 +211,17 @@ Id = TypeVar("Id", bound="Ulid")
 _COMPLETERS: Final = {
     "bash": "_rebaser_words",
     "zsh": "_rebaser_words",
-    "fish": "(rebaser complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)",
+    "fish": "(rebaser completion names -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)",
     "preamble": {
         "bash": """_rebaser_words() {
-  rebaser complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | grep -v " "
+  rebaser completion names -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | grep -v " "
 }""",
         "zsh": """_rebaser_words() {
-  compadd -- ${(f)"$(rebaser complete -- ${words[2,CURRENT]} 2>/dev/null)"}
+  compadd -- ${(f)"$(rebaser completion names -- ${words[2,CURRENT]} 2>/dev/null)"}
 }""",
     },
 }
-"""Code by which each shell asks `rebaser complete` for words; bash would cut words at blanks."""
+"""Code by which each shell asks `rebaser completion` for words; bash would cut words at blanks."""
 
 Handler = Callable[["Settings", argparse.Namespace], Coroutine[Any, Any, int | None]]
 """Function that runs a command. It returns the exit code; None stands for 0."""
@@ -371,11 +398,6 @@ def add_workspace(parser: argparse.ArgumentParser, *, required: bool = False) ->
 def add_value(parser: argparse.ArgumentParser, name: str, about: str) -> None:
     """Declare an argument that names a value."""
     _completed(parser.add_argument(name, metavar=name.upper(), help=about))
-
-
-def add_ids(parser: argparse.ArgumentParser) -> None:
-    """Declare `--ids`."""
-    parser.add_argument("--ids", action="store_true", help="show ids, too")
 
 
 def too_many_addresses(arguments: argparse.Namespace) -> str | None:

@@ -105,7 +105,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         client.NoSuchChangeSet,
         "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE --all` list them.",
     ),
-    (client.NoSuchValue, "`rebaser values tree ADDRESS` shows all."),
+    (client.NoSuchValue, "`rebaser values --tree ADDRESS` shows all."),
     (
         client.NotInWorkspace,
         "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace.",
@@ -146,7 +146,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         client.RequestRefused,
         (
             "Nothing was changed. `rebaser change-sets describe ADDRESS` shows the state "
-            "of the change set, `rebaser values tree ADDRESS` its values."
+            "of the change set, `rebaser values --tree ADDRESS` its values."
         ),
     ),
     (

@@ -26,13 +26,15 @@ BEHIND = "options stand behind the command"
         ("--wait --yes load shop f", "rebaser load", f"{BEHIND}: `rebaser load --wait`"),
         ("--timeout 5 load shop f", "rebaser load", f"{BEHIND}: `rebaser load --timeout`"),
         ("--timeout=5 load shop f", "rebaser load", f"{BEHIND}: `rebaser load --timeout`"),
-        ("--ids values shop", "rebaser values get", f"{BEHIND}: `rebaser values get --ids`"),
-        ("values --ids get shop", "rebaser values get", f"{BEHIND}: `rebaser values get --ids`"),
+        ("--tree values shop", "rebaser values get", f"{BEHIND}: `rebaser values get --tree`"),
+        ("values --tree get shop", "rebaser values get", f"{BEHIND}: `rebaser values get --tree`"),
         (
-            "values --ids tree shop",
-            "rebaser values tree",
-            "there is no option '--ids'; `rebaser values tree",
+            "values --tree set shop",
+            "rebaser values set",
+            "there is no option '--tree'; there is '--text'",
         ),
+        ("plan shop graph.yaml", "rebaser", "`rebaser plan` is `rebaser load --dry-run` now"),
+        ("values tree shop", "rebaser values", "`rebaser values tree` is `rebaser values --tree`"),
         ("dvu --failed run shop", "rebaser dvu run", f"{BEHIND}: `rebaser dvu run --failed`"),
     ],
 )
@@ -51,7 +53,7 @@ def test_a_mistake_in_a_command_line_is_named_with_what_is_near(
 @pytest.mark.parametrize(
     ("line", "address", "name"),
     [
-        ("values --ids shop get", "shop", ["get"]),
+        ("values --all shop get", "shop", ["get"]),
         ("values --at 3 shop net", "shop", ["net"]),
         ("values -- get net", "get", ["net"]),
     ],
