@@ -45,7 +45,9 @@ def add(commands: Any) -> None:
         about="list, fork, refresh, apply or abandon change sets, and more",
     )
 
-    listing = add_command(group, "list", _list, about="list the open change sets of a workspace")
+    listing = add_command(
+        group, "list", _list, about="list the open change sets of a workspace", csv=True
+    )
     add_workspace(listing)
     listing.add_argument("--all", action="store_true", help="list the closed ones, too")
 
@@ -94,7 +96,9 @@ def add(commands: Any) -> None:
     )
     abandon.add_argument("--yes", action="store_true", help="close it without asking")
 
-    comments = add_command(group, "comments", _comments, about="show the comments on a change set")
+    comments = add_command(
+        group, "comments", _comments, about="show the comments on a change set", csv=True
+    )
     add_address(comments)
     comments.add_argument("--add", metavar="TEXT", help="add this comment first (default: none)")
 
@@ -103,11 +107,15 @@ def add(commands: Any) -> None:
         "diff",
         _diff,
         about="show what a branch would change in head, and what that changes",
-        validate=_one_form,
+        validate=lambda arguments: (
+            "give --csv or --batch: a comparison has one form"
+            if arguments.csv and arguments.batch
+            else None
+        ),
+        csv=True,
     )
     add_address(diff)
     _add_all(diff)
-    diff.add_argument("--csv", action="store_true", help="show only the effects, as CSV")
     diff.add_argument("--rows", action="store_true", help="also show which rows of tables differ")
     diff.add_argument("--batch", action="store_true", help="show only the updates, as a JSON array")
 
@@ -118,13 +126,6 @@ def _add_all(parser: Parser) -> None:
         action="store_true",
         help="list all edits and effects (default: the first edits, and effects by name pattern)",
     )
-
-
-def _one_form(arguments: argparse.Namespace) -> str | None:
-    """Fault of a comparison that is asked for in two forms."""
-    other = "--batch" if arguments.batch else "--json"
-    is_twice = arguments.csv and (arguments.batch or arguments.json)
-    return f"give --csv or {other}: a comparison has one form" if is_twice else None
 
 
 def _applicable(arguments: argparse.Namespace) -> str | None:
@@ -149,7 +150,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
     )
     pauses = await PauseStore(deployment.streams).all()
     since = [paused_since(pauses, ChangeSet(r.workspace_id, r.change_set_id)) for r in records]
-    show_change_sets(records, since, as_json=arguments.json)
+    show_change_sets(records, since, arguments)
 
 
 @with_deployment
@@ -213,7 +214,7 @@ async def _comments(deployment: "Deployment", arguments: argparse.Namespace) -> 
     change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
     if arguments.add is not None:
         await change_set.comment(arguments.add)
-    show_comments(await change_set.comments(), as_json=arguments.json)
+    show_comments(await change_set.comments(), arguments)
 
 
 @with_deployment

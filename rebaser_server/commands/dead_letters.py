@@ -30,7 +30,9 @@ def add(commands: Any) -> None:
         commands, "dead-letters", about="list, show, replay or purge requests that Rebaser gave up"
     )
 
-    listing = add_command(group, "list", _list, about="list dead letters, the latest first")
+    listing = add_command(
+        group, "list", _list, about="list dead letters, the latest first", csv=True
+    )
     listing.add_argument(
         "--limit",
         type=whole_number,
@@ -81,7 +83,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
     letters = await latest(deployment.streams, arguments.limit)
     rows = [letter.summary() for letter in letters]
     await add_addresses(deployment, rows)
-    show(rows, _HEADINGS, as_json=arguments.json, nothing="no dead letters")
+    show(rows, _HEADINGS, arguments, nothing="no dead letters")
 
 
 @with_deployment

@@ -96,7 +96,7 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
     if not arguments.address:
         rows = await updates(deployment)
         await add_addresses(deployment, rows)
-        show(rows, _HEADINGS, as_json=arguments.json, nothing=_NO_UPDATE)
+        show(rows, _HEADINGS, arguments, nothing=_NO_UPDATE)
         return
     change_set = await change_set_of(deployment, arguments, closed=True)
     rows = await updates(deployment, change_set)
@@ -108,8 +108,8 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
     if arguments.json:
         say_json({"updates": rows, **failed, "impure": impure})
         return
-    show(rows, _HEADINGS, as_json=False, nothing=_NO_UPDATE)
-    show(failed["values"][: arguments.limit], _FAILED, as_json=False, nothing="no value failed")
+    show(rows, _HEADINGS, nothing=_NO_UPDATE)
+    show(failed["values"][: arguments.limit], _FAILED, nothing="no value failed")
     if failed["failed"]:
         say(
             f"failed: {failed['failed']:,}, and blocked by them: {failed['blocked']:,}; "
@@ -121,7 +121,7 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
         )
         names = {each.id: each.name for each in found.values()}
         impure = [{**each, "value": names.get(each["value"]) or each["value"]} for each in impure]
-        show(impure, _IMPURE, as_json=False, nothing="")
+        show(impure, _IMPURE)
         say(
             "values of a function that is not pure may be wrong; mend it, then: "
             f"`rebaser dvu run {shlex.join(arguments.address)} FUNCTION`"

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Declare the commands."""
     log = add_command(
-        commands, "log", _log, about="show the requests of a change set and their outcomes"
+        commands,
+        "log",
+        _log,
+        about="show the requests of a change set and their outcomes",
+        csv=True,
     )
     add_address(log)
     log.add_argument(
@@ -78,8 +82,7 @@ async def _log(deployment: "Deployment", arguments: argparse.Namespace) -> None:
         await _follow(deployment, arguments)
         return
     change_set = await change_set_of(deployment, arguments, closed=True)
-    after, most = arguments.after, arguments.last
-    await show_log(deployment, change_set, after=after, most=most, as_json=arguments.json)
+    await show_log(deployment, change_set, arguments)
 
 
 async def _follow(deployment: "Deployment", arguments: argparse.Namespace) -> None:

@@ -121,4 +121,4 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
     pauses = await PauseStore(deployment.streams).all()
     rows = pauses_to_json(pauses.values())
     await add_addresses(deployment, rows, whole=None if arguments.json else "all change sets")
-    show(rows, _HEADINGS, as_json=arguments.json, nothing="nothing is paused")
+    show(rows, _HEADINGS, arguments, nothing="nothing is paused")

@@ -22,7 +22,11 @@ _OF_TASKS: Final = {"address": "change set", "ageSeconds": "age, s", "owner": "o
 def add(commands: Any) -> None:
     """Declare the command."""
     queue = add_command(
-        commands, "queue", _queue, about="list the requests that wait, by change set"
+        commands,
+        "queue",
+        _queue,
+        about="list the requests that wait, by change set",
+        csv=True,
     )
     queue.add_argument(
         "--limit",
@@ -50,7 +54,7 @@ async def _queue(deployment: "Deployment", arguments: argparse.Namespace) -> Non
     )
     rows = await read(deployment, arguments.limit)
     await add_addresses(deployment, rows)
-    show(rows, headings, as_json=arguments.json, nothing=nothing)
+    show(rows, headings, arguments, nothing=nothing)
 
 
 async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:

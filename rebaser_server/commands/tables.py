@@ -47,7 +47,10 @@ def add(commands: Any) -> None:
         "show",
         _show,
         about="list the values that are tables, or show one: columns, size, inputs, rows",
-        validate=_one_view,
+        validate=lambda arguments: (
+            "give --rows or --lineage" if arguments.lineage and arguments.rows is not None else None
+        ),
+        csv=True,
     )
     add_address_and_names(show, about="name or id of the value (default: list all tables)")
     show.add_argument(
@@ -55,10 +58,7 @@ def add(commands: Any) -> None:
         "--rows",
         type=whole_number,
         metavar="ROWS",
-        help="print that many of its first rows (default: none)",
-    )
-    show.add_argument(
-        "--csv", action="store_true", help=f"print rows as CSV, {_HEAD} if none are asked for"
+        help=f"print that many of its first rows (default: none; with --csv {_HEAD})",
     )
     show.add_argument(
         "--lineage",
@@ -89,13 +89,6 @@ def add(commands: Any) -> None:
             help="show what is as of that commit (default: latest)",
         )
     _add_sources(tables)
-
-
-def _one_view(arguments: argparse.Namespace) -> str | None:
-    is_twice = arguments.lineage and (arguments.csv or arguments.rows is not None)
-    if is_twice or (arguments.csv and arguments.json):
-        return "give one of --rows, --csv and --lineage; --json is another form than --csv"
-    return None
 
 
 def _add_sources(tables: Any) -> None:
@@ -252,9 +245,8 @@ async def _show(deployment: "Deployment", arguments: argparse.Namespace) -> int:
 
     change_set, names = await change_set_and_names(deployment, arguments, closed=True)
     handle = deployment.client.change_set(*change_set)
-    of_one = arguments.lineage or arguments.csv or arguments.rows is not None
-    if not names and not of_one:
-        await render.show_tables(handle, at=arguments.at, as_json=arguments.json)
+    if not names and not arguments.lineage and arguments.rows is None:
+        await render.show_tables(handle, arguments)
         return Exit.OK
     if not _is_one(names, "show"):
         return Exit.BAD_SETTINGS
@@ -262,9 +254,9 @@ async def _show(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     table = await handle.table(name, at=arguments.at)
     if arguments.lineage:
         await render.show_lineage(handle, table, as_json=arguments.json)
-    elif of_one:
+    elif arguments.csv or arguments.rows is not None:
         rows = await table.head(arguments.rows or _HEAD)
-        render.show_rows(rows, as_csv=arguments.csv, as_json=arguments.json)
+        render.show_rows(rows, arguments)
     else:
         await render.show_table(handle, table, as_json=arguments.json)
     return Exit.OK

@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
         default="get",
     )
 
-    get = add_command(values, "get", _get, about="list values, or show them as a tree")
+    get = add_command(values, "get", _get, about="list values, or show them as a tree", csv=True)
     add_address_and_names(
         get, about="names or ids of values to show, or the top of a tree (default: all)"
     )
@@ -86,11 +86,11 @@ async def _get(deployment: "Deployment", arguments: argparse.Namespace) -> int:
         complain(f"rebaser: a tree has one top: {' or '.join(names)}?")
         return Exit.BAD_SETTINGS
     read = await read_values(deployment, change_set, arguments.at)
-    form = {"whole": arguments.all, "as_json": arguments.json}
     if is_tree:
-        show_tree(read, "".join(names), depth=arguments.depth, **form)
+        depth, whole = arguments.depth, arguments.all
+        show_tree(read, "".join(names), depth=depth, whole=whole, as_json=arguments.json)
     else:
-        show_values(read, names, **form)
+        show_values(read, names, arguments)
     return Exit.OK
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def add(commands: Any) -> None:
     """Declare the commands."""
     group = add_group(commands, "workspaces", about="create, list or delete workspaces")
-    add_command(group, "list", _list, about="list all workspaces")
+    add_command(group, "list", _list, about="list all workspaces", csv=True)
 
     create = add_command(
         group, "create", _create, about="create a workspace and its head change set"
@@ -62,7 +62,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
     from rebaser_server.commands.render.history import show_workspaces
 
     records = await deployment.client.workspaces.all()
-    show_workspaces(records, as_json=arguments.json)
+    show_workspaces(records, arguments)
 
 
 @with_deployment
@@ -74,7 +74,7 @@ async def _create(deployment: "Deployment", arguments: argparse.Namespace) -> No
     workspace = await deployment.client.workspaces.create(
         arguments.name, workspace_id=arguments.workspace, head=arguments.head
     )
-    show_workspaces([workspace.record], as_json=arguments.json)
+    show_workspaces([workspace.record], arguments)
 
 
 @with_deployment
@@ -92,7 +92,7 @@ async def _delete(deployment: "Deployment", arguments: argparse.Namespace) -> in
             return Exit.FAILED
     await workspaces.delete_workspace(workspace)
     records = await workspaces.change_sets(workspace, closed=True)
-    show_change_sets(records, [None] * len(records), as_json=arguments.json)
+    show_change_sets(records, [None] * len(records), arguments)
     return Exit.OK
 
 

@@ -261,15 +261,19 @@ def add_command(
     about: str,
     validate: Validator = lambda _: None,
     json: bool = True,
+    csv: bool = False,
 ) -> Parser:
-    """Declare a command, with `--json` unless it prints no result.
+    """Declare a command, with `--json` unless it prints no result, and `--csv` if it prints rows.
 
     Arguments to which `validate` objects end the command before it connects to NATS.
     """
     parser: Parser = commands.add_parser(name, help=about, description=about)
     parser.set_defaults(parser=parser, handler=handler, validate=validate, action=name)
+    forms = parser.add_mutually_exclusive_group() if csv else parser
     if json:
-        parser.add_argument("--json", action="store_true", help="print the result as JSON")
+        forms.add_argument("--json", action="store_true", help="print the result as JSON")
+    if csv:
+        forms.add_argument("--csv", action="store_true", help="print rows as CSV")
     return parser
 
 
@@ -517,6 +521,11 @@ class NotInTime(RebaserError):
 def add_wait(parser: argparse.ArgumentParser, about: str = _COMPUTED) -> None:
     """Declare `--wait` and `--timeout`."""
     parser.add_argument("--wait", action="store_true", help=about)
+    add_timeout(parser)
+
+
+def add_timeout(parser: argparse.ArgumentParser) -> None:
+    """Declare `--timeout`."""
     parser.add_argument(
         "--timeout",
         type=_seconds,

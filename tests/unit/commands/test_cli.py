@@ -266,7 +266,7 @@ def test_a_fault_of_our_own_is_one_line_and_a_file(
         ("values shop --depth 0", "--depth: expected a whole number above 0, got '0'"),
         ("workspaces create ''", "expected a name of 1 to 200 characters on one line, got ''"),
         ("change-sets describe shop/b --rename 'a\tb'", r"characters on one line, got 'a\tb'"),
-        ("diff shop/b --csv --json", "give --csv or --json: a comparison has one form"),
+        ("diff shop/b --csv --json", "--json: not allowed with argument --csv"),
         ("change-sets apply shop/b --reviewed abc", "takes the digest that `rebaser diff` prints"),
         ("change-sets apply shop/b --json", "give --yes or --reviewed DIGEST"),
     ],

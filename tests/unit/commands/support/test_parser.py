@@ -14,8 +14,16 @@ BEHIND = "options stand behind the command"
         ("valeus shop", "rebaser", "there is no command 'valeus'; there is 'values', 'tables'; "),
         ("undo", "rebaser", "there is no command 'undo'; `rebaser --help` lists all"),
         ("dvu cancle shop", "rebaser dvu", "there is no command 'cancle'; there is 'cancel'; "),
-        ("log shop --jsn 3", "rebaser log", "there is no option '--jsn'; there is '--json'; "),
-        ("log shop --jsn=3", "rebaser log", "there is no option '--jsn'; there is '--json'; "),
+        (
+            "log shop --jsn 3",
+            "rebaser log",
+            "there is no option '--jsn'; there is '--json', '--csv'; ",
+        ),
+        (
+            "log shop --jsn=3",
+            "rebaser log",
+            "there is no option '--jsn'; there is '--json', '--csv'; ",
+        ),
         ("dead-letters show 3 4", "rebaser dead-letters show", "too many arguments: 4"),
         ("--quiet log", "rebaser log", "there is no option '--quiet'; `rebaser log --help` lists"),
         (
