@@ -10,12 +10,10 @@ from rebaser_server.commands.support.arguments import (
     add_command,
     add_group,
     add_workspace,
-    change_set_id,
     confirmed,
     new_name,
     unless_confirmed,
     with_deployment,
-    workspace_id,
 )
 from rebaser_server.terminal.lines import complain, say, say_json
 
@@ -33,18 +31,6 @@ def add(commands: Any) -> None:
         group, "create", _create, about="create a workspace and its head change set"
     )
     create.add_argument("name", type=new_name, help="name of the workspace")
-    create.add_argument(
-        "--head",
-        type=change_set_id,
-        metavar="ULID",
-        help="make this existing change set the head (default: a new one)",
-    )
-    create.add_argument(
-        "--workspace",
-        type=workspace_id,
-        metavar="ULID",
-        help="the workspace of that change set (default: a new one)",
-    )
 
     delete = add_command(
         group,
@@ -69,11 +55,8 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
 async def _create(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.history import show_workspaces
 
-    if arguments.workspace is None and arguments.head is None:
-        await deployment.client.addresses.check_free(arguments.name)
-    workspace = await deployment.client.workspaces.create(
-        arguments.name, workspace_id=arguments.workspace, head=arguments.head
-    )
+    await deployment.client.addresses.check_free(arguments.name)
+    workspace = await deployment.client.workspaces.create(arguments.name)
     show_workspaces([workspace.record], arguments)
 
 

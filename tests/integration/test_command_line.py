@@ -149,7 +149,7 @@ async def test_the_values_of_a_change_set_are_shown(
 
 
 def test_an_id_that_is_none_is_refused() -> None:
-    done = rebaser("workspaces", "create", "shop", "--head", "here")
+    done = rebaser("enqueue", "shop", "batch.json", "--request-id", "here")
 
     assert done.returncode == 2
     assert "'here' is not a ULID" in done.stderr

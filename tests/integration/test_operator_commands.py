@@ -217,9 +217,9 @@ async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
 
     await operator.tell("pause", "--all")
     await eventually(lambda: bool(daemon.said("paused")))
-    said = await operator.tell("checkpoint", *change_set, "--within", 1, code=1)
+    said = await operator.tell("checkpoint", *change_set, "--timeout", 1, code=7)
     assert "everything is paused: the request waits for `rebaser resume --all`" in said
-    assert "still waits in the queue" in said
+    assert "timeout of 1 s is over" in said
 
 
 async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on_it(

@@ -17,13 +17,13 @@ from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from rebaser_core.errors import RebaserError, offer
 from rebaser_server.terminal.lines import ask, say_script, visible
 
 if TYPE_CHECKING:
-    from rebaser_core.ids import ChangeSetId, RequestId, Ulid, WorkspaceId
+    from rebaser_core.ids import RequestId
     from rebaser_server.commands.support.deployment import Deployment
     from rebaser_server.settings.settings import Settings
 
@@ -206,8 +206,6 @@ _WORDS: Final = 2
 ADDRESS: Final = "the change set: WORKSPACE for its head, or WORKSPACE/BRANCH; ids do, too"
 IN_USE: Final = "the one of `rebaser use`"
 
-Id = TypeVar("Id", bound="Ulid")
-
 _COMPLETERS: Final = {
     "bash": "_rebaser_words",
     "zsh": "_rebaser_words",
@@ -294,30 +292,12 @@ def with_deployment(handler: DeploymentHandler) -> Handler:
     return connected
 
 
-def workspace_id(text: str) -> "WorkspaceId":
-    """The type of an argument: a workspace's ULID."""
-    from rebaser_core.ids import WorkspaceId
-
-    return _ulid(WorkspaceId, text)
-
-
-def change_set_id(text: str) -> "ChangeSetId":
-    """The type of an argument: a change set's ULID."""
-    from rebaser_core.ids import ChangeSetId
-
-    return _ulid(ChangeSetId, text)
-
-
 def request_id(text: str) -> "RequestId":
     """The type of an argument: a request's ULID."""
     from rebaser_core.ids import RequestId
 
-    return _ulid(RequestId, text)
-
-
-def _ulid(kind: type[Id], text: str) -> Id:
     try:
-        return kind.from_str(text)
+        return RequestId.from_str(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a ULID") from None
 
