@@ -43,7 +43,6 @@ _DECLARATIONS: Final = (
     tables.add,
     history.add_why,
     workspaces.add,
-    workspaces.add_use,
     change_sets.add,
     history.add,
     queue.add,
@@ -59,7 +58,7 @@ _DECLARATIONS: Final = (
 _SECTIONS: Final = {
     "try it": ("up", "init", "demo"),
     "values": ("load", "enqueue", "values", "tables", "why"),
-    "workspaces and branches": (*("workspaces", "use", "change-sets", "diff", "log", "revert"),),
+    "workspaces and branches": ("workspaces", "change-sets", "diff", "log", "revert"),
     "work under way": ("queue", "dvu", "pause", "resume", "dead-letters"),
     "run a deployment": ("serve", "settings", "checkpoint", "doctor", "train"),
     "terminals": ("completion",),

@@ -77,9 +77,9 @@ async def _addresses(deployment: "Deployment", *, branches: bool) -> list[str]:
 
 async def _values(deployment: "Deployment", given: list[str]) -> list[str]:
     """Names of the values of the change set that the words name, or of the one in use."""
-    from rebaser_server.commands.support.addresses import address_in_use, change_set_and_names
+    from rebaser_server.commands.support.addresses import change_set_and_names
 
-    if not given and address_in_use(deployment.settings) is None:
+    if not given and not deployment.settings.address:
         return []
     words = argparse.Namespace(address=given[0] if given else None, name=given[1:])
     change_set, _ = await change_set_and_names(deployment, words, closed=True)

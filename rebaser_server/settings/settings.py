@@ -421,7 +421,7 @@ class Settings(BaseSettings):
     author: Annotated[str, Field(max_length=200)] = Field(default_factory=_login_name)
     """Author of commands, for the log of commits; the login name if not set."""
     address: str = ""
-    """Address for commands that are given none; it precedes the one of `rebaser use`."""
+    """Address for commands that are given none."""
     log_level: LogLevel = "info"
     """Level from which lines are logged: `debug`, `info`, `warning` or `error`."""
     log_format: LogFormat = "auto"

@@ -306,7 +306,7 @@ def _try_settings(rng: random.Random, directory: Path, figures: Figures) -> None
             variables[name if rng.random() < 0.9 else name.partition("__")[0]] = rng.choice(
                 NONSENSE
             )
-    words = rng.choice((["values", "shop"], ["use"], ["settings"], ["queue"], ["values", "--help"]))
+    words = rng.choice((["values", "shop"], ["settings"], ["queue"], ["values", "--help"]))
     _run(words, {"XDG_STATE_HOME": str(directory)} | variables, figures, "")
 
 

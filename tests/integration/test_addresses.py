@@ -11,8 +11,7 @@ from tests.helpers.deployment import Deployment
 
 
 @pytest.fixture
-def commands(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+def commands(deployment: Deployment) -> Commands:
     return Commands(deployment)
 
 
@@ -72,8 +71,8 @@ async def test_the_address_in_use_is_taken_and_named(
     file.write_text(json.dumps(graph.define(1, 2)))
     missing = await commands.tell("log", code=1)
     await commands.tell("workspaces", "create", "shop")
-    wrong = await commands.tell("use", "shpo", code=1)
-    used = await commands.tell("use", "shop")
+    wrong = await Commands(deployment, ADDRESS="shpo").tell("log", code=1)
+    commands = Commands(deployment, ADDRESS="shop")
     await commands.tell("enqueue", file, "--wait")
     await commands.tell("change-sets", "fork", "sale")
 
@@ -89,8 +88,7 @@ async def test_the_address_in_use_is_taken_and_named(
 
     assert "give the ADDRESS of a change set" in missing
     assert "there is no workspace 'shpo'; there is 'shop'" in wrong
-    assert used == "shop (rebaser use)\n"
-    assert (got.code, got.err) == (0, "in shop (rebaser use)\n")
+    assert (got.code, got.err) == (0, "in shop (REBASER_ADDRESS)\n")
     assert (alone.code, alone.err, graph.gross in alone.out) == (0, got.err, True)
     assert (also.out, set_too.code) == (got.out, 0)
     assert "there is no value 'nothing'" in unknown

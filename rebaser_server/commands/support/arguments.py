@@ -34,19 +34,20 @@ _NEGATIVE: Final = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 
 
 _REPLACED: Final = {
-    "complete": "completion names",
-    "change-sets delete": "change-sets abandon --delete",
-    "change-sets rename": "change-sets describe --rename NAME",
-    "pauses": "pause",
-    "plan": "load --dry-run",
-    "tables head": "tables show --rows ROWS",
-    "tables lineage": "tables show --lineage",
-    "tables ls": "tables",
-    "tasks": "queue --tasks",
-    "values tree": "values --tree",
-    "watch": "log --follow",
+    "complete": "`rebaser completion names`",
+    "change-sets delete": "`rebaser change-sets abandon --delete`",
+    "change-sets rename": "`rebaser change-sets describe --rename NAME`",
+    "pauses": "`rebaser pause`",
+    "plan": "`rebaser load --dry-run`",
+    "tables head": "`rebaser tables show --rows ROWS`",
+    "tables lineage": "`rebaser tables show --lineage`",
+    "tables ls": "`rebaser tables`",
+    "tasks": "`rebaser queue --tasks`",
+    "use": "the variable REBASER_ADDRESS",
+    "values tree": "`rebaser values --tree`",
+    "watch": "`rebaser log --follow`",
 }
-"""Commands that are an option of another one, and that people may still type."""
+"""Replacements of commands that are no more, and that people may still type."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -145,7 +146,7 @@ class Parser(argparse.ArgumentParser):
             self._refuse_option_before_command(words)
             known = (*_HELP, *(groups[0].choices or ()))
             if words and (now := _REPLACED.get(f"{self.prog} {words[0]}".partition(" ")[2])):
-                self.error(f"`{self.prog} {words[0]}` is `rebaser {now}` now")
+                self.error(f"`{self.prog} {words[0]}` is {now} now")
             if self.default_command and not (words and words[0] in known):
                 words.insert(0, self.default_command)
             elif words and not words[0].startswith("-") and words[0] not in known:
@@ -204,7 +205,7 @@ _WORDS: Final = 2
 """Maximum number of words of an address: workspace and change set."""
 
 ADDRESS: Final = "the change set: WORKSPACE for its head, or WORKSPACE/BRANCH; ids do, too"
-IN_USE: Final = "the one of `rebaser use`"
+IN_USE: Final = "the one in REBASER_ADDRESS"
 
 _COMPLETERS: Final = {
     "bash": "_rebaser_words",

@@ -42,6 +42,7 @@ BEHIND = "options stand behind the command"
             "there is no option '--tree'; there is '--text'",
         ),
         ("plan shop graph.yaml", "rebaser", "`rebaser plan` is `rebaser load --dry-run` now"),
+        ("use shop", "rebaser", "`rebaser use` is the variable REBASER_ADDRESS now"),
         ("values tree shop", "rebaser values", "`rebaser values tree` is `rebaser values --tree`"),
         ("dvu --failed run shop", "rebaser dvu run", f"{BEHIND}: `rebaser dvu run --failed`"),
     ],
