@@ -150,7 +150,6 @@ async def _world(files: Path, count: int) -> AsyncIterator[World]:
             "QUIET_PERIOD": "3600",
             "RECONCILE_INTERVAL": "3600",
             "ACK_WAIT": "3600",
-            "PROGRESS_INTERVAL": "900",  # in only one of two measurements they would be noise
             "OPS__PORT": "0",
         }
         with running(server.url, files, 1, **more) as daemon:

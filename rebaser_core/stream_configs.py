@@ -32,10 +32,8 @@ class StreamOptions:
     """Maximum number of waiting requests of one change set."""
     requests: int | None = None
     """Maximum number of waiting requests of all change sets."""
-    requests_bytes: int | None = None
-    """Maximum bytes of the waiting requests of all change sets, as the server stores them."""
     stream_bytes: int | None = None
-    """Maximum bytes of each stream, unless `requests_bytes` says less."""
+    """Maximum bytes of each stream."""
     batches_rollup: bool = True
     """Whether clients that may write into the bucket of batches may also wipe it."""
     atomic_batches: bool = True
@@ -66,7 +64,6 @@ def stream_configs(subjects: Subjects, options: StreamOptions) -> list[StreamCon
         name=subjects.requests_stream,
         subjects=[subjects.join("rebaser.requests.>")],
         max_msgs=options.requests or -1,
-        max_bytes=min(filter(None, (options.requests_bytes, options.stream_bytes)), default=-1),
         max_msgs_per_subject=options.change_set_requests or -1,
         discard_new_per_subject=options.change_set_requests is not None,
         duplicate_window=DUPLICATE_WINDOW,

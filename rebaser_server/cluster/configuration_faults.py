@@ -113,7 +113,6 @@ _SETTINGS: Final = {
     "max_msgs_per_subject": "REBASER_QUEUE__CHANGE_SET_REQUESTS",
     "discard_new_per_subject": "REBASER_QUEUE__CHANGE_SET_REQUESTS",
     "max_msgs": "REBASER_QUEUE__REQUESTS",
-    "max_bytes": "REBASER_QUEUE__REQUESTS_BYTES",
 }
 """Settings of the fields that operators choose, by field: one of the stream of requests, of the
 stream of batches, of the consumer, or, as `num_replicas`, of every stream."""

@@ -47,7 +47,7 @@ from rebaser_server.telemetry import metrics
 log: Final = structlog.get_logger()
 
 SETTLE_TIMEOUT: Final = 5.0  # seconds to settle a task, also during a cancellation
-_REPORTS: Final = 4
+REPORTS: Final = 5
 """Minimum number of reports of progress in a lease, so that one or two may be lost."""
 _FIRST_REPORT_AFTER: Final = 1.0  # seconds, at most
 _NANOSECONDS: Final = 1e9
@@ -80,7 +80,7 @@ class LeaseTerms:
             drift.actual / _NANOSECONDS for drift in differences if drift.field == "ack_wait"
         ]
         ack_wait = min([configured.ack_wait, *of_consumer])
-        renew_every = min(configured.renew_every, ack_wait / _REPORTS)
+        renew_every = min(configured.renew_every, ack_wait / REPORTS)
         self.settings = LeaseSettings(ack_wait, renew_every)
 
 

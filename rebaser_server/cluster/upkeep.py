@@ -40,6 +40,10 @@ from rebaser_server.settings.settings import StoreSettings
 log: Final = structlog.get_logger()
 
 
+_LOOKS: Final = 4
+"""Number of looks for garbage in the time for which it is kept: all of it is gone soon after."""
+
+
 class GarbageJob:
     """Collects garbage for as long as this Rebaser comes first among the living.
 
@@ -59,7 +63,7 @@ class GarbageJob:
         application, batches = services.application, services.batches
         read, holdings = application.kept_metadata, application.holdings
         collector = GarbageCollector(services.streams, batches, read, holdings, grace)
-        return cls(collector, members, store.gc_interval.total_seconds())
+        return cls(collector, members, grace / _LOOKS)
 
     async def run(self) -> Never:
         """Collect once a period, until cancelled. A failure is logged; the next period retries."""

@@ -12,7 +12,6 @@ from rebaser_server.commands.support.arguments import (
     add_address,
     add_command,
     add_group,
-    add_ids,
     add_wait,
     add_workspace,
     commit_number,
@@ -46,31 +45,32 @@ def add(commands: Any) -> None:
         about="list, fork, refresh, apply or abandon change sets, and more",
     )
 
-    listing = add_command(group, "list", _list, about="list the open change sets of a workspace")
+    listing = add_command(
+        group, "list", _list, about="list the open change sets of a workspace", csv=True
+    )
     add_workspace(listing)
     listing.add_argument("--all", action="store_true", help="list the closed ones, too")
-    add_ids(listing)
 
     fork = add_command(
         group, "fork", _fork, about="create a branch of head or of another change set"
     )
     add_workspace(fork)
-    add_ids(fork)
     fork.add_argument("name", type=new_name, help="name of the branch, or WORKSPACE/NAME")
     fork.add_argument("--base", help="name or id of the change set to fork (default: head)")
     fork.add_argument(
         "--commit", type=commit_number, help="commit of the base at which to fork (default: latest)"
     )
 
-    for name, handler, about in (
-        ("describe", _describe, "show the record of a change set"),
-        ("rename", _rename, "give a change set another name"),
-        ("refresh", _act, "merge the changes of head into a branch now"),
-    ):
-        command = add_command(group, name, handler, about=about)
-        _add_branch(command)
-        if name == "rename":
-            command.add_argument("name", type=new_name, help="the new name")
+    describe = add_command(group, "describe", _describe, about="show the record of a change set")
+    add_address(describe)
+    describe.add_argument(
+        "--rename", type=new_name, metavar="NAME", help="give it another name (default: none)"
+    )
+
+    refresh = add_command(
+        group, "refresh", _refresh, about="merge the changes of head into a branch now"
+    )
+    add_address(refresh)
 
     apply = add_command(
         group,
@@ -79,7 +79,7 @@ def add(commands: Any) -> None:
         about="show what a branch changes, ask, and apply it to head",
         validate=_applicable,
     )
-    _add_branch(apply)
+    add_address(apply)
     apply.add_argument("--yes", action="store_true", help="apply without showing it and asking")
     apply.add_argument(
         "--reviewed",
@@ -89,15 +89,16 @@ def add(commands: Any) -> None:
     _add_all(apply)
     add_wait(apply, "wait until the values of head that depend on it are computed")
 
-    for name, about in (
-        ("abandon", "close a branch without effect on head"),
-        ("delete", "close a branch, and delete its data after the retention time"),
-    ):
-        closing = add_command(group, name, _act, about=about)
-        _add_branch(closing)
-        closing.add_argument("--yes", action="store_true", help=f"{name} without asking")
+    abandon = add_command(group, "abandon", _abandon, about="close a branch without effect on head")
+    add_address(abandon)
+    abandon.add_argument(
+        "--delete", action="store_true", help="also delete its data after the retention time"
+    )
+    abandon.add_argument("--yes", action="store_true", help="close it without asking")
 
-    comments = add_command(group, "comments", _comments, about="show the comments on a change set")
+    comments = add_command(
+        group, "comments", _comments, about="show the comments on a change set", csv=True
+    )
     add_address(comments)
     comments.add_argument("--add", metavar="TEXT", help="add this comment first (default: none)")
 
@@ -106,11 +107,15 @@ def add(commands: Any) -> None:
         "diff",
         _diff,
         about="show what a branch would change in head, and what that changes",
-        validate=_one_form,
+        validate=lambda arguments: (
+            "give --csv or --batch: a comparison has one form"
+            if arguments.csv and arguments.batch
+            else None
+        ),
+        csv=True,
     )
     add_address(diff)
     _add_all(diff)
-    diff.add_argument("--csv", action="store_true", help="show only the effects, as CSV")
     diff.add_argument("--rows", action="store_true", help="also show which rows of tables differ")
     diff.add_argument("--batch", action="store_true", help="show only the updates, as a JSON array")
 
@@ -123,13 +128,6 @@ def _add_all(parser: Parser) -> None:
     )
 
 
-def _one_form(arguments: argparse.Namespace) -> str | None:
-    """Fault of a comparison that is asked for in two forms."""
-    other = "--batch" if arguments.batch else "--json"
-    is_twice = arguments.csv and (arguments.batch or arguments.json)
-    return f"give --csv or {other}: a comparison has one form" if is_twice else None
-
-
 def _applicable(arguments: argparse.Namespace) -> str | None:
     """Fault of an apply that could not ask, or whose review is none."""
     asks = unless_confirmed(yes="--yes", reviewed="--reviewed DIGEST")
@@ -137,11 +135,6 @@ def _applicable(arguments: argparse.Namespace) -> str | None:
     if reviewed is not None and not _DIGEST.fullmatch(reviewed):
         return f"--reviewed takes the digest that `rebaser diff` prints, got {reviewed!r}"
     return asks(arguments)
-
-
-def _add_branch(parser: Parser) -> None:
-    add_address(parser)
-    add_ids(parser)
 
 
 @with_deployment
@@ -157,7 +150,7 @@ async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None
     )
     pauses = await PauseStore(deployment.streams).all()
     since = [paused_since(pauses, ChangeSet(r.workspace_id, r.change_set_id)) for r in records]
-    show_change_sets(records, since, ids=arguments.ids, as_json=arguments.json)
+    show_change_sets(records, since, arguments)
 
 
 @with_deployment
@@ -181,36 +174,36 @@ async def _fork(deployment: "Deployment", arguments: argparse.Namespace) -> None
 
 @with_deployment
 async def _describe(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    await _show(deployment, arguments, await _find(deployment, arguments, closed=True))
+    name = arguments.rename
+    record = await _find(deployment, arguments, closed=name is None)
+    if name is not None:
+        if name != record.name:
+            await deployment.client.addresses.check_free(name, record.workspace_id)
+        ids = record.workspace_id, record.change_set_id
+        record = await deployment.client.change_set(*ids).rename(name)
+    await _show(deployment, arguments, record)
 
 
 @with_deployment
-async def _rename(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    record = await _find(deployment, arguments)
-    if arguments.name != record.name:
-        await deployment.client.addresses.check_free(arguments.name, record.workspace_id)
-    renamed = await deployment.client.change_set(record.workspace_id, record.change_set_id).rename(
-        arguments.name
-    )
-    await _show(deployment, arguments, renamed)
-
-
-@with_deployment
-async def _act(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    """Refresh, abandon or delete: the client's method of the command's name."""
-    record = await _find_branch(deployment, arguments, closed=arguments.action == "delete")
+async def _refresh(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    record = await _find_branch(deployment, arguments)
     change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
-    asks = arguments.action in ("abandon", "delete")
-    if asks and await refused_at_terminal(_question(arguments.action, record), arguments):
+    await change_set.refresh()
+    await _show(deployment, arguments, await change_set.describe())
+
+
+@with_deployment
+async def _abandon(deployment: "Deployment", arguments: argparse.Namespace) -> int:
+    record = await _find_branch(deployment, arguments, closed=arguments.delete)
+    change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
+    action = "Delete" if arguments.delete else "Abandon"
+    question = f"{action} {record.name or record.change_set_id}? It takes no more requests"
+    if await refused_at_terminal(question, arguments):
         complain("nothing was changed")
         return Exit.FAILED
-    await getattr(change_set, arguments.action)()
+    await (change_set.delete() if arguments.delete else change_set.abandon())
     await _show(deployment, arguments, await change_set.describe())
     return Exit.OK
-
-
-def _question(action: str, record: "ChangeSetRecordV1") -> str:
-    return f"{action.capitalize()} {record.name or record.change_set_id}? It takes no more requests"
 
 
 @with_deployment
@@ -221,7 +214,7 @@ async def _comments(deployment: "Deployment", arguments: argparse.Namespace) -> 
     change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
     if arguments.add is not None:
         await change_set.comment(arguments.add)
-    show_comments(await change_set.comments(), as_json=arguments.json)
+    show_comments(await change_set.comments(), arguments)
 
 
 @with_deployment
@@ -346,7 +339,7 @@ async def _show(
     if record.base is not None:
         base = await addresses.address_of(ChangeSet(record.workspace_id, record.base.change_set_id))
     address = await addresses.address_of(ChangeSet(record.workspace_id, record.change_set_id))
-    show_change_set(record, address, base, ids=arguments.ids, as_json=arguments.json)
+    show_change_set(record, address, base, as_json=arguments.json)
 
 
 async def _compare(

@@ -1,13 +1,12 @@
 """`rebaser checkpoint`: store the state of a change set now, and wait until it is stored."""
 
 import argparse
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
-    Exit,
     add_address,
     add_command,
+    add_timeout,
     with_deployment,
 )
 from rebaser_server.terminal.lines import complain, say, say_json
@@ -33,76 +32,38 @@ def add(commands: Any) -> None:
         commands, "checkpoint", _checkpoint, about="store the state of a change set now"
     )
     add_address(checkpoint)
-    checkpoint.add_argument(
-        "--within",
-        type=float,
-        default=600.0,
-        metavar="SECONDS",
-        help="timeout in seconds (default: %(default)g)",
-    )
+    add_timeout(checkpoint)
 
 
 @with_deployment
-async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_core.jetstream import deadlines
+async def _checkpoint(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.support.addresses import change_set_of
     from rebaser_server.commands.support.deployment import warn_if_paused
     from rebaser_server.commands.support.value_source import reads_store
 
     change_set = await change_set_of(deployment, arguments)
     await warn_if_paused(deployment, change_set)
-    if not reads_store():
-        return await _request(deployment, change_set, arguments)
-    from rebaser_server.errors import StoreNotKnown
-    from rebaser_server.graph_application.state_machine import open_checkpoints
+    checkpoints, missing = None, "with `rebaser[server]`"
+    if reads_store():
+        from rebaser_server.errors import StoreNotKnown
+        from rebaser_server.graph_application.state_machine import open_checkpoints
 
-    try:
-        settings = await deployment.settings_with_store()
-    except StoreNotKnown as error:
-        complain(f"rebaser: {error}")
-        return await _request(deployment, change_set, arguments, f"with {_ROOT} set")
-    checkpoints = open_checkpoints(settings.store)
-    commit, stored = None, None
-    try:
-        async with deadlines.within(arguments.within):
-            commit = await deployment.client.change_set(*change_set).checkpoint()
-            stored = await until_stored(checkpoints, change_set, commit)
-    except TimeoutError:
-        complain(
-            "rebaser: the request still waits in the queue: `rebaser queue`"
-            if commit is None
-            else f"rebaser: commit {commit} is not in {checkpoints.uri(change_set)} yet: "
-            f"{_STORE_HINT}. If it is, the daemon logs the reason (`checkpoint failed`); "
-            "the commit log has all commits"
-        )
-    if arguments.json:
+        try:
+            checkpoints = open_checkpoints((await deployment.settings_with_store()).store)
+        except StoreNotKnown as error:
+            complain(f"rebaser: {error}")
+            missing = f"with {_ROOT} set"
+    commit = await deployment.client.change_set(*change_set).checkpoint()
+    uri, stored = None, None
+    if checkpoints is not None:
         uri = checkpoints.uri(change_set)
-        say_json({"commit": commit, "stored": stored, "uri": uri})
-    elif stored is not None:
-        say(f"commit {stored} is stored at {checkpoints.uri(change_set)}")
-    return Exit.FAILED if stored is None else Exit.OK
-
-
-async def _request(
-    deployment: "Deployment",
-    change_set: "ChangeSet",
-    arguments: argparse.Namespace,
-    missing: str = "with `rebaser[server]`",
-) -> int:
-    """Request a checkpoint, without a look at the store; `missing` is the remedy for that."""
-    from rebaser_core.jetstream import deadlines
-
-    commit = None
-    with suppress(TimeoutError):
-        async with deadlines.within(arguments.within):
-            commit = await deployment.client.change_set(*change_set).checkpoint()
+        stored = await until_stored(checkpoints, change_set, commit)
     if arguments.json:
-        say_json({"commit": commit, "stored": None, "uri": None})
-    elif commit is None:
-        complain("rebaser: the request still waits in the queue: `rebaser queue`")
-    else:
+        say_json({"commit": commit, "stored": stored, "uri": uri})
+    elif stored is None:
         say(f"a Rebaser stores commit {commit}; {missing} this waits until it has")
-    return Exit.FAILED if commit is None else Exit.OK
+    else:
+        say(f"commit {stored} is stored at {uri}")
 
 
 async def until_stored(
@@ -127,7 +88,8 @@ async def until_stored(
         if waited >= explain_after and not explained:
             explained = True
             complain(
-                f"waiting until {checkpoints.uri(change_set)} has commit {commit}; {_STORE_HINT}"
+                f"waiting until {checkpoints.uri(change_set)} has commit {commit}; {_STORE_HINT}. "
+                "If it is, the daemon logs the reason (`checkpoint failed`)"
             )
         delay = next(delays)
         await asyncio.sleep(delay)

@@ -43,10 +43,8 @@ _DECLARATIONS: Final = (
     tables.add,
     history.add_why,
     workspaces.add,
-    workspaces.add_use,
     change_sets.add,
     history.add,
-    queue.add_watch,
     queue.add,
     dvu.add,
     pause.add,
@@ -59,13 +57,11 @@ _DECLARATIONS: Final = (
 
 _SECTIONS: Final = {
     "try it": ("up", "init", "demo"),
-    "values": ("plan", "load", "enqueue", "values", "tables", "why"),
-    "workspaces and branches": (*("workspaces", "use", "change-sets", "diff", "log", "revert"),),
-    "work under way": (
-        *("watch", "queue", "tasks", "dvu", "pause", "resume", "pauses", "dead-letters"),
-    ),
+    "values": ("load", "enqueue", "values", "tables", "why"),
+    "workspaces and branches": ("workspaces", "change-sets", "diff", "log", "revert"),
+    "work under way": ("queue", "dvu", "pause", "resume", "dead-letters"),
     "run a deployment": ("serve", "settings", "checkpoint", "doctor", "train"),
-    "terminals": ("completion", "complete"),
+    "terminals": ("completion",),
 }
 """Sections of `rebaser --help`, with their commands; others are listed behind them."""
 

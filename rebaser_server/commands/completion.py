@@ -1,6 +1,6 @@
 """`rebaser completion`: a script with which a shell completes commands, options and names.
 
-The script calls `rebaser complete` for names.
+The script calls `rebaser completion names` for names.
 """
 
 import argparse
@@ -20,28 +20,33 @@ _TIMEOUT: Final = 3.0
 
 
 def add(commands: Any, parser: argparse.ArgumentParser) -> None:
-    """Declare the commands, which complete what `parser` takes."""
+    """Declare the command, which completes what `parser` takes."""
 
     def script(shell: str) -> str:
         import shtab
 
         return str(shtab.complete(parser, shell=shell))
 
-    complete = add_command(
-        commands, "complete", _complete, about="print the names that could end a command line"
+    completion = add_command(
+        commands,
+        "completion",
+        _complete,
+        about="print a completion script: `source <(rebaser completion bash)`",
     )
-    complete.add_argument(
+    completion.add_argument(
+        "shell",
+        choices=(*SHELLS, "names"),
+        action=PrintText,
+        text=script,
+        passes=("names",),
+        help="the shell to complete for; `names` prints the names that could end a command line",
+    )
+    completion.add_argument(
         "word",
         nargs="*",
         help="words of the command line behind `rebaser`; the last is incomplete (default: none)",
     )
-    complete.set_defaults(root=parser)
-
-    about = "print a completion script: `source <(rebaser completion bash)`"
-    completion = commands.add_parser("completion", help=about, description=about)
-    completion.add_argument(
-        "shell", choices=SHELLS, action=PrintText, text=script, help="the shell to complete for"
-    )
+    completion.set_defaults(root=parser)
 
 
 @with_deployment
@@ -72,9 +77,9 @@ async def _addresses(deployment: "Deployment", *, branches: bool) -> list[str]:
 
 async def _values(deployment: "Deployment", given: list[str]) -> list[str]:
     """Names of the values of the change set that the words name, or of the one in use."""
-    from rebaser_server.commands.support.addresses import address_in_use, change_set_and_names
+    from rebaser_server.commands.support.addresses import change_set_and_names
 
-    if not given and address_in_use(deployment.settings) is None:
+    if not given and not deployment.settings.address:
         return []
     words = argparse.Namespace(address=given[0] if given else None, name=given[1:])
     change_set, _ = await change_set_and_names(deployment, words, closed=True)

@@ -1,13 +1,12 @@
 """`rebaser dead-letters`: list, show, replay and purge the requests that Rebaser gave up."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rebaser_server.commands.support.arguments import (
     Parser,
     add_command,
     add_group,
-    add_ids,
     whole_number,
     with_deployment,
 )
@@ -16,6 +15,14 @@ from rebaser_server.terminal.lines import say, say_json
 if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
 
+_HEADINGS: Final = {
+    "sequence": "number",
+    "at": "died at",
+    "address": "change set",
+    "attempts": "attempts",
+    "reason": "reason",
+}
+
 
 def add(commands: Any) -> None:
     """Declare the commands."""
@@ -23,14 +30,15 @@ def add(commands: Any) -> None:
         commands, "dead-letters", about="list, show, replay or purge requests that Rebaser gave up"
     )
 
-    listing = add_command(group, "list", _list, about="list dead letters, the latest first")
+    listing = add_command(
+        group, "list", _list, about="list dead letters, the latest first", csv=True
+    )
     listing.add_argument(
         "--limit",
         type=whole_number,
         default=50,
         help="number of letters to list (default: %(default)s)",
     )
-    add_ids(listing)
 
     show = add_command(group, "show", _show, about="show one dead letter with its updates")
     _add_number(show)
@@ -68,16 +76,14 @@ def _add_number(parser: Parser, **options: Any) -> None:
 
 @with_deployment
 async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.support.addresses import add_addresses, address_headings
+    from rebaser_server.commands.support.addresses import add_addresses
     from rebaser_server.ops.dead_letters import latest
     from rebaser_server.terminal.tables import show
 
-    headings = {"sequence": "number", "at": "died at", **address_headings(ids=arguments.ids)}
-    headings |= {"attempts": "attempts", "reason": "reason"}
     letters = await latest(deployment.streams, arguments.limit)
     rows = [letter.summary() for letter in letters]
     await add_addresses(deployment, rows)
-    show(rows, headings, as_json=arguments.json, nothing="no dead letters")
+    show(rows, _HEADINGS, arguments, nothing="no dead letters")
 
 
 @with_deployment

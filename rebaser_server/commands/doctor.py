@@ -60,7 +60,7 @@ async def examine(settings: "Settings", arguments: argparse.Namespace) -> int:
         if arguments.repair:
             findings = [await repair(finding) for finding in findings]
     rows = [{**finding.plain(), "done": _remedy(finding)} for finding in findings]
-    show(rows, _HEADINGS, as_json=arguments.json, nothing="nothing found: all is well")
+    show(rows, _HEADINGS, arguments, nothing="nothing found: all is well")
     problems = [finding for finding in findings if finding.matters]
     if not problems:
         return Exit.OK

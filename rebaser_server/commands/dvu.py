@@ -10,7 +10,6 @@ from rebaser_server.commands.support.arguments import (
     add_address_and_names,
     add_command,
     add_group,
-    add_ids,
     add_wait,
     whole_number,
     with_deployment,
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
 
 _HEADINGS: Final = {
+    "address": "change set",
     "state": "state",
     "affected": "affected",
     "done": "done",
@@ -54,7 +54,6 @@ def add(commands: Any) -> None:
         "and functions that are not pure",
     )
     add_address(status, default="all change sets")
-    add_ids(status)
     status.add_argument(
         "--limit",
         type=whole_number,
@@ -69,8 +68,6 @@ def add(commands: Any) -> None:
         about="stop the running update; it stays due, and Rebaser tries it again a minute later",
     )
     add_address(cancel)
-    cancel.add_argument("--pause", action="store_true", help="pause the change set first")
-    cancel.add_argument("--reason", help="reason of the pause (default: none)")
 
     run = add_command(
         group,
@@ -93,18 +90,13 @@ def add(commands: Any) -> None:
 @with_deployment
 async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.progress import failed_in, impure_in, updates
-    from rebaser_server.commands.support.addresses import (
-        add_addresses,
-        address_headings,
-        change_set_of,
-    )
+    from rebaser_server.commands.support.addresses import add_addresses, change_set_of
     from rebaser_server.terminal.tables import show
 
-    headings = address_headings(ids=arguments.ids) | _HEADINGS
     if not arguments.address:
         rows = await updates(deployment)
         await add_addresses(deployment, rows)
-        show(rows, headings, as_json=arguments.json, nothing=_NO_UPDATE)
+        show(rows, _HEADINGS, arguments, nothing=_NO_UPDATE)
         return
     change_set = await change_set_of(deployment, arguments, closed=True)
     rows = await updates(deployment, change_set)
@@ -116,8 +108,8 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
     if arguments.json:
         say_json({"updates": rows, **failed, "impure": impure})
         return
-    show(rows, headings, as_json=False, nothing=_NO_UPDATE)
-    show(failed["values"][: arguments.limit], _FAILED, as_json=False, nothing="no value failed")
+    show(rows, _HEADINGS, nothing=_NO_UPDATE)
+    show(failed["values"][: arguments.limit], _FAILED, nothing="no value failed")
     if failed["failed"]:
         say(
             f"failed: {failed['failed']:,}, and blocked by them: {failed['blocked']:,}; "
@@ -129,7 +121,7 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
         )
         names = {each.id: each.name for each in found.values()}
         impure = [{**each, "value": names.get(each["value"]) or each["value"]} for each in impure]
-        show(impure, _IMPURE, as_json=False, nothing="")
+        show(impure, _IMPURE)
         say(
             "values of a function that is not pure may be wrong; mend it, then: "
             f"`rebaser dvu run {shlex.join(arguments.address)} FUNCTION`"
@@ -138,28 +130,20 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
 
 @with_deployment
 async def _cancel(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_core.records import PauseScope
-    from rebaser_server.cluster.pauses import PauseStore
     from rebaser_server.commands.support.addresses import change_set_of
     from rebaser_server.ops.answers import cancel_update
 
     change_set = await change_set_of(deployment, arguments)
-    if arguments.pause:
-        book = PauseStore(deployment.streams)
-        author = deployment.settings.author or None
-        await book.pause(PauseScope(*change_set), by=author, reason=arguments.reason)
     cancelled = await cancel_update(deployment.streams, change_set)
     if arguments.json:
-        facts = {"cancelled": bool(cancelled), "held": cancelled is not None}
-        say_json({**facts, "paused": arguments.pause})
+        say_json({"cancelled": bool(cancelled), "held": cancelled is not None})
     elif cancelled:
-        again = "when the pause ends" if arguments.pause else "a minute later"
-        say(f"cancelled; the update stays due, and Rebaser tries it again {again}")
+        say("cancelled; the update stays due, and Rebaser tries it again a minute later")
     elif cancelled is None:
         complain("no Rebaser works on this change set: `rebaser dvu status` lists what runs")
     else:
         complain("no update of this change set runs")
-    return Exit.OK if cancelled or arguments.pause else Exit.FAILED
+    return Exit.OK if cancelled else Exit.FAILED
 
 
 async def _computed_values(

@@ -1,4 +1,7 @@
-"""`rebaser log`, `revert` and `why`: commits, undoing one, and the edits that made a value."""
+"""`rebaser log`, `revert` and `why`: commits, undoing one, and the edits that made a value.
+
+`log --follow` shows the work on a change set as it happens.
+"""
 
 import argparse
 from typing import TYPE_CHECKING, Any
@@ -8,25 +11,34 @@ from rebaser_server.commands.support.arguments import (
     add_address,
     add_address_and_names,
     add_command,
-    add_ids,
     add_wait,
     commit_number,
     commit_or_last,
     whole_number,
     with_deployment,
 )
-from rebaser_server.terminal.lines import complain
+from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
+    from rebaser_core.activities import ActivityV1
     from rebaser_server.commands.support.deployment import Deployment
 
 
 def add(commands: Any) -> None:
     """Declare the commands."""
     log = add_command(
-        commands, "log", _log, about="show the requests of a change set and their outcomes"
+        commands,
+        "log",
+        _log,
+        about="show the requests of a change set and their outcomes",
+        csv=True,
     )
     add_address(log)
+    log.add_argument(
+        "--follow",
+        action="store_true",
+        help="show the work on the change set as it happens, until Ctrl-C",
+    )
     log.add_argument(
         "--last",
         type=whole_number,
@@ -66,9 +78,39 @@ async def _log(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.render.history import show_log
     from rebaser_server.commands.support.addresses import change_set_of
 
+    if arguments.follow:
+        await _follow(deployment, arguments)
+        return
     change_set = await change_set_of(deployment, arguments, closed=True)
-    after, most = arguments.after, arguments.last
-    await show_log(deployment, change_set, after=after, most=most, as_json=arguments.json)
+    await show_log(deployment, change_set, arguments)
+
+
+async def _follow(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+    from rebaser_client.outcomes import watching
+    from rebaser_server.commands.support.addresses import change_set_of
+
+    change_set = await change_set_of(deployment, arguments, new=True)
+    async with watching(deployment.streams, change_set) as activities:
+        async for activity in activities:
+            if arguments.json:
+                say_json(activity.model_dump(mode="json", by_alias=True))
+            else:
+                say(_line(activity))
+
+
+def _line(activity: "ActivityV1") -> str:
+    details = " ".join(f"{key}={value}" for key, value in activity.details.items())
+    return f"{_time(activity)}  {activity.kind.value:<15} {details}"
+
+
+def _time(activity: "ActivityV1") -> str:
+    """Time of publication, from its id; the id itself if no calendar has that time."""
+    from rebaser_core.records import utc_text
+
+    try:
+        return utc_text(activity.id.datetime)
+    except (ValueError, OverflowError):
+        return str(activity.id)
 
 
 @with_deployment
@@ -95,7 +137,6 @@ def add_why(commands: Any) -> None:
         metavar="COMMIT",
         help="explain the value as of that commit (default: latest)",
     )
-    add_ids(why)
 
 
 @with_deployment
@@ -112,7 +153,5 @@ async def _why(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     provenance = await deployment.client.change_set(*change_set).why(name, at=arguments.at)
     if provenance.waits is not None and arguments.at is None:
         await warn_if_paused(deployment, change_set, "the update")
-    await show_provenance(
-        deployment, change_set, name, provenance, ids=arguments.ids, as_json=arguments.json
-    )
+    await show_provenance(deployment, change_set, name, provenance, as_json=arguments.json)
     return Exit.OK

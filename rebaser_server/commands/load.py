@@ -1,4 +1,4 @@
-"""`rebaser plan` and `rebaser load`: make a change set as a file describes it."""
+"""`rebaser load`: make a change set as a file describes it."""
 
 import argparse
 import shlex
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from rebaser_server.commands.support.arguments import (
     Exit,
-    Parser,
     UnusableInput,
     add_address,
     add_command,
@@ -28,33 +27,22 @@ if TYPE_CHECKING:
 
 
 def add(commands: Any) -> None:
-    """Declare the commands."""
-    plan = add_command(
-        commands, "plan", _plan, about="show what `load` of a file would change in a change set"
-    )
-    _add_file(plan)
-
+    """Declare the command."""
     load = add_command(
         commands,
         "load",
         _load,
         about="show what differs from a file, ask, and make the change set so",
-        validate=unless_confirmed(yes="--yes"),
+        validate=unless_confirmed(yes="--yes", dry_run="--dry-run"),
     )
-    _add_file(load)
-    load.add_argument("--yes", action="store_true", help="enqueue it without showing and asking")
-    add_wait(load)
-
-
-def _add_file(parser: Parser) -> None:
-    add_address(parser)
-    parser.add_argument(
+    add_address(load)
+    load.add_argument(
         "file",
         type=Path,
         help="file with the graph, as `rebaser init` writes one: YAML, JSON or TOML; or with a "
         "table whose rows are values: .csv, .parquet or .jsonl",
     )
-    parser.add_argument(
+    load.add_argument(
         "--map",
         type=_meaning,
         action="append",
@@ -63,9 +51,12 @@ def _add_file(parser: Parser) -> None:
         help="take a column of a table as `name`, `value`, `json`, `function` or `inputs`; with "
         "nothing behind the =, leave it out; may be repeated (default: each name is the meaning)",
     )
-    parser.add_argument(
+    load.add_argument(
         "--prune", action="store_true", help="remove all values that the file does not name"
     )
+    load.add_argument("--dry-run", action="store_true", help="show what differs, and end")
+    load.add_argument("--yes", action="store_true", help="enqueue it without showing and asking")
+    add_wait(load)
 
 
 def _meaning(text: str) -> tuple[str, str]:
@@ -138,23 +129,16 @@ def _judge(code: str, arguments: Collection[str]) -> None:
 
 @with_input(_read)
 @with_deployment
-async def _plan(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.history import show_plan
-
-    _, plan = await _compare(deployment, arguments)
-    show_plan(plan, as_json=arguments.json)
-
-
-@with_input(_read)
-@with_deployment
 async def _load(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.history import show_plan
     from rebaser_server.commands.render.progress import follow, standing
 
     named = [*arguments.input.definitions]
     change_set, plan = await _compare(deployment, arguments)
-    if not plan or not arguments.yes:
+    if not plan or arguments.dry_run or not arguments.yes:
         show_plan(plan, as_json=arguments.json)
+    if arguments.dry_run:
+        return Exit.OK
     if not plan:
         if not arguments.wait:
             return Exit.OK

@@ -1,4 +1,4 @@
-"""`rebaser pause`, `resume` and `pauses`: stop work on a change set, a workspace or everything."""
+"""`rebaser pause` and `resume`: stop work on a change set, a workspace or everything."""
 
 import argparse
 from typing import TYPE_CHECKING, Any, Final
@@ -7,7 +7,6 @@ from rebaser_server.commands.support.arguments import (
     Parser,
     add_address,
     add_command,
-    add_ids,
     with_deployment,
 )
 from rebaser_server.terminal.lines import complain, say, say_json
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from rebaser_server.commands.support.deployment import Deployment
 
 _SCOPE: Final = "WORKSPACE for all its change sets, WORKSPACE/head or WORKSPACE/BRANCH for one"
-_HEADINGS: Final = {"since": "since", "by": "by", "reason": "reason"}
+_HEADINGS: Final = {"address": "paused", "since": "since", "by": "by", "reason": "reason"}
 
 
 def add(commands: Any) -> None:
@@ -26,12 +25,12 @@ def add(commands: Any) -> None:
         commands,
         "pause",
         _pause,
-        about="stop work on a change set, a workspace or everything",
-        validate=_validate,
+        about="stop work on a change set, a workspace or all, or list pauses",
+        validate=_validate_pause,
     )
     pause.description = f"{pause.description}; requests wait meanwhile"
-    _add_scope(pause)
-    pause.add_argument("--reason", help="reason, shown by `rebaser pauses` (default: none)")
+    _add_scope(pause, default="list all pauses")
+    pause.add_argument("--reason", help="reason, for the list of pauses (default: none)")
 
     resume = add_command(
         commands,
@@ -40,17 +39,18 @@ def add(commands: Any) -> None:
         about="end a pause; Rebaser works off the requests that waited",
         validate=_validate,
     )
-    _add_scope(resume)
-
-    pauses = add_command(
-        commands, "pauses", _pauses, about="list pauses, with their time, author and reason"
-    )
-    add_ids(pauses)
+    _add_scope(resume, default="none")
 
 
-def _add_scope(parser: Parser) -> None:
-    add_address(parser, about=_SCOPE, default="none")
+def _add_scope(parser: Parser, *, default: str) -> None:
+    add_address(parser, about=_SCOPE, default=default)
     parser.add_argument("--all", action="store_true", help="everything in all workspaces")
+
+
+def _validate_pause(arguments: argparse.Namespace) -> str | None:
+    if arguments.all or arguments.reason is not None:
+        return _validate(arguments)
+    return None
 
 
 def _validate(arguments: argparse.Namespace) -> str | None:
@@ -65,6 +65,9 @@ async def _pause(deployment: "Deployment", arguments: argparse.Namespace) -> Non
     from rebaser_server.commands.support.addresses import add_addresses, scope_of
     from rebaser_server.commands.support.deployment import describe
 
+    if not arguments.all and not arguments.address:
+        await _list(deployment, arguments)
+        return
     scope = await scope_of(deployment, arguments)
     book = PauseStore(deployment.streams)
     author = deployment.settings.author or None
@@ -110,14 +113,12 @@ def _around(scope: "PauseScope") -> list["PauseScope"]:
     return wider[: sum(each is not None for each in scope)]
 
 
-@with_deployment
-async def _pauses(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.cluster.pauses import PauseStore, pauses_to_json
-    from rebaser_server.commands.support.addresses import add_addresses, address_headings
+    from rebaser_server.commands.support.addresses import add_addresses
     from rebaser_server.terminal.tables import show
 
     pauses = await PauseStore(deployment.streams).all()
     rows = pauses_to_json(pauses.values())
     await add_addresses(deployment, rows, whole=None if arguments.json else "all change sets")
-    headings = address_headings(ids=arguments.ids) | {"address": "paused"} | _HEADINGS
-    show(rows, headings, as_json=arguments.json, nothing="nothing is paused")
+    show(rows, _HEADINGS, arguments, nothing="nothing is paused")

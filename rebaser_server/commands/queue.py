@@ -1,61 +1,60 @@
-"""`rebaser queue`, `tasks` and `watch`: waiting requests, change sets with work, events."""
+"""`rebaser queue`: the requests that wait, or the tasks of change sets with work to do."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from rebaser_server.commands.support.arguments import (
-    add_address,
-    add_command,
-    add_ids,
-    whole_number,
-    with_deployment,
-)
-from rebaser_server.terminal.lines import say, say_json
+from rebaser_server.commands.support.arguments import add_command, whole_number, with_deployment
 
 if TYPE_CHECKING:
-    from rebaser_core.activities import ActivityV1
     from rebaser_core.jetstream import JetStream
     from rebaser_server.commands.support.deployment import Deployment
 
 
+_OF_QUEUES: Final = {
+    "address": "change set",
+    "requests": "requests",
+    "oldestSeconds": "oldest, s",
+    "paused": "paused since",
+}
+_OF_TASKS: Final = {"address": "change set", "ageSeconds": "age, s", "owner": "owner by the log"}
+
+
 def add(commands: Any) -> None:
-    """Declare the commands."""
+    """Declare the command."""
     queue = add_command(
-        commands, "queue", _queue, about="list the requests that wait, by change set"
+        commands,
+        "queue",
+        _queue,
+        about="list the requests that wait, by change set",
+        csv=True,
     )
     queue.add_argument(
         "--limit",
         type=whole_number,
         default=50,
-        help="number of change sets to list, longest queue first (default: %(default)s)",
+        help="number of change sets to list, the longest queue or oldest task first (default: "
+        "%(default)s)",
     )
-    add_ids(queue)
-
-    tasks = add_command(
-        commands, "tasks", _tasks, about="list the tasks: one for each change set with work to do"
+    queue.add_argument(
+        "--tasks",
+        action="store_true",
+        help="list the tasks: one for each change set with work to do",
     )
-    tasks.add_argument(
-        "--limit",
-        type=whole_number,
-        default=50,
-        help="number of tasks to list, oldest first (default: %(default)s)",
-    )
-    add_ids(tasks)
 
 
 @with_deployment
 async def _queue(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.support.addresses import add_addresses, address_headings
+    from rebaser_server.commands.support.addresses import add_addresses
     from rebaser_server.terminal.tables import show
 
-    headings = address_headings(ids=arguments.ids) | {
-        "requests": "requests",
-        "oldestSeconds": "oldest, s",
-        "paused": "paused since",
-    }
-    rows = await _queues(deployment, arguments.limit)
+    read, headings, nothing = (
+        (_oldest_tasks, _OF_TASKS, "no task: nothing to do")
+        if arguments.tasks
+        else (_queues, _OF_QUEUES, "no request waits")
+    )
+    rows = await read(deployment, arguments.limit)
     await add_addresses(deployment, rows)
-    show(rows, headings, as_json=arguments.json, nothing="no request waits")
+    show(rows, headings, arguments, nothing=nothing)
 
 
 async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
@@ -82,20 +81,6 @@ async def _queues(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-@with_deployment
-async def _tasks(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.support.addresses import add_addresses, address_headings
-    from rebaser_server.terminal.tables import show
-
-    headings = address_headings(ids=arguments.ids) | {
-        "ageSeconds": "age, s",
-        "owner": "owner by the log",
-    }
-    rows = await _oldest_tasks(deployment, arguments.limit)
-    await add_addresses(deployment, rows)
-    show(rows, headings, as_json=arguments.json, nothing="no task: nothing to do")
 
 
 async def _oldest_tasks(deployment: "Deployment", limit: int) -> list[dict[str, Any]]:
@@ -128,40 +113,3 @@ async def _owner(js: "JetStream", stream: str, subject: str) -> str | None:
     if entry is None:
         return None
     return Commit.decode(entry.headers, entry.payload).control.owner or None
-
-
-def add_watch(commands: Any) -> None:
-    """Declare the command."""
-    watch = add_command(
-        commands, "watch", _watch, about="show the work on a change set as it happens, until Ctrl-C"
-    )
-    add_address(watch)
-
-
-@with_deployment
-async def _watch(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_client.outcomes import watching
-    from rebaser_server.commands.support.addresses import change_set_of
-
-    change_set = await change_set_of(deployment, arguments, new=True)
-    async with watching(deployment.streams, change_set) as activities:
-        async for activity in activities:
-            if arguments.json:
-                say_json(activity.model_dump(mode="json", by_alias=True))
-            else:
-                say(_line(activity))
-
-
-def _line(activity: "ActivityV1") -> str:
-    details = " ".join(f"{key}={value}" for key, value in activity.details.items())
-    return f"{_time(activity)}  {activity.kind.value:<15} {details}"
-
-
-def _time(activity: "ActivityV1") -> str:
-    """Time of publication, from its id; the id itself if no calendar has that time."""
-    from rebaser_core.records import utc_text
-
-    try:
-        return utc_text(activity.id.datetime)
-    except (ValueError, OverflowError):
-        return str(activity.id)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rebaser_server.commands.support.arguments import (
     Exit,
     UnusableInput,
-    add_address,
     add_address_and_names,
     add_command,
     add_group,
@@ -22,7 +21,6 @@ from rebaser_server.terminal.lines import complain, say, say_json
 
 if TYPE_CHECKING:
     from rebaser_client.change_set import ChangeSetHandle
-    from rebaser_client.table_reads import TableValue
     from rebaser_core.ids import RequestId
     from rebaser_core.queries import ValueSnapshot
     from rebaser_server.commands.support.deployment import Deployment
@@ -42,26 +40,35 @@ def add(commands: Any) -> None:
         commands,
         "tables",
         about="show the values that are tables, and which rows differ",
-        default="ls",
+        default="show",
     )
-    listing = add_command(tables, "ls", _list, about="list the values that are tables")
-    add_address(listing)
     show = add_command(
-        tables, "show", _show, about="show a table's columns, size, and what it is computed from"
+        tables,
+        "show",
+        _show,
+        about="list the values that are tables, or show one: columns, size, inputs, rows",
+        validate=lambda arguments: (
+            "give --rows or --lineage" if arguments.lineage and arguments.rows is not None else None
+        ),
+        csv=True,
     )
-    head = add_command(tables, "head", _head, about="print the first rows of a table")
-    head.add_argument(
+    add_address_and_names(show, about="name or id of the value (default: list all tables)")
+    show.add_argument(
         "-n",
+        "--rows",
         type=whole_number,
-        default=_HEAD,
         metavar="ROWS",
-        dest="rows",
-        help="number of rows (default: %(default)s)",
+        help=f"print that many of its first rows (default: none; with --csv {_HEAD})",
     )
-    head.add_argument("--csv", action="store_true", help="print CSV")
+    show.add_argument(
+        "--lineage",
+        action="store_true",
+        help="show what it is made of, with versions of sources, and what is made of it",
+    )
     diff = add_command(
         tables, "diff", _diff, about="show which rows of a table differ from head's, or from before"
     )
+    add_address_and_names(diff, about="name or id of the value (default: none; one is needed)")
     diff.add_argument(
         "--key",
         metavar="COLUMNS",
@@ -74,17 +81,7 @@ def add(commands: Any) -> None:
         metavar="COMMIT",
         help="compare with that commit of the change set (default: the last one of head)",
     )
-    lineage = add_command(
-        tables,
-        "lineage",
-        _lineage,
-        about="show what a table is made of, with versions of sources, and what is made of it",
-    )
-    for command in (show, head, diff, lineage):
-        add_address_and_names(
-            command, about="name or id of the value (default: none; one is needed)"
-        )
-    for command in (listing, show, head, diff, lineage):
+    for command in (show, diff):
         command.add_argument(
             "--at",
             type=commit_number,
@@ -242,75 +239,51 @@ class _Watch:
 
 
 @with_deployment
-async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.tables import show_tables
-    from rebaser_server.commands.support.addresses import change_set_of
-
-    change_set = await change_set_of(deployment, arguments, closed=True)
-    handle = deployment.client.change_set(*change_set)
-    await show_tables(handle, at=arguments.at, as_json=arguments.json)
-
-
-@with_deployment
 async def _show(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.tables import show_table
+    from rebaser_server.commands.render import tables as render
+    from rebaser_server.commands.support.addresses import change_set_and_names, whole_ids
 
-    found = await _one_table(deployment, arguments, "show")
-    if found is None:
+    change_set, names = await change_set_and_names(deployment, arguments, closed=True)
+    handle = deployment.client.change_set(*change_set)
+    if not names and not arguments.lineage and arguments.rows is None:
+        await render.show_tables(handle, arguments)
+        return Exit.OK
+    if not _is_one(names, "show"):
         return Exit.BAD_SETTINGS
-    await show_table(*found, as_json=arguments.json)
-    return Exit.OK
-
-
-@with_deployment
-async def _lineage(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.tables import show_lineage
-
-    found = await _one_table(deployment, arguments, "lineage")
-    if found is None:
-        return Exit.BAD_SETTINGS
-    await show_lineage(*found, as_json=arguments.json)
-    return Exit.OK
-
-
-@with_deployment
-async def _head(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.tables import show_rows
-
-    found = await _one_table(deployment, arguments, "head")
-    if found is None:
-        return Exit.BAD_SETTINGS
-    rows = await found[1].head(max(0, arguments.rows))
-    show_rows(rows, as_csv=arguments.csv, as_json=arguments.json)
+    [name] = await whole_ids(deployment, change_set, names)
+    table = await handle.table(name, at=arguments.at)
+    if arguments.lineage:
+        await render.show_lineage(handle, table, as_json=arguments.json)
+    elif arguments.csv or arguments.rows is not None:
+        rows = await table.head(arguments.rows or _HEAD)
+        render.show_rows(rows, arguments)
+    else:
+        await render.show_table(handle, table, as_json=arguments.json)
     return Exit.OK
 
 
 @with_deployment
 async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     from rebaser_server.commands.render.tables import show_difference
+    from rebaser_server.commands.support.addresses import change_set_and_names, whole_ids
 
-    found = await _one_table(deployment, arguments, "diff")
-    if found is None:
+    change_set, names = await change_set_and_names(deployment, arguments, closed=True)
+    if not _is_one(names, "diff"):
         return Exit.BAD_SETTINGS
+    [name] = await whole_ids(deployment, change_set, names)
+    table = await deployment.client.change_set(*change_set).table(name, at=arguments.at)
     key = arguments.key
     if key is not None:
         key = [name.strip() for name in key.split(",") if name.strip()]
-    difference = await found[1].diff(key, commit=arguments.since)
+    difference = await table.diff(key, commit=arguments.since)
     show_difference(difference, as_json=arguments.json)
     return Exit.OK
 
 
-async def _one_table(
-    deployment: "Deployment", arguments: argparse.Namespace, command: str
-) -> "tuple[ChangeSetHandle, TableValue] | None":
-    """The table that the arguments name, and its change set; None, after a complaint, for none."""
-    from rebaser_server.commands.support.addresses import change_set_and_names, whole_ids
-
-    change_set, names = await change_set_and_names(deployment, arguments, closed=True)
-    if len(names) != 1:
-        which = " or ".join(names) or "NAME"
-        complain(f"rebaser: name one value: rebaser tables {command} ADDRESS {which}")
-        return None
-    [name] = await whole_ids(deployment, change_set, names)
-    handle = deployment.client.change_set(*change_set)
-    return handle, await handle.table(name, at=arguments.at)
+def _is_one(names: list[str], command: str) -> bool:
+    """Whether the arguments name one value; else complain."""
+    if len(names) == 1:
+        return True
+    which = " or ".join(names) or "NAME"
+    complain(f"rebaser: name one value: rebaser tables {command} ADDRESS {which}")
+    return False

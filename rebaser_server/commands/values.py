@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 from rebaser_server.commands.support.arguments import (
     STDIN,
     Exit,
-    Parser,
     UnusableInput,
     add_address,
     add_address_and_names,
     add_command,
     add_group,
-    add_ids,
     add_value,
     add_wait,
     commit_number,
@@ -37,24 +35,30 @@ def add(commands: Any) -> None:
         default="get",
     )
 
-    get = add_command(values, "get", _get, about="list values")
-    add_address_and_names(get, about="names or ids of values to show (default: all)")
-    add_ids(get)
-    _add_commit(get)
-    _add_all(get)
-
-    tree = add_command(
-        values, "tree", _tree, about="show values by the parts of their names, with their inputs"
+    get = add_command(values, "get", _get, about="list values, or show them as a tree", csv=True)
+    add_address_and_names(
+        get, about="names or ids of values to show, or the top of a tree (default: all)"
     )
-    add_address_and_names(tree, about="show only this name and those below (default: all)")
-    tree.add_argument(
+    get.add_argument(
+        "--tree",
+        action="store_true",
+        help="show values by the parts of their names, with their inputs",
+    )
+    get.add_argument(
         "--depth",
         type=whole_number,
         metavar="PARTS",
-        help="show names of at most that many parts below the top (default: all)",
+        help="show a tree, with names of at most that many parts below the top (default: all)",
     )
-    _add_commit(tree)
-    _add_all(tree)
+    get.add_argument(
+        "--at",
+        type=commit_number,
+        metavar="COMMIT",
+        help="show the values as of that commit (default: latest)",
+    )
+    get.add_argument(
+        "--all", action="store_true", help="show all, also at a terminal (default: the first)"
+    )
 
     put = add_command(values, "set", _set, about="set a value that is not computed")
     add_address(put)
@@ -70,50 +74,23 @@ def add(commands: Any) -> None:
     add_wait(put)
 
 
-def _add_all(parser: Parser) -> None:
-    parser.add_argument(
-        "--all", action="store_true", help="show all, also at a terminal (default: the first)"
-    )
-
-
-def _add_commit(parser: Parser) -> None:
-    parser.add_argument(
-        "--at",
-        type=commit_number,
-        metavar="COMMIT",
-        help="show the values as of that commit (default: latest)",
-    )
-
-
 @with_deployment
-async def _get(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.values import show_values
+async def _get(deployment: "Deployment", arguments: argparse.Namespace) -> int:
+    from rebaser_server.commands.render.values import show_tree, show_values
     from rebaser_server.commands.support.addresses import change_set_and_names
     from rebaser_server.commands.support.value_source import read_values
 
     change_set, names = await change_set_and_names(deployment, arguments, closed=True)
-    read = await read_values(deployment, change_set, arguments.at)
-    show_values(read, names, ids=arguments.ids, whole=arguments.all, as_json=arguments.json)
-
-
-@with_deployment
-async def _tree(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_server.commands.render.values import show_tree
-    from rebaser_server.commands.support.addresses import change_set_and_names
-    from rebaser_server.commands.support.value_source import read_values
-
-    change_set, names = await change_set_and_names(deployment, arguments, closed=True)
-    if len(names) > 1:
+    is_tree = arguments.tree or arguments.depth is not None
+    if is_tree and len(names) > 1:
         complain(f"rebaser: a tree has one top: {' or '.join(names)}?")
         return Exit.BAD_SETTINGS
     read = await read_values(deployment, change_set, arguments.at)
-    show_tree(
-        read,
-        "".join(names),
-        depth=arguments.depth,
-        whole=arguments.all,
-        as_json=arguments.json,
-    )
+    if is_tree:
+        depth, whole = arguments.depth, arguments.all
+        show_tree(read, "".join(names), depth=depth, whole=whole, as_json=arguments.json)
+    else:
+        show_values(read, names, arguments)
     return Exit.OK
 
 

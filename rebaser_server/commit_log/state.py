@@ -270,6 +270,9 @@ def _differences(numbers: Sequence[int]) -> bytes:
     return array("q", (after - before for before, after in pairwise((0, *numbers)))).tobytes()
 
 
+_LARGE_BATCHES: Final = 20
+"""Number of commits of a change set whose batch is too large for the log, and is kept: a loader
+reads each of them, and one may have 128 MiB."""
 _CHECKPOINTS_KEY: Final = "checkpoints"
 """Key under which a checkpoint's metadata lists the checkpoints before it."""
 
@@ -303,7 +306,7 @@ class Retention:
     @classmethod
     def of(cls, history: HistorySettings) -> Self:
         """Build it from the settings."""
-        return cls(history.retention.total_seconds(), history.max_commits, history.max_batches)
+        return cls(history.retention.total_seconds(), history.max_commits, _LARGE_BATCHES)
 
     def purge_point(self, kept: Sequence[CheckpointRef], batches: Sequence[int], now: float) -> int:
         """Return the commit at which the past may begin; 0 for the very first.

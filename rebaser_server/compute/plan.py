@@ -3,15 +3,13 @@
 The cost follows the affected values and their inputs; planning does not read the rest of the
 graph, and makes no Python object for any value. Units are a partition by connection and cost: a
 component of connected values stays in one. The text of a unit, which its evaluator holds in memory,
-is bounded. All attempts at an update have equal units. A bounded sample of values and edges is kept
-for display.
+is bounded. All attempts at an update have equal units.
 """
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -173,114 +171,6 @@ def balance(costs: NDArray[Any], count: int) -> NDArray[np.int32]:
     return group
 
 
-MAX_VALUES: Final = 60
-"""Values shown."""
-_MAX_VALUES_PER_LEVEL: Final = 12
-"""Values shown of a level."""
-MAX_LEVELS: Final = 10
-"""Levels shown, the changed sources before them among these."""
-_MAX_DEPENDENTS: Final = 20
-"""Dependents of one value that are looked at for the next level."""
-MAX_NAME: Final = 48
-"""Characters of a name."""
-
-
-@dataclass(frozen=True, slots=True)
-class GraphPreview:
-    """Bounded, and so is what it costs, by the constants above."""
-
-    sources: int = 0
-    """Number of sources that changed."""
-    affected: int = 0
-    levels: int = 0
-    """Number of levels of the affected values."""
-    sizes: list[int] = field(default_factory=list)
-    """Sizes of the columns: the sources, if any changed, then level by level."""
-    values: list[dict[str, Any]] = field(default_factory=list)
-    """`column`, `name`, `function`; `forced`: whether computed even if no input changes."""
-    edges: list[tuple[int, int]] = field(default_factory=list)
-    """Places in `values`: what is taken, and who takes it."""
-
-
-def _preview_graph(graph: ReadableGraph, affected: Closure) -> GraphPreview:
-    """Sample the update of the graph's roots.
-
-    In each level those come first that take a value drawn before: there is something to see.
-    """
-    if not len(affected.indices):
-        return GraphPreview()
-    roots = graph.root_indices()
-    sources = roots[graph.columns.func.buffer[roots] < 0]
-    starts = np.flatnonzero(np.diff(affected.levels, prepend=-1))
-    ends = [*starts[1:].tolist(), len(affected.indices)]
-    columns = [(0, len(sources))] if len(sources) else []
-    columns += zip(starts.tolist(), ends, strict=True)
-    columns = columns[:MAX_LEVELS]
-    drawing = _Drawing(graph, affected, min(_MAX_VALUES_PER_LEVEL, MAX_VALUES // len(columns)))
-    for position, (start, end) in enumerate(columns):
-        if position == 0 and len(sources):
-            drawing.add(position, sources[: drawing.most].tolist())
-        else:
-            drawing.add(position, drawing.of_level(start, end))
-    return GraphPreview(
-        len(sources),
-        len(affected.indices),
-        len(starts),
-        [end - start for start, end in columns],
-        drawing.values,
-        drawing.edges,
-    )
-
-
-class _Drawing:
-    def __init__(self, graph: ReadableGraph, affected: Closure, most: int) -> None:
-        self._graph = graph
-        self._affected = affected
-        self.most = most
-        """Values of one column."""
-        self.values: list[dict[str, Any]] = []
-        self.edges: list[tuple[int, int]] = []
-        self._positions: dict[int, int] = {}
-        """Index → position in `values`."""
-        self._dependents: dict[int, None] = {}
-        """Some of those that take drawn ones."""
-
-    def of_level(self, start: int, end: int) -> list[int]:
-        """Return those of the affected values from `start` to `end` that are drawn."""
-        positions = self._affected.positions
-        reached = [index for index in self._dependents if start < positions[index] <= end]
-        first = self._affected.indices[start : min(end, start + self.most)].tolist()
-        return list(dict.fromkeys([*reached, *first]))[: self.most]
-
-    def add(self, column: int, indices: list[int]) -> None:
-        first = len(self.values)
-        if self.values:
-            refs, widths = self._graph.adjacency.inputs_of(np.array(indices))
-            drawn = np.flatnonzero(np.isin(refs, list(self._positions)))
-            dependents = np.repeat(np.arange(first, first + len(indices)), widths)[drawn]
-            taken = map(self._positions.__getitem__, refs[drawn].tolist())
-            self.edges += dict.fromkeys(zip(taken, dependents.tolist(), strict=True))
-        for position, index in enumerate(indices, first):
-            self._positions[index] = position
-            self.values.append(self._value(column, index))
-            self._dependents.update(
-                dict.fromkeys(islice(self._graph.adjacency.dependents(index), _MAX_DEPENDENTS))
-            )
-
-    def _value(self, column: int, index: int) -> dict[str, Any]:
-        graph = self._graph
-        func = graph.columns.func.at[index]
-        known = graph.funcs.get(graph.func_ids[func]) if func >= 0 else None
-        at = self._affected.positions[index] - 1
-        name = graph.names.name_at(index) or graph.id_at(index)
-        return {
-            "column": column,
-            "name": name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…",
-            "function": known.name if known else None,
-            "forced": bool(func < 0 or self._affected.must_compute[at]),
-        }
-
-
 MIN_VALUES_PER_UNIT: Final = 256
 """Values of a cheap function that a unit holds on average, at least: tasks of fewer would cost more
 than they gain. Of dear values, and of those never measured, it may hold fewer."""
@@ -298,7 +188,6 @@ class Plan:
     """Values that may be recomputed; how many are, early cutoff decides while they run."""
     units: list[bytes]
     """Encoded `WorkUnit`s, independent of each other, the dearest first."""
-    preview: GraphPreview = field(default_factory=GraphPreview, compare=False)
 
 
 def plan(
@@ -326,13 +215,12 @@ def plan(
         memo: results that the values had before.
     """
     affected = affected or closure(graph)
-    preview = _preview_graph(graph, affected)
     units = []
     if len(affected.indices):
         builder = _UnitBuilder(graph, affected, limits, costs or CostModel(), memo)
         units = builder.pack(slots, small)
     affected.release(graph)
-    return Plan(len(affected.indices), units, preview)
+    return Plan(len(affected.indices), units)
 
 
 class _UnitBuilder:
@@ -563,11 +451,6 @@ class Rounds:
     def units(self) -> list[bytes]:
         """Units of the round in hand; none once all is done."""
         return self._current.units
-
-    @property
-    def preview(self) -> GraphPreview:
-        """Preview of the round in hand."""
-        return self._current.preview
 
     def record(self, outcomes: Sequence[UnitResult | StoredResult], store: RunStore) -> None:
         """Take in what became of the round's units, and plan the next round. Blocks."""

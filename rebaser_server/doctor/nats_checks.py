@@ -197,7 +197,7 @@ async def missing_tasks(provisioner: Provisioner) -> AsyncIterator[Finding]:
         yield Finding("tasks", str(change_set), f"has {what} and no task", repair=repair)
     if paused:
         what = f"paused: {', '.join(scope.key for scope in sorted(paused, key=str))}"
-        remedy = "`rebaser pauses` shows by whom; `rebaser resume` ends a pause"
+        remedy = "`rebaser pause` shows by whom; `rebaser resume` ends a pause"
         yield Finding("pauses", "deployment", what, Severity.NOTE, remedy=remedy)
     idle = tasks - requests - due
     if idle:

@@ -261,7 +261,6 @@ class DvuJob:
         return await asyncio.to_thread(collect, self.outcomes, self.target)
 
     async def _run_round(self, progress: JobProgress, *, is_suspect: bool) -> None:
-        self.services.notifier.stats.set_sketch(self.change_set, self.rounds.preview)
         part = progress.part(sum(map(count_values, self.rounds.units)))
         outcomes = await self._evaluate(part, is_suspect=is_suspect)
         part.record(part.total)  # also what was done before, or came out unchanged

@@ -252,7 +252,6 @@ class _Endpoint:
             web.get("/metrics", self._metrics),
             web.get("/config", self._config),
             web.get("/status", self._status),
-            web.get("/sketch", answering_for_change_set(self._sketch)),
             web.get("/events", self._events),
             *context.change_sets.routes(),
             *context.operator.routes(),
@@ -292,11 +291,6 @@ class _Endpoint:
 
     async def _status(self, _: web.Request) -> web.Response:
         return web.json_response(await self._deployment.of_all(self._peers))
-
-    async def _sketch(self, change_set: ChangeSet, _: web.Request) -> Any:
-        """Part of the graph of `workspace` and `changeSet` that its latest update recomputes."""
-        sketch = await self._peers.sketch(change_set, self._context.members.alive())
-        return {"sketch": sketch}
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Server-sent events: the status, once a second, until the browser disconnects."""

@@ -1,10 +1,9 @@
 """The status of a deployment: its Rebasers, its queues, its health, and who looks at it.
 
 The page shows all Rebasers and the queues, in one JSON object. Rebasers ask each other over plain
-NATS: an empty request gets a report; a request with a change set gets the sketch of its latest
-update in that Rebaser, if there is one; with `onlookers` before it, the names of those who look at
-it there. `HealthMonitor` checks that this process's loop runs, NATS answers, the store takes files,
-and Spark starts.
+NATS: an empty request gets a report; `onlookers` with a change set gets the names of those who look
+at it there. `HealthMonitor` checks that this process's loop runs, NATS answers, the store takes
+files, and Spark starts.
 """
 
 import asyncio
@@ -58,8 +57,6 @@ class StatusSource(Protocol):
 
     def own(self) -> Report: ...
 
-    def sketch(self, change_set: ChangeSet) -> Report | None: ...
-
     def onlookers(self, change_set: ChangeSet) -> list[str]: ...
 
 
@@ -86,25 +83,17 @@ class Peers:
     def _status(self, request: bytes) -> Report:
         if not request:
             return self._source.own()
-        kind, _, key = request.decode().rpartition(" ")
+        _, _, key = request.decode().rpartition(" ")
         workspace, _, change_set = key.partition(".")
         change_set_key = ChangeSet(
             WorkspaceId.from_str(workspace), ChangeSetId.from_str(change_set)
         )
-        if kind == _ONLOOKERS:
-            return {"onlookers": self._source.onlookers(change_set_key)}
-        return {"sketch": self._source.sketch(change_set_key)}
+        return {"onlookers": self._source.onlookers(change_set_key)}
 
     async def reports(self, expected: int) -> list[Report]:
         """Reports of `expected` Rebasers, or of those that reply in time, in stable order."""
         reports = await self._request_all(b"", expected)
         return sorted(reports, key=lambda report: str(report.get("instance", "")))
-
-    async def sketch(self, change_set: ChangeSet, expected: int) -> Report | None:
-        """The sketch of the change set's latest update in any Rebaser."""
-        answers = await self._request_all(str(change_set).encode(), expected)
-        sketches: list[Report] = [answer["sketch"] for answer in answers if answer.get("sketch")]
-        return max(sketches, key=lambda sketch: str(sketch.get("began")), default=None)
 
     async def onlookers(self, change_set: ChangeSet, expected: int) -> set[str]:
         """Names of those who look at the change set on a page of any Rebaser.
@@ -440,10 +429,6 @@ class DeploymentStatus:
             "sparkReady": self._context.stats.spark_is_ready(),
             "natsProblem": self._context.stats.nats_problem(),
         }
-
-    def sketch(self, change_set: ChangeSet) -> Report | None:
-        """The sketch of the change set's latest update in this Rebaser."""
-        return self._context.stats.sketch(change_set)
 
     def onlookers(self, change_set: ChangeSet) -> list[str]:
         """Names of those who look at the change set on a page of this Rebaser."""

@@ -293,7 +293,7 @@ async def _is_latest(
 
 @dataclass(frozen=True, slots=True)
 class QueryBounds:
-    """Bounds of each process; `REBASER_QUERIES__…`."""
+    """Bounds of each process: memory that one kind of query may take, whichever clients ask."""
 
     waiting: int = 1_000
     """Maximum number of waiting queries of one kind; further clients get the reply to ask again."""

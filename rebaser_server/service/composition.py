@@ -40,7 +40,7 @@ from rebaser_server.cluster.provisioning import Provisioner, report
 from rebaser_server.cluster.reconciler import Reconciler, StrayRequests, UnsavedChangeSets
 from rebaser_server.cluster.slots import Fairness, SlotPool
 from rebaser_server.cluster.takeover import Takeover
-from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, TaskRunner
+from rebaser_server.cluster.tasks import REPORTS, LeaseSettings, LeaseTerms, TaskRunner
 from rebaser_server.cluster.upkeep import CapacityCheck, DeletedDataJob, GarbageJob, Monitor
 from rebaser_server.commit_log.batch_store import BatchStore, open_batch_store, open_shared_files
 from rebaser_server.commit_log.log import GroupCommit
@@ -60,7 +60,6 @@ from rebaser_server.processor.context import (
 )
 from rebaser_server.processor.outcomes import Notifier, OutcomeLookup
 from rebaser_server.queries.query_service import QueryService
-from rebaser_server.queries.values import QueryBounds
 from rebaser_server.runtime.containment import survived
 from rebaser_server.runtime.tasks import Permits, Shutdown, TaskGroup, background
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
@@ -104,11 +103,9 @@ def build_services(
     )
 
 
-def query_service(services: Services, settings: Settings) -> QueryService:
+def query_service(services: Services) -> QueryService:
     outcomes = OutcomeLookup(services.streams, services.application)
-    queries = settings.queries
-    bounds = QueryBounds(queries.max_waiting, queries.max_waiting_bytes, queries.max_reply_bytes)
-    return QueryService(services.streams, services.loader, outcomes, bounds)
+    return QueryService(services.streams, services.loader, outcomes)
 
 
 log: Final = structlog.get_logger()
@@ -209,14 +206,12 @@ class _Rebaser:
         self._services = build_services(
             provisioner, settings, make_application, self._members, self._writes.why_stopped
         )
-        self._queries = query_service(self._services, settings)
+        self._queries = query_service(self._services)
         self._durability = DurabilityWatch(streams, monitoring)
         ends = StreamEnds(streams, open_shared_files(settings.store))
         self._losses = LossWatch(ends, self._members, self._durability, monitoring)
-        lease, progress = settings.ack_wait, settings.progress_interval
-        self.lease_terms = LeaseTerms(
-            LeaseSettings(lease.total_seconds(), progress.total_seconds())
-        )
+        lease = settings.ack_wait.total_seconds()
+        self.lease_terms = LeaseTerms(LeaseSettings(lease, lease / REPORTS))
         stats = self._services.notifier.stats
         stats.pauses, stats.durability = self._pauses.to_json, self._durability.to_json
         stats.nats_problem = self._writes.to_json
@@ -400,7 +395,6 @@ def provisioner_of(js: JetStream, settings: Settings) -> Provisioner:
         settings.nats.replicas,
         queue.change_set_requests,
         queue.requests,
-        queue.requests_bytes,
         settings.nats.stream_bytes,
         settings.nats.batches_rollup,
         atomic_batches=(server.major, server.minor) >= (2, 12),

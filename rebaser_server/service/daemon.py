@@ -29,7 +29,6 @@ from rebaser_server.compute.spark.launch import spark_home
 from rebaser_server.compute.spark.options import (
     ScratchDirectory,
     SparkOptions,
-    default_directory,
 )
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import TableExecutor
@@ -78,7 +77,7 @@ class ValueGraph:
         notifier.stats.spark_absence = self.spark_absence
         notifier.stats.spark_is_ready = self.spark_is_ready
         tables = open_checkpoints(settings.store)
-        keep_replaced = settings.store.replaced_file_retention.total_seconds()
+        keep_replaced = max(3600.0, settings.store.orphan_retention.total_seconds())
         look_every = settings.ack_wait.total_seconds() / 2
         publisher = lineage = None
         if settings.store.published is not None:
@@ -99,7 +98,7 @@ class ValueGraph:
                 self.executor,
                 self.slots,
                 self.costs,
-                UnitLimits(_call_limits(settings), settings.dvu_work_unit_bytes),
+                UnitLimits(_call_limits(settings)),
                 settings.dvu_deadline,
                 batches,
                 Memo(batches.files, settings.functions.memo_bytes),
@@ -210,7 +209,7 @@ async def run(
 
 def _large_from(spark: SparkSettings) -> int | None:
     """Number of values from which a run is Spark's, see `RoutingExecutor`; None: by duration."""
-    if spark.min_affected is None and (spark.remote or not spark.master.startswith("local")):
+    if spark.min_affected is None and not spark.master.startswith("local"):
         return 0
     return spark.min_affected
 
@@ -237,7 +236,7 @@ def _require_usable_folders(settings: Settings) -> None:
                 f"it cannot be named to Spark and Delta: rename it, or set {variable} to another "
                 "one (`rebaser up` has --data)"
             )
-    if settings.spark.remote is None and os.pathsep in str(spark_home()):
+    if not settings.spark.master.startswith("sc://") and os.pathsep in str(spark_home()):
         raise FolderRefused(
             f"Spark is installed at {spark_home()}, and Java cannot load it from a folder with a "
             f"{os.pathsep!r} in its name, so that no value would be computed: install "
@@ -258,11 +257,7 @@ def spark_options(settings: Settings) -> SparkOptions:
     return SparkOptions(
         state_directory=spark.state_directory.absolute(),
         master=spark.master,
-        remote=spark.remote,
-        driver_memory=spark.driver_memory,
         extra=spark.conf,
-        archives=spark.class_archives or default_directory(),
-        slots_override=spark.parallelism,
     )
 
 

@@ -33,6 +33,7 @@ from rebaser_server.runtime.data_directory import data_directory
 from rebaser_server.runtime.process import child_environment, spawn_bound
 from rebaser_server.runtime.tasks import Shutdown, background, on_signals
 from rebaser_server.service import daemon
+from rebaser_server.settings.redaction import redact_url
 from rebaser_server.settings.settings import OpsSettings, Role, Settings
 from rebaser_server.terminal import lines
 
@@ -296,7 +297,7 @@ async def run_dev_server(
                     "nats": nats.clients,
                     "sync": sync,
                     "data": str(data),
-                    "spark": settings.spark.master,
+                    "spark": redact_url(settings.spark.master),
                 }
                 if as_json:
                     lines.say_json({**facts, "page": page})

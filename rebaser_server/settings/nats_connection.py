@@ -35,7 +35,7 @@ def connect_options(settings: Settings) -> ConnectOptions:
 
 
 def open_jetstream(nc: Client, settings: NatsSettings) -> JetStream:
-    return JetStream(nc, api_prefix=settings.api_prefix, domain=settings.domain)
+    return JetStream(nc, api_prefix=settings.api_prefix)
 
 
 def _tls_context(settings: NatsTlsSettings) -> ssl.SSLContext:

@@ -17,7 +17,6 @@ from typing import Annotated, Any, Final, Self, get_origin
 
 from annotated_types import Ge, Gt
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -167,9 +166,7 @@ class NatsSettings(SettingsGroup):
     """URLs of the monitoring ports of all NATS servers, with commas: these tell when the servers
     sync."""
     api_prefix: str | None = None
-    """JetStream API prefix of an account that exports it (ADR-19)."""
-    domain: str | None = None
-    """JetStream domain (ADR-19)."""
+    """JetStream API prefix of an account that exports it, or of a domain (ADR-19)."""
     connect_timeout: Duration = timedelta(seconds=10)
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
     """Number of replicas of each stream that the daemon creates."""
@@ -179,12 +176,6 @@ class NatsSettings(SettingsGroup):
     batches_rollup: bool = True
     """Whether object stores of other makes can put into the bucket of batches, as the daemon
     creates it; if not, no client can wipe what others have put there."""
-
-    @model_validator(mode="after")
-    def _exclusive_api_prefix(self) -> Self:
-        if self.api_prefix and self.domain:
-            raise ValueError("api_prefix and domain exclude each other")
-        return self
 
     @model_validator(mode="after")
     def _exclusive_credentials(self) -> Self:
@@ -261,12 +252,6 @@ def _login_name() -> str:
         return ""
 
 
-def _whole_hours(duration: timedelta) -> timedelta:
-    if duration % timedelta(hours=1):
-        raise ValueError("tables count it in whole hours; PT1H is the least, PT24H is a day")
-    return duration
-
-
 class StoreSettings(SettingsGroup):
     """Place of the checkpoints; all Rebasers of a deployment share it."""
 
@@ -274,13 +259,10 @@ class StoreSettings(SettingsGroup):
     """A directory, or a URI of an object store."""
     options: Options = Field(default_factory=dict)
     """Options of the object store's client: region, endpoint, keys."""
-    replaced_file_retention: Annotated[Duration, AfterValidator(_whole_hours)] = timedelta(days=1)
-    """Time for which files that a table does not need any more are kept for readers, in whole
-    hours."""
-    gc_interval: Duration = timedelta(hours=6)
-    """Time between two searches of one Rebaser for batches and files that nothing refers to."""
     orphan_retention: Duration = timedelta(days=1)
-    """Time for which these are kept: a batch is stored before its request is."""
+    """Time for which batches and files that nothing refers to are kept: a batch is stored before
+    its request is. One Rebaser looks for them four times in it. Replaced files of tables are kept
+    for readers as long, and an hour at least."""
     published: Path | None = None
     """Folder in which the tables of heads are published as Delta tables, shared by all Rebasers and
     those who read them (default: nothing is published)."""
@@ -329,12 +311,9 @@ class HistorySettings(SettingsGroup):
     """
 
     retention: Duration = timedelta(days=7)
-    """Time for which commits are kept, unless a limit below is exceeded."""
+    """Time for which commits are kept, unless there are more, or more large batches than 20."""
     max_commits: Annotated[int, Field(ge=0)] = 10_000
     """Maximum number of commits of a change set that are kept."""
-    max_batches: Annotated[int, Field(ge=0)] = 20
-    """Maximum number of commits of a change set whose batch is too large for the commit log and is
-    stored elsewhere."""
 
 
 class ChangeSetSettings(SettingsGroup):
@@ -347,29 +326,19 @@ class ChangeSetSettings(SettingsGroup):
 class SparkSettings(SettingsGroup):
     """Place where dependent values updates run."""
 
-    master: str = "local[*]"
-    remote: Url | None = None
-    """URL of a Spark Connect server, `sc://…`, in place of a master."""
-    driver_memory: str | None = None
-    """Heap of the JVM that the daemon starts, such as `4g`; by default 1g, and 2g once there are
-    tables."""
+    master: Url = "local[*]"
+    """Master of Spark, or the URL of a Spark Connect server, `sc://…`."""
     state_directory: Path = Path("rebaser-data/spark")
     """Directory for what Spark writes in addition to the data, and for copies of tables that lie in
     an object store; each daemon may have its own."""
     warm: bool = True
     """Start Spark with the daemon, so that the first update does not wait for it."""
-    parallelism: Annotated[int, Field(ge=1)] | None = None
-    """Number of values computed at a time; by default, as many as the master or the cluster has
-    cores."""
     min_affected: Annotated[int, Ge(0)] | None = None
     """Number of values from which an update runs on Spark; a smaller one runs in processes beside
     the daemon. 0: all run on Spark. By default all do on a cluster, and on a local Spark those that
     would take more than some 0.25 s."""
     conf: Options = Field(default_factory=dict)
     """Further settings of Spark, which override ours: of executors, of Kubernetes, …"""
-    class_archives: Path | None = None
-    """Directory for the class archives that `rebaser train` writes and Spark starts from; by
-    default beside the installed packages."""
 
 
 class QueueSettings(SettingsGroup):
@@ -384,8 +353,6 @@ class QueueSettings(SettingsGroup):
     """Maximum number of waiting requests of one change set."""
     requests: Annotated[int, Field(ge=100)] | None = 1_000_000
     """Maximum number of waiting requests of all change sets together."""
-    requests_bytes: Annotated[int, Field(ge=1_000_000)] | None = None
-    """Maximum bytes of all waiting requests; NATS reserves this much disk."""
 
 
 class FairnessSettings(SettingsGroup):
@@ -398,17 +365,6 @@ class FairnessSettings(SettingsGroup):
     """Factor of each workspace's share; 1 for workspaces that are not listed."""
     max_hold: Duration = timedelta(seconds=30)
     """Time for which a change set keeps its slot while others wait for one."""
-
-
-class QuerySettings(SettingsGroup):
-    """Limits of what queries for values and outcomes take of a daemon."""
-
-    max_waiting: Annotated[int, Field(ge=1)] = 1_000
-    """Maximum number of waiting queries of one kind; further clients get the reply to ask again."""
-    max_waiting_bytes: Annotated[int, Field(ge=1 << 20)] = 16 << 20
-    """Maximum bytes of the waiting queries of one kind."""
-    max_reply_bytes: Annotated[int, Field(ge=1 << 20)] = 64 << 20
-    """Maximum bytes of values in one reply."""
 
 
 def _ids(value: Any) -> Any:
@@ -457,7 +413,6 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     queue: QueueSettings = QueueSettings()
     fairness: FairnessSettings = FairnessSettings()
-    queries: QuerySettings = QuerySettings()
     ops: OpsSettings = OpsSettings()
     lineage: LineageSettings = LineageSettings()
     instance_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = Field(
@@ -466,7 +421,7 @@ class Settings(BaseSettings):
     author: Annotated[str, Field(max_length=200)] = Field(default_factory=_login_name)
     """Author of commands, for the log of commits; the login name if not set."""
     address: str = ""
-    """Address for commands that are given none; it precedes the one of `rebaser use`."""
+    """Address for commands that are given none."""
     log_level: LogLevel = "info"
     """Level from which lines are logged: `debug`, `info`, `warning` or `error`."""
     log_format: LogFormat = "auto"
@@ -478,9 +433,8 @@ class Settings(BaseSettings):
     quiet_period: Duration = timedelta(minutes=5)
     """Silence on a change set after which its task is done."""
     ack_wait: Duration = timedelta(seconds=120)
-    """Time without a progress report after which a task is redelivered. All daemons must agree."""
-    progress_interval: Duration = timedelta(seconds=30)
-    """Time between progress reports of a task in hand."""
+    """Time without a progress report after which a task is redelivered; five are made in it. All
+    daemons must agree."""
     reconcile_interval: Duration = timedelta(seconds=60)
     """Time between two searches of each daemon for work without a task."""
     alert_after: Duration = timedelta(minutes=10)
@@ -497,16 +451,7 @@ class Settings(BaseSettings):
     dvu_max_attempts: Annotated[int, Field(ge=1)] = 5
     """Number of failed updates in a row after which the values not computed yet are marked
     failed."""
-    dvu_work_unit_bytes: Annotated[int, Field(ge=1)] = 512 * 1024 * 1024
-    """Bytes of text that one evaluator is given at a time: it takes several times this memory, in
-    each slot. Values that depend on each other and need more of it together fail."""
     functions: FunctionSettings = FunctionSettings()
-
-    @model_validator(mode="after")
-    def _two_reports_fit_in_ack_wait(self) -> Self:
-        if 2 * self.progress_interval >= self.ack_wait:
-            raise ValueError("progress_interval must be less than half of ack_wait")
-        return self
 
 
 def setting_names(group: type[Any] = Settings, prefix: str = _PREFIX) -> Iterator[str]:

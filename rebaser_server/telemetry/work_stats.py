@@ -1,10 +1,10 @@
 """Statistics of this process's work, for the status page only."""
 
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -18,8 +18,6 @@ SECONDS: Final = 300
 """Number of seconds that the rates cover."""
 _MAX_FAILURES: Final = 50
 """Number of the latest failures that are kept."""
-_MAX_SKETCHES: Final = 200
-"""Number of the latest sketches that are kept, one for a change set."""
 _SETTLED: Final = {outcome: metrics.REQUESTS.labels(outcome) for outcome in RequestOutcome}
 _MAX_WAITS: Final = 500
 """Number of latencies kept of each second: enough for the percentiles."""
@@ -48,8 +46,6 @@ class _HeldChangeSet:
     """Number of requests settled since the slot was taken."""
     last_request: float = field(default_factory=time.monotonic)
     update: RunningDvu | None = None
-    sketch_time: datetime | None = None
-    """Time at which the latest DVU with a sketch began."""
 
 
 @dataclass(slots=True)
@@ -87,8 +83,6 @@ class WorkStats:
         self.held: dict[ChangeSet, _HeldChangeSet] = {}
         self.seconds: deque[_SecondBucket] = deque(maxlen=SECONDS)
         self.failures: deque[dict[str, Any]] = deque(maxlen=_MAX_FAILURES)
-        self._sketches: OrderedDict[ChangeSet, tuple[datetime, Any]] = OrderedDict()
-        """Sketches, the latest last."""
         self.pauses: Callable[[], list[dict[str, Any]]] = list
         """Pauses of the whole deployment, the oldest first."""
         self.durability: Callable[[], dict[str, Any] | None] = lambda: None
@@ -182,27 +176,6 @@ class WorkStats:
         self.failure(change_set, _IMPURE, reason)
         self.failures[-1] |= mark
 
-    def set_sketch(self, change_set: ChangeSet, sketch: Any) -> None:
-        """Note the beginning of an update.
-
-        `sketch`, a dataclass of plain data, shows some of its values.
-        """
-        now = datetime.now(UTC)
-        self._sketches[change_set] = now, sketch
-        self._sketches.move_to_end(change_set)
-        if len(self._sketches) > _MAX_SKETCHES:
-            self._sketches.popitem(last=False)
-        holding = self.held.get(change_set)
-        if holding is not None:
-            holding.sketch_time = now
-
-    def sketch(self, change_set: ChangeSet) -> dict[str, Any] | None:
-        """The sketch of the latest update here, as plain data, and the time of its beginning."""
-        if change_set not in self._sketches:
-            return None
-        began, sketch = self._sketches[change_set]
-        return {"began": _iso(began), **asdict(sketch)}
-
     def failure(
         self, change_set: ChangeSet, what: str, reason: str, request_id: RequestId | None = None
     ) -> None:
@@ -266,7 +239,6 @@ class WorkStats:
                 "since": _iso(holding.since),
                 "requests": holding.requests,
                 "idleSeconds": round(now - holding.last_request, 1),
-                "drawn": holding.sketch_time and _iso(holding.sketch_time),
                 "update": holding.update
                 and {
                     "affected": holding.update.affected,

@@ -1,8 +1,12 @@
 """Tables, trees and progress bars, with foreign text escaped: see `lines`.
 
-Commands print a table for people or JSON for programs, both from one list of rows.
+Commands print a table for people, or JSON or CSV for programs, from one list of rows.
 """
 
+import argparse
+import csv
+import io
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +18,7 @@ from rich import progress as bars
 from rich.console import Console
 from rich.text import Text
 
-from rebaser_server.terminal.lines import complain, say_json, visible
+from rebaser_server.terminal.lines import complain, say, say_json, visible
 
 _WIDTH: Final = 200
 """Columns of a line if stdout is not a terminal."""
@@ -150,23 +154,55 @@ def progress_bar(what: str) -> Iterator[ProgressBar]:
 Row = Mapping[str, Any]
 
 
-def show(rows: Sequence[Row], headings: Mapping[str, str], *, as_json: bool, nothing: str) -> None:
-    """Print `rows`: all keys as JSON, or a table of the keys in `headings`.
+def show(
+    rows: Sequence[Row],
+    headings: Mapping[str, str],
+    arguments: argparse.Namespace | None = None,
+    *,
+    nothing: str = "",
+) -> None:
+    """Print `rows` as `show_cells` does: all keys as JSON, else those in `headings`."""
+    cells = [[row[key] for key in headings] for row in rows]
+    show_cells([*headings.values()], cells, arguments, plain=rows, nothing=nothing)
 
-    A table has numbers on the right. If there are no rows, it is `nothing`, on stderr.
+
+def show_cells(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    arguments: argparse.Namespace | None = None,
+    *,
+    plain: Sequence[Any] = (),
+    numbers: Iterable[int] = (),
+    nothing: str = "",
+) -> None:
+    """Print rows: `plain` as JSON, or the cells as CSV or a table, as the command's arguments say.
+
+    A table has numbers on the right, and the columns in `numbers`. If there are no rows, it is
+    `nothing`, on stderr.
     """
-    if as_json:
-        say_json(list(rows))
-        return
-    if not rows:
-        complain(nothing)
-        return
-    first = [rows[0][key] for key in headings]
-    numbers = [place for place, value in enumerate(first) if isinstance(value, int | float)]
-    table = Table(*headings.values(), numbers=numbers, edge=False)
-    for row in rows:
-        table.add(*(row[key] for key in headings))
-    table.show()
+    if getattr(arguments, "json", False):
+        say_json(list(plain))
+    elif getattr(arguments, "csv", False):
+        text = io.StringIO()
+        cells = [[_plain(cell) for cell in row] for row in rows]
+        csv.writer(text, lineterminator="\n").writerows([headings, *cells])
+        say(*text.getvalue().split("\n")[:-1])
+    elif not rows:
+        complain(*filter(None, [nothing]))
+    else:
+        first = enumerate(rows[0])
+        found = [place for place, value in first if isinstance(value, int | float)]
+        table = Table(*headings, numbers=[*numbers, *found], edge=False)
+        for row in rows:
+            table.add(*row)
+        table.show()
+
+
+def _plain(value: object) -> object:
+    """A cell of CSV: text as it is, and JSON for other data."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def age(moment: datetime) -> float:

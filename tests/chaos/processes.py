@@ -279,7 +279,7 @@ async def spark_elsewhere(
                 spark.variables = {"SPARK__MASTER": spark.cluster.url, "SPARK__CONF": conf}
             elif place == "connect":
                 spark.server = stack.enter_context(connect_server(directory, port))
-                spark.variables = {"SPARK__REMOTE": connect_url(port)}
+                spark.variables = {"SPARK__MASTER": connect_url(port)}
         if spark.parts():
             await listening(port)
         yield spark

@@ -133,10 +133,6 @@ class Size:
     """Each daemon has settings of its own."""
 
     @property
-    def progress(self) -> float:
-        return self.lease / 6
-
-    @property
     def access(self) -> Access:
         return Access(self.accounts)
 
@@ -149,7 +145,6 @@ class Size:
             "CHECKPOINT_EVERY": "40",
             "HISTORY__MAX_COMMITS": str(self.kept_commits),
             "ACK_WAIT": str(self.lease),
-            "PROGRESS_INTERVAL": str(self.progress),
             "NATS__REPLICAS": str(self.replicas),
         }
         if self.spark:
@@ -391,7 +386,6 @@ async def provisioned(
             "queue": {} if size.queue is None else {"requests": size.queue},
             "store": {"root": str(directory / "store")},
             "ack_wait": size.lease,
-            "progress_interval": size.progress,
         }
     )
     js = JetStream(nc)

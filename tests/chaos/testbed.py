@@ -48,7 +48,6 @@ _SETTINGS = {
     # Nothing but a message is to end a run here. A daemon that a busy machine leaves without a
     # turn loses a short lease, and what it was at is buried after two of those.
     "ACK_WAIT": "60",
-    "PROGRESS_INTERVAL": "10",
 }
 
 
@@ -144,7 +143,7 @@ async def benched(directory: Path) -> AsyncIterator[Bench]:
     async with AsyncExitStack() as stack:
         servers = await stack.enter_async_context(nats_servers(directory, cluster=False))
         nc = await stack.enter_async_context(connected(ConnectOptions(servers=(servers[0].url,))))
-        settings = {"ack_wait": _SETTINGS["ACK_WAIT"], "progress_interval": "10"}
+        settings = {"ack_wait": _SETTINGS["ACK_WAIT"]}
         await prepare(JetStream(nc), Settings.model_validate(settings))
         recorder = await stack.enter_async_context(recording(nc, SUBJECTS, history))
         [seat] = await stack.enter_async_context(seats(1, directory, history, servers))

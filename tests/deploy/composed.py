@@ -148,5 +148,5 @@ def of_the_daemon(net: Network, directory: Path) -> Container:
     services = compose()["services"]
     spark = services["spark"]
     told = services["rebaser"] | {"image": spark["image"], "tmpfs": spark["tmpfs"]}
-    del told["environment"]["REBASER_SPARK__REMOTE"]
+    del told["environment"]["REBASER_SPARK__MASTER"]
     return Container("rebaser-daemon", composed(told, directory), net.join("daemon"), directory)

@@ -162,7 +162,7 @@ def test_the_daemon_accepts_the_settings_of_its_pod(example: str, tmp_path: Path
     shown = json.loads(done.stdout)
     assert shown["nats"]["url"] == pod["REBASER_NATS__URL"]
     assert shown["store"]["root"] == pod["REBASER_STORE__ROOT"]
-    assert shown["spark"]["remote"] == pod.get("REBASER_SPARK__REMOTE")
+    assert shown["spark"]["master"] == pod.get("REBASER_SPARK__MASTER", "local[*]")
 
 
 @pytest.mark.parametrize("example", ["claim", "connect", "tls"])
@@ -209,7 +209,7 @@ def test_what_a_pod_may_take_is_bounded_on_a_node_of_any_size(example: str) -> N
         assert container["resources"]["limits"]["memory"]
         assert all(v["emptyDir"]["sizeLimit"] for v in pod["volumes"] if "emptyDir" in v)
         arguments = dict(each.split("=", 1) for each in container.get("args", ()))
-        if "args" in container or "REBASER_SPARK__REMOTE" not in environment(resources):
+        if "args" in container or not environment(resources)[MASTER].startswith("sc://"):
             master = arguments.get("spark.master", environment(resources).get(MASTER, ""))
             assert re.fullmatch(r"local\[\d+\]", master)
 

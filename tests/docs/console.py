@@ -35,14 +35,13 @@ _QUESTIONS = (
         "doctor",
         "log",
         "queue",
-        "tasks",
         "values",
         "diff",
         "dead-letters list",
         "dvu status",
         "why",
     ),
-    *("pauses", "change-sets list", "change-sets describe", "workspaces list"),
+    *("change-sets list", "change-sets describe", "workspaces list"),
 )
 _ASKING = tuple(f"rebaser {c}" for c in _QUESTIONS)
 
@@ -117,7 +116,7 @@ class Session:
     def _environment(self) -> dict[str, str]:
         mine = {k: v for k, v in os.environ.items() if not k.startswith("REBASER_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{mine['PATH']}"
-        person = {"COLUMNS": "120", "LOGNAME": "ada", "XDG_CONFIG_HOME": str(self.directory)}
+        person = {"COLUMNS": "120", "LOGNAME": "ada"}
         return mine | dict(self.variables) | person | {"PATH": path}
 
     def agrees(self, said: list[str], command: Command) -> bool:

@@ -86,9 +86,8 @@ async def tour(
     await _connected(page)
     yield page, [Shot("deployment", 700)]
     await page.goto(f"{url}updates")
-    await expect(page.locator("#drawing svg")).to_be_visible(timeout=PATIENCE)
     await _connected(page)
-    yield page, [Shot("load", 800, dark=True)]
+    yield page, []
 
     shop = await _shop(deployment)
     await _branch(shop)

@@ -11,8 +11,8 @@ from rebaser_server.commands.support.arguments import Exit
 from tests.docs.console import shown
 from tests.docs.test_console import PAGES, ROOT
 
-NO_RESULT = {"serve", "completion"}
-"""Their output is a log, and a script."""
+NO_RESULT = {"serve"}
+"""Its output is a log."""
 
 
 def commands(parser: argparse.ArgumentParser, *words: str) -> Iterator[tuple[str, list[str]]]:

@@ -37,5 +37,4 @@ def variables(up: Up) -> dict[str, str]:
         "REBASER_NATS__URL": up.nats.url,
         "REBASER_STORE__ROOT": str(up.store),
         "REBASER_ACK_WAIT": "2",
-        "REBASER_PROGRESS_INTERVAL": "0.4",
     }

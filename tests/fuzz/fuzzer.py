@@ -97,7 +97,7 @@ ARGUMENTS = [
         "{",
         "[1]",
     ),
-    *("--help", "--ids", "--prune", "--yes", "--text", "--map", "=", "a=b", "-x", "--no-such"),
+    *("--help", "--prune", "--yes", "--text", "--map", "=", "a=b", "-x", "--no-such"),
     *(
         "01M81N6GT09Y84DVJTHDECX696",
         "01m81n6gt09y84dvjthdecx696",
@@ -125,10 +125,10 @@ VARIABLES = {
     "REBASER_NATS__URL": ["", ",", "::::", "nats://127.0.0.1:99999", "nats://[", "127.0.0.1:x"],
     "REBASER_NO_SUCH": ["1"],
 }
-NETWORK = ("REBASER_NATS__", "REBASER_SPARK__REMOTE")
+NETWORK = ("REBASER_NATS__", "REBASER_SPARK__MASTER")
 """Settings that are given no words which could be names of hosts."""
 
-LONG_RUNNING = {"serve", "up", "train", "demo", "init", "completion", "complete"}
+LONG_RUNNING = {"serve", "up", "train", "demo", "init", "completion"}
 
 
 @dataclass
@@ -198,7 +198,11 @@ def _try_file(rng: random.Random, directory: Path, figures: Figures) -> None:
         with suppress(UnicodeDecodeError):
             _run(["values", "set", "shop", "a", octets.decode()], home, figures, octets)
         return
-    if by_command and _run(["plan", "shop", str(file)], home, figures, octets).code == Exit.FAILED:
+    if (
+        by_command
+        and _run(["load", "--dry-run", "shop", str(file)], home, figures, octets).code
+        == Exit.FAILED
+    ):
         return
     is_table = suffix in (".csv", ".jsonl", ".parquet")
     try:
@@ -302,7 +306,7 @@ def _try_settings(rng: random.Random, directory: Path, figures: Figures) -> None
             variables[name if rng.random() < 0.9 else name.partition("__")[0]] = rng.choice(
                 NONSENSE
             )
-    words = rng.choice((["values", "shop"], ["use"], ["settings"], ["queue"], ["values", "--help"]))
+    words = rng.choice((["values", "shop"], ["settings"], ["queue"], ["values", "--help"]))
     _run(words, {"XDG_STATE_HOME": str(directory)} | variables, figures, "")
 
 

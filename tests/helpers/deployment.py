@@ -49,7 +49,6 @@ from tests.helpers.nats_process import NatsServer
 # The product's times scaled down, in seconds; what evaluates is the same code without Spark.
 SCALED = {
     "ACK_WAIT": "2",
-    "PROGRESS_INTERVAL": "0.4",
     "QUIET_PERIOD": "0.6",
     "RECONCILE_INTERVAL": "1",
     "SHUTDOWN_GRACE": "5",
@@ -290,7 +289,6 @@ async def deployed(
             "nats": {"url": nats.url, "prefix": prefix},
             "store": {"root": str(directory / "store")},
             "ack_wait": 2,
-            "progress_interval": 0.4,
         }
     )
     async with AsyncExitStack() as stack:

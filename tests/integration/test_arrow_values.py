@@ -13,7 +13,7 @@ from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
 
 ORDERS = pa.table({"day": ["mon", "tue", "mon"], "amount": pa.array([10, 90, 50], pa.int64())})
-NO_SPARK = {"SPARK__REMOTE": "sc://127.0.0.1:1"}
+NO_SPARK = {"SPARK__MASTER": "sc://127.0.0.1:1"}
 """A server for all updates that is not there."""
 
 NAMES = ["orders", "rate", "priced", "by_day", "total", "wrong", "behind"]

@@ -61,17 +61,6 @@ def test_a_duration_that_is_none_is_refused_with_one_that_is() -> None:
     assert "REBASER_QUIET_PERIOD: not a duration; PT5M is five minutes" in done.stderr
 
 
-@pytest.mark.parametrize("duration", ["PT30M", "PT90M", "5400"])
-def test_a_retention_that_tables_cannot_count_is_refused(duration: str) -> None:
-    """It would be rounded up to whole hours without a word."""
-    done = rebaser("settings", REBASER_STORE__REPLACED_FILE_RETENTION=duration)
-
-    assert done.returncode == 2
-    assert "REBASER_STORE__REPLACED_FILE_RETENTION: " in done.stderr
-    assert "whole hours" in done.stderr
-    assert rebaser("settings", REBASER_STORE__REPLACED_FILE_RETENTION="PT2H").returncode == 0
-
-
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -160,7 +149,7 @@ async def test_the_values_of_a_change_set_are_shown(
 
 
 def test_an_id_that_is_none_is_refused() -> None:
-    done = rebaser("workspaces", "create", "shop", "--head", "here")
+    done = rebaser("enqueue", "shop", "batch.json", "--request-id", "here")
 
     assert done.returncode == 2
     assert "'here' is not a ULID" in done.stderr

@@ -12,6 +12,7 @@ from rebaser_client.change_set import ChangeSetHandle, WorkspaceHandle
 from rebaser_client.reader import BranchDifference
 from rebaser_server.commands import change_sets
 from rebaser_server.queries.comparisons import diff, plan_revert
+from rebaser_server.queries.values import QueryBounds
 from tests.helpers.batches import new_id, put, set_to
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
@@ -197,10 +198,13 @@ async def test_what_cannot_be_compared_or_undone_is_refused_with_the_reason(team
 async def test_a_difference_that_is_too_large_for_an_answer_is_refused(
     deployment: Deployment,
 ) -> None:
-    await deployment.start(QUERIES__MAX_REPLY_BYTES=f"{1 << 20}")
+    daemon = await deployment.start()
     team = await Team(deployment).begin()
     branch = await team.fork()
     await team.send(branch, [put(new_id(), "x" * 600_000) for _ in range(2)])
+    await deployment.at_rest()
+    daemon.kill()
 
-    with pytest.raises(ReadRefused, match="more than 1,048,576 bytes"):
-        await team.client.change_set(*branch).difference()
+    async with deployment.answering(QueryBounds(answer_bytes=1 << 20)).serve():
+        with pytest.raises(ReadRefused, match="more than 1,048,576 bytes"):
+            await team.client.change_set(*branch).difference()

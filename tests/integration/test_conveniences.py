@@ -77,7 +77,7 @@ async def test_an_error_says_what_to_do(deployment: Deployment) -> None:
 
     assert "rebaser workspaces list" in nothing
     assert "rebaser log" in past
-    assert "rebaser values tree" in name
+    assert "rebaser values --tree" in name
 
 
 def test_an_unreachable_nats_is_reported_with_a_remedy() -> None:

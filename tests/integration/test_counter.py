@@ -27,7 +27,6 @@ SCALED_TIMES = {
     name: timedelta(seconds=seconds)
     for name, seconds in {
         "ack_wait": 2.0,
-        "progress_interval": 0.4,
         "quiet_period": 0.6,
         "reconcile_interval": 1.0,
     }.items()

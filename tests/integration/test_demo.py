@@ -44,7 +44,7 @@ async def test_each_package_fixed_in_turn_changes_what_it_should(deployment: Dep
     packages = load_packages()
     # a lease of the size that goes with such a batch; the daemon makes the consumer with it
     await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
-    await deployment.start(SPARK__MIN_AFFECTED="0", ACK_WAIT="60", PROGRESS_INTERVAL="10")
+    await deployment.start(SPARK__MIN_AFFECTED="0", ACK_WAIT="60")
     async with demo_client(deployment.settings) as visitor:
         await (await visitor.enqueue(packages.batch()))
         await visitor.dvu_finished(lambda _: None)

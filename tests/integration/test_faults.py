@@ -350,7 +350,7 @@ async def test_the_tasks_of_a_killed_daemon_are_taken_over_long_before_the_lease
     deployment: Deployment,
 ) -> None:
     change_sets, values = new_change_sets(3), ExampleGraph()
-    lease = {"ACK_WAIT": "120", "PROGRESS_INTERVAL": "10", "QUIET_PERIOD": "60"}
+    lease = {"ACK_WAIT": "120", "QUIET_PERIOD": "60"}
     await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
     async with recording(deployment) as recorder:
         first = await deployment.start("first", **lease)

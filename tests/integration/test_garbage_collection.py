@@ -185,7 +185,7 @@ async def test_a_batch_that_is_placed_again_long_after_its_request_was_handled_s
 async def test_daemons_collect_by_themselves(deployment: Deployment) -> None:
     lost = await placed(deployment, RequestId())
     for _ in range(2):
-        await deployment.start(STORE__GC_INTERVAL="0.3", STORE__ORPHAN_RETENTION="0.1")
+        await deployment.start(STORE__ORPHAN_RETENTION="1")
 
     bucket = ObjectStore(deployment.js, deployment.streams.batches_bucket)
 

@@ -158,14 +158,13 @@ async def test_commands_ask_a_deployment(
 ) -> None:
     await deployment.start()
     (tmp_path / "graph.json").write_text(json.dumps(GRAPH))
-    settings = {"REBASER_NATS__URL": nats_server.url, "XDG_CONFIG_HOME": str(tmp_path)}
+    settings = {"REBASER_NATS__URL": nats_server.url}
 
     async def rebaser(command: str) -> str:
         words = (programs / "rebaser", *command.split())
         return await asyncio.to_thread(run, *words, cwd=tmp_path, **settings)
 
     await rebaser("workspaces create shop")
-    await rebaser("use shop")
     await rebaser("load shop graph.json --yes --wait")
     await rebaser("change-sets fork shop cheaper")
     await rebaser("values set shop/cheaper net 80 --wait")
@@ -177,15 +176,15 @@ async def test_commands_ask_a_deployment(
     commit = record["application"]["commit"]
     undo = json.loads(await rebaser(f"revert shop {commit} --dry-run --json"))
     for command in (
-        "plan shop graph.json",
-        "values tree shop",
+        "load --dry-run shop graph.json",
+        "values --tree shop",
         "why shop gross",
         "log shop",
         "queue",
         "dvu status shop",
         "dvu run shop sum --wait",
         "pause shop",
-        "pauses",
+        "pause",
         "resume shop",
         "dead-letters list",
         "checkpoint shop",

@@ -1,4 +1,4 @@
-"""`rebaser plan` and `load`: a change set becomes what a file describes."""
+"""`rebaser load --dry-run` and `load`: a change set becomes what a file describes."""
 
 import io
 import json
@@ -41,11 +41,11 @@ async def test_a_file_is_planned_loaded_and_then_nothing_differs(
     graph.write_text(GRAPH)
     products.write_text("sku,net\na,1\nb,2\n")
 
-    planned = await commands.tell("plan", "shop", graph)
+    planned = await commands.tell("load", "--dry-run", "shop", graph)
     loaded = await commands.tell("load", "shop", graph, "--yes", "--wait")
     again = await commands.tell("load", "shop", graph, "--yes")
     products.write_text("sku,net\na,10\nb,2\n")
-    changed = await commands.read("plan", "shop", graph)
+    changed = await commands.read("load", "--dry-run", "shop", graph)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     declined = await commands.give("load", "shop", graph)
     two = await commands.give("load", "shop", graph, graph, "--yes")
@@ -116,7 +116,7 @@ async def test_a_table_is_loaded_by_name_and_then_nothing_differs(
     again = await commands.tell("load", "shop", prices, *renamed, "--yes")
     total = await commands.tell("load", "shop", totals, "--yes", "--wait")
     prices.write_text("\n".join([*lines[:-1], "599,1000"]))
-    changed = await commands.read("plan", "shop", prices, *renamed)
+    changed = await commands.read("load", "--dry-run", "shop", prices, *renamed)
 
     assert "its values are up to date" in loaded
     assert again == "nothing differs: 0 added, 0 changed, 0 removed, 600 as they are\n"
@@ -167,8 +167,8 @@ async def test_each_mistake_in_a_file_is_named(commands: Commands, tmp_path: Pat
     for name, (text, message) in files.items():
         file = tmp_path / name
         file.write_text(text)
-        assert message in await commands.tell("plan", "shop", file, code=1), name
-    mapped = "plan", "shop", tmp_path / "e.json", "--map"
+        assert message in await commands.tell("load", "--dry-run", "shop", file, code=1), name
+    mapped = "load", "--dry-run", "shop", tmp_path / "e.json", "--map"
     assert "--map is for tables" in await commands.tell(*mapped, "sku=name", code=1)
     assert "expected COLUMN=MEANING (for example sku=name), got 'sku'" in await commands.tell(
         *mapped, "sku", code=2
@@ -201,11 +201,11 @@ async def test_a_function_of_one_file_computes_values_of_the_next(
     mistyped = await commands.give("load", "shop", typo, "--yes")
     one.write_text(one.read_text().replace("net * 2", "net * 3"))
     await commands.tell("load", "shop", one, "--yes", "--wait")
-    replanned = await commands.read("plan", "shop", two)
+    replanned = await commands.read("load", "--dry-run", "shop", two)
     for file in (two, table, own):
         await commands.tell("load", "shop", file, "--yes", "--wait")
     typo.write_text(typo.read_text().replace("gros", "gross"))
-    ambiguous = await commands.give("plan", "shop", typo)
+    ambiguous = await commands.give("load", "--dry-run", "shop", typo)
 
     values = await deployment.client.workspace("shop").values()
     shown = {value.name: value.value for value in values.values()}

@@ -204,7 +204,7 @@ async def test_a_consumer_with_a_shorter_lease_than_ours_has_its_tasks_reported_
             reports.append(message.data)
 
     await deployment.nc.subscribe(f"$JS.ACK.{stream}.>", cb=on_ack)
-    daemon = await deployment.start(ACK_WAIT="80", PROGRESS_INTERVAL="30", QUIET_PERIOD="60")
+    daemon = await deployment.start(ACK_WAIT="80", QUIET_PERIOD="60")
     await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
 
     await eventually(lambda: len(reports) > 2, within=20)

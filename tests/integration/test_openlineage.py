@@ -18,7 +18,7 @@ from tests.helpers.deployment import Deployment
 from tests.helpers.eventually import eventually
 
 ORDERS = pa.table({"day": ["mon", "tue", "mon"], "amount": pa.array([10, 90, 50], pa.int64())})
-NO_SPARK = {"SPARK__REMOTE": "sc://127.0.0.1:1"}
+NO_SPARK = {"SPARK__MASTER": "sc://127.0.0.1:1"}
 
 
 class Catalog:

@@ -48,7 +48,7 @@ async def test_queues_are_listed_deepest_first(deployment: Deployment, operator:
             await deployment.client.enqueue_updates(*change_set, [set_to(new_id(), 1)])
 
     queue = await operator.read("queue")
-    tasks = await operator.read("tasks")
+    tasks = await operator.read("queue", "--tasks")
 
     assert [(row["changeSet"], row["requests"]) for row in queue] == [
         (str(many.change_set_id), 3),
@@ -172,7 +172,7 @@ async def test_watch_prints_activities_until_it_is_ended(
 ) -> None:
     [change_set] = new_change_sets(1)
     process = await asyncio.create_subprocess_exec(
-        *(REBASER, "watch", *map(str, change_set), "--json"),
+        *(REBASER, "log", "--follow", *map(str, change_set), "--json"),
         env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
         stdout=asyncio.subprocess.PIPE,
     )
@@ -199,7 +199,7 @@ async def test_watch_goes_on_after_an_activity_whose_id_is_of_a_time_that_no_cal
     """An id goes on to the year 10889, and who may publish an activity chooses it."""
     [change_set] = new_change_sets(1)
     process = await asyncio.create_subprocess_exec(
-        *(REBASER, "watch", *map(str, change_set)),
+        *(REBASER, "log", "--follow", *map(str, change_set)),
         env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
         stdout=asyncio.subprocess.PIPE,
     )

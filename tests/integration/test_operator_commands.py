@@ -52,7 +52,7 @@ async def test_a_pause_is_listed_shown_where_it_matters_and_taken_back(
     )
     await deployment.client.enqueue_updates(*change_set, [put(new_id(), 1)])
 
-    [first, second] = await operator.read("pauses")
+    [first, second] = await operator.read("pause")
     [queued] = await operator.read("queue")
     resumed = await operator.read("resume", *change_set)
     said = await operator.tell("resume", change_set.workspace_id)
@@ -63,13 +63,18 @@ async def test_a_pause_is_listed_shown_where_it_matters_and_taken_back(
     assert queued["paused"] == first["since"]
     assert (resumed["resumed"], resumed["stillPaused"]) == (True, [second])
     assert "is resumed; change sets with work: 1" in said
-    assert await operator.read("pauses") == []
+    assert await operator.read("pause") == []
 
 
-async def test_without_a_scope_nothing_is_paused(operator: Commands) -> None:
-    said = await operator.tell("pause", code=2)
+async def test_without_a_scope_nothing_is_paused_or_resumed(operator: Commands) -> None:
+    listed = await operator.read("pause")
+    said = [
+        await operator.tell(*words, code=2)
+        for words in (("resume",), ("pause", "--reason", "a look"), ("pause", "shop", "--all"))
+    ]
 
-    assert "or --all" in said
+    assert listed == await operator.read("pause") == []
+    assert all("or --all" in each for each in said)
 
 
 async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_once(
@@ -106,7 +111,8 @@ async def test_a_dvu_cancelled_with_a_pause_waits_for_the_resume(
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
     await eventually(gate.seen, within=30)
 
-    await operator.tell("dvu", "cancel", *change_set, "--pause")
+    await operator.tell("pause", *change_set)
+    await operator.tell("dvu", "cancel", *change_set)
     await eventually(lambda: bool(daemon.said("paused")))
     [row] = await operator.read("dvu", "status")
     gate.open()
@@ -211,9 +217,9 @@ async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
 
     await operator.tell("pause", "--all")
     await eventually(lambda: bool(daemon.said("paused")))
-    said = await operator.tell("checkpoint", *change_set, "--within", 1, code=1)
+    said = await operator.tell("checkpoint", *change_set, "--timeout", 1, code=7)
     assert "everything is paused: the request waits for `rebaser resume --all`" in said
-    assert "still waits in the queue" in said
+    assert "timeout of 1 s is over" in said
 
 
 async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on_it(
@@ -228,8 +234,8 @@ async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on
     await asyncio.wait_for(reply, 30)
 
     said = await operator.tell("values", "set", *change_set, "prices/net", "40", "--wait")
-    tree = await operator.tell("values", "tree", *change_set, "prices")
-    plain = await operator.read("values", "tree", *change_set)
+    tree = await operator.tell("values", "--tree", *change_set, "prices")
+    plain = await operator.read("values", "--tree", *change_set)
     [listed] = await operator.read("values", *change_set, "prices/gross")
     computed = await operator.tell("values", "set", *change_set, "prices/gross", "1", code=1)
     nonsense = await operator.tell("values", "set", *change_set, "prices/net", "{", code=1)

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from rebaser_client import builtin
-from rebaser_core.ids import ChangeSet
 from rebaser_core.requests import ensure_task
 from rebaser_server.ops.endpoint import DEFAULT_PORT
 from tests.helpers.batches import ExampleGraph, new_id, set_to
@@ -231,33 +230,6 @@ async def test_what_was_done_is_counted_and_what_is_the_case_looked_up(
     assert float(shown["rebaser_lease_renewals_total"]) >= 1
     assert float(shown["rebaser_queue_requests"]) == 0
     assert float(shown["rebaser_nats_up"]) == 1
-
-
-async def test_the_sketch_of_an_update_outlives_the_work_on_its_change_set(
-    deployment: Deployment,
-) -> None:
-    [change_set, stranger], values = new_change_sets(2), ExampleGraph()
-    await started(deployment)
-    _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
-    await reply
-    await deployment.at_rest()
-    other = await started(deployment)
-
-    async def sketch_of(which: ChangeSet) -> Any:
-        query = f"workspace={which.workspace_id}&changeSet={which.change_set_id}"
-        return json.loads((await get(f"{url_of(other)}sketch?{query}"))[1])["sketch"]
-
-    sketch = None
-
-    async def is_known() -> bool:
-        nonlocal sketch
-        sketch = await sketch_of(change_set)
-        return sketch is not None
-
-    await eventually(is_known)  # surely once the one has heard of the other, by chance before
-    assert (sketch["affected"], sketch["levels"], len(sketch["values"])) == (1, 1, 1)
-    assert await sketch_of(stranger) is None
-    assert (await get(url_of(other) + "sketch?workspace=x&changeSet=y"))[0] == 400
 
 
 async def test_each_rebaser_shows_what_all_of_them_hold(deployment: Deployment) -> None:

@@ -22,7 +22,7 @@ from tests.helpers.poison_data import (
     publish_raw,
 )
 
-EAGER = {"STORE__GC_INTERVAL": "0.3", "STORE__ORPHAN_RETENTION": "0.1", "RECONCILE_INTERVAL": "0.3"}
+EAGER = {"STORE__ORPHAN_RETENTION": "1", "RECONCILE_INTERVAL": "0.3"}
 OF_EACH = 20
 
 

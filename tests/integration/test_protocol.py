@@ -33,7 +33,7 @@ async def start(deployment: Deployment, *, lease: int, name: str = "", **variabl
     """A daemon for which the server keeps tasks for so many seconds unheard."""
     if not deployment.daemons:  # it is the first one's to say
         await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
-    times = {"ACK_WAIT": str(lease), "PROGRESS_INTERVAL": str(lease / 8)}
+    times = {"ACK_WAIT": str(lease)}
     return await deployment.start(name, **times, **variables)
 
 

@@ -110,15 +110,18 @@ async def test_values_up_to_the_limit_are_read_back(deployment: Deployment) -> N
 async def test_an_answer_of_too_many_bytes_comes_in_pages(deployment: Deployment) -> None:
     """To a program that does not read pages it is refused."""
     [change_set] = new_change_sets(1)
-    await deployment.start(QUERIES__MAX_REPLY_BYTES=str(MIB))
+    daemon = await deployment.start()
     ids = [new_id() for _ in range(3)]
     await committed(deployment, change_set, [put(i, "x" * 400_000) for i in ids])
+    await deployment.at_rest()
+    daemon.kill()
     reader = deployment.client.change_set(*change_set)
 
-    pages = await reader.values()
-    old = await asked(
-        deployment, deployment.streams.values(change_set), values_question(change_set)
-    )
+    async with deployment.answering(QueryBounds(answer_bytes=MIB)).serve():
+        pages = await reader.values()
+        old = await asked(
+            deployment, deployment.streams.values(change_set), values_question(change_set)
+        )
 
     assert [*pages] == sorted(ids)
     assert "1,048,576 bytes" in ValuesReply.decode(old.headers, old.data).error

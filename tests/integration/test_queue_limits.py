@@ -15,11 +15,8 @@ async def limit(deployment: Deployment, **queue: int) -> None:
     stream = deployment.streams.requests_stream
     await deployment.js.delete_stream(stream)
     nats = {"url": deployment.nats.url}
-    settings = Settings.model_validate({"nats": nats, "queue": queue, "ack_wait": 2} | SHORT)
+    settings = Settings.model_validate({"nats": nats, "queue": queue, "ack_wait": 2})
     assert await prepare(deployment.js, settings) == []
-
-
-SHORT = {"progress_interval": 0.4}
 
 
 @pytest.mark.parametrize(
@@ -95,9 +92,7 @@ async def test_results_find_room_in_a_full_queue(deployment: Deployment) -> None
 async def test_limits_that_differ_from_the_streams_are_reported(deployment: Deployment) -> None:
     """Streams that are there are never changed: a person has to."""
     nats = {"url": deployment.nats.url}
-    settings = Settings.model_validate(
-        {"nats": nats, "queue": {"requests": 500}, "ack_wait": 2} | SHORT
-    )
+    settings = Settings.model_validate({"nats": nats, "queue": {"requests": 500}, "ack_wait": 2})
 
     [drift] = await prepare(deployment.js, settings)
 

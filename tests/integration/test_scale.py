@@ -25,7 +25,7 @@ async def test_change_sets_in_hand_with_nothing_to_do_have_no_consumer(
     workspaces = [WorkspaceId() for _ in range(30)]
     change_sets = [ChangeSet(workspaces[n % 30], ChangeSetId()) for n in range(count)]
     # The lease of production: reports every fraction of a second would be all the work there is.
-    lease = {"ACK_WAIT": "120", "PROGRESS_INTERVAL": "30"}
+    lease = {"ACK_WAIT": "120"}
     await deployment.js.delete_consumer(deployment.streams.tasks_stream, TASKS_CONSUMER)
     await deployment.start(CONCURRENCY=str(count + 100), QUIET_PERIOD="600", **lease)
 

@@ -10,7 +10,7 @@ from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
 from tests.helpers.eventually import eventually
 
-LEASE = {"ACK_WAIT": "120", "PROGRESS_INTERVAL": "15", "QUIET_PERIOD": "100"}
+LEASE = {"ACK_WAIT": "120", "QUIET_PERIOD": "100"}
 """Nothing comes back by itself while a test lasts, and nothing is quiet."""
 
 

@@ -11,7 +11,7 @@ from rebaser_core.ids import WorkspaceId
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment
 
-NO_SPARK = {"SPARK__REMOTE": "sc://127.0.0.1:1"}
+NO_SPARK = {"SPARK__MASTER": "sc://127.0.0.1:1"}
 """A server for all updates that is not there."""
 
 
@@ -85,7 +85,10 @@ async def test_plan_and_load_refuse_sql_before_anything_is_sent(
             """)
     )
 
-    done = [await commands.give(*words, "shop", file) for words in (["plan"], ["load", "--yes"])]
+    done = [
+        await commands.give(*words, "shop", file)
+        for words in (["load", "--dry-run"], ["load", "--yes"])
+    ]
 
     for each in done:
         assert each.code != 0

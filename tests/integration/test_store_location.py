@@ -34,7 +34,7 @@ def is_empty(directory: Path) -> bool:
 
 async def give(deployment: Deployment, *words: object, **variables: str) -> Done:
     """Run a command with no other setting than the address of NATS."""
-    scaled = {f"REBASER_{name}": SCALED[name] for name in ("ACK_WAIT", "PROGRESS_INTERVAL")}
+    scaled = {f"REBASER_{name}": SCALED[name] for name in ("ACK_WAIT",)}
     environment = {"REBASER_NATS__URL": deployment.nats.url, **scaled, **variables}
     return await asyncio.to_thread(run_command, list(map(str, words)), environment)
 

@@ -22,7 +22,7 @@ from tests.integration.test_action_service import target
 from tests.integration.test_ops_endpoint import get, started, url_of
 
 ORDERS = pa.table({"day": ["mon", "tue", "mon"], "amount": pa.array([10, 90, 50], pa.int64())})
-NO_SPARK = {"SPARK__REMOTE": "sc://127.0.0.1:1"}
+NO_SPARK = {"SPARK__MASTER": "sc://127.0.0.1:1"}
 
 
 class Shop:
@@ -88,8 +88,8 @@ async def test_commands_say_where_a_table_comes_from(shop: Shop) -> None:
 
     await commands.tell("values", "set", "shop", "orders", "--table", shop.path)
     shown = await commands.tell("tables", "show", "shop", "orders")
-    lineage = await commands.tell("tables", "lineage", "shop", "by_day")
-    plain = await commands.read("tables", "lineage", "shop", "by_day")
+    lineage = await commands.tell("tables", "show", "--lineage", "shop", "by_day")
+    plain = await commands.read("tables", "show", "--lineage", "shop", "by_day")
     printed = await commands.tell("tables", "pin", shop.path)
 
     assert f"copied from version 1 of {shop.path}" in shown

@@ -162,12 +162,12 @@ async def test_commands_show_tables(deployment: Deployment) -> None:
 
     listed, shown = await commands.tell("tables", "shop"), await commands.tell("values", "shop")
     described = await commands.tell("tables", "show", "shop", "orders")
-    head = await commands.tell("tables", "head", "shop", "orders", "-n", 2)
-    rows = await commands.read("tables", "head", "shop", value.id)
+    head = await commands.tell("tables", "show", "shop", "orders", "-n", 2)
+    rows = await commands.read("tables", "show", "shop", value.id, "--rows", 10)
 
     assert [word for word in listed.splitlines()[1].split() if word != "orders"][:2] == ["3", "5"]
     assert f"table: upload {digest[:12]}" in shown
-    assert f"table: upload {digest[:12]}" in await commands.tell("values", "tree", "shop")
+    assert f"table: upload {digest[:12]}" in await commands.tell("values", "--tree", "shop")
     assert f"table: upload {digest[:12]}" in await commands.tell("why", "shop", "orders")
     assert [each["value"] for each in await commands.read("values", "shop", "orders")] == [
         upload_value(digest)
@@ -187,13 +187,13 @@ async def test_commands_show_tables(deployment: Deployment) -> None:
         {"id": 2, "net": None, "day": "2026-01-06", "note": 'say "c"', "tags": []},
         {"id": 3, "net": "20.00", "day": None, "note": "", "tags": None},
     ]
-    assert await commands.tell("tables", "head", "shop", "orders", "--csv") == (
+    assert await commands.tell("tables", "show", "shop", "orders", "--csv") == (
         "id,net,day,note,tags\n"
         '1,1.50,2026-01-05,"a, b","[""x""]"\n'
         '2,,2026-01-06,"say ""c""",[]\n'
         "3,20.00,,,\n"
     )
-    [plain] = await commands.read("tables", "ls", "shop")
+    [plain] = await commands.read("tables", "shop")
     described_again = await commands.read("tables", "show", "shop", "orders")
     assert plain | {"commit": None} == described_again | {"commit": None}  # one may come between
     assert (plain["name"], plain["rows"], plain["computedBy"]) == ("orders", 3, None)
@@ -204,12 +204,12 @@ async def test_commands_say_what_is_no_table(deployment: Deployment) -> None:
     shop = await shop_with(deployment, ORDERS)
     commands = Commands(deployment)
 
-    assert "name one value" in await commands.tell("tables", "head", "shop", code=2)
-    assert "'rate' is no table" in await commands.tell("tables", "head", "shop", "rate", code=1)
+    assert "name one value" in await commands.tell("tables", "diff", "shop", code=2)
+    assert "'rate' is no table" in await commands.tell("tables", "show", "shop", "rate", code=1)
     SharedFiles(deployment.settings.store.root).delete_directory(
         f"tables/{(await shop.ids()).workspace_id}"
     )
-    assert "upload it again" in await commands.tell("tables", "ls", "shop")
+    assert "upload it again" in await commands.tell("tables", "shop")
     assert "upload it again" in (await commands.read("tables", "shop"))[0]["problem"]
     async with shop.edit(wait="committed") as g:
         g.remove("orders")

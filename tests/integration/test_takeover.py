@@ -237,7 +237,7 @@ async def test_what_comes_while_a_rebaser_is_frozen_waits_for_no_lease(
     """The server delivers to its pull until that expires; the log never names it as the owner."""
     js, streams = deployment.js, deployment.streams
     await js.delete_consumer(streams.tasks_stream, TASKS_CONSUMER)  # made anew with a long lease
-    lease = {"ACK_WAIT": "600", "PROGRESS_INTERVAL": "100"}
+    lease = {"ACK_WAIT": "600"}
     await deployment.start("living", **lease)
     frozen = await deployment.start("frozen", **lease)
 

@@ -136,7 +136,7 @@ async def test_every_command_refuses_a_pair_that_does_not_belong_together(
     given = {
         ("enqueue",): [batch],
         ("values",): [],
-        ("values", "tree"): [],
+        ("values", "--tree"): [],
         ("values", "set"): ["a", "1"],
         ("log",): [],
         ("revert",): [1],
@@ -145,7 +145,7 @@ async def test_every_command_refuses_a_pair_that_does_not_belong_together(
         ("dvu", "cancel"): [],
         ("checkpoint",): [],
         ("pause",): [],
-        ("watch",): [],
+        ("log", "--follow"): [],
     }
 
     for words, rest in given.items():
@@ -164,7 +164,7 @@ async def test_a_change_set_that_never_was_is_no_empty_one(
     batch = tmp_path / "batch.json"
     batch.write_text(json.dumps(ExampleGraph().define()))
 
-    for words in (("values",), ("values", "tree"), ("log",), ("dvu", "status"), ("checkpoint",)):
+    for words in (("values",), ("values", "--tree"), ("log",), ("dvu", "status"), ("checkpoint",)):
         said = await commands.tell(*words, *change_set, code=1)
         assert f"there is no change set {change_set.change_set_id} in workspace" in said, words
     refused = await commands.tell("enqueue", *change_set, batch, code=1)
@@ -191,7 +191,7 @@ async def test_a_value_that_is_not_there_is_an_error_with_names_that_are_like_it
 
     said = await commands.tell("values", *change_set, "net/appels", code=1)
     within = await commands.tell("values", *change_set, "rate", "PEARS", code=1)
-    tree = await commands.tell("values", "tree", *change_set, "nett", code=1)
+    tree = await commands.tell("values", "--tree", *change_set, "nett", code=1)
     as_json = await commands.tell("values", *change_set, "nope", "--json", code=1)
 
     assert "there is no value 'net/appels'; there is 'net/apples'" in said

@@ -140,7 +140,6 @@ class _Restarted:
                 "nats": {"url": self.machines.servers[0].url, "replicas": size.replicas},
                 "store": {"root": str(self.machines.directory / "store")},
                 "ack_wait": size.lease,
-                "progress_interval": size.progress,
             }
         )
 

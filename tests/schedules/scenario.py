@@ -146,7 +146,6 @@ def plan_of(seed: object) -> Plan:
             "concurrency": rng.choice((1, 2, 8)),
             "quiet_period": rng.choice((0.05, 0.3, 1.0, 3.0)),
             "ack_wait": ack_wait,
-            "progress_interval": ack_wait / 5,
             "reconcile_interval": 4.0 if trouble in _RECONCILED else 1e6,
             "shutdown_grace": 20.0,
             "checkpoint_every": rng.choice((3, 500)),
@@ -189,7 +188,7 @@ def starved_plan_of(seed: object) -> Plan:
     plan = plan_of(seed)
     settings = {
         "concurrency": rng.choice((2, 8, 100)), "quiet_period": rng.choice((0.3, 1.0)),
-        "ack_wait": 2.0, "progress_interval": 0.4, "reconcile_interval": 4.0,
+        "ack_wait": 2.0, "reconcile_interval": 4.0,
     }  # fmt: skip
     return replace(
         plan, trouble=Trouble.ZOMBIES, rebasers=rng.choice((1, 2)), change_sets=change_sets,

@@ -54,7 +54,7 @@ async def serving(
 ) -> AsyncIterator[list[Daemon]]:
     """Rebasers in the server's role, ready."""
     common = SCALED | variables(server, "server") | {"OPS__PORT": "0"} | more
-    common |= {"STORE__ROOT": str(directory / "store"), "STORE__GC_INTERVAL": "0.5"}
+    common |= {"STORE__ROOT": str(directory / "store"), "STORE__ORPHAN_RETENTION": "2"}
     daemons = [Daemon(name, directory, common | {"INSTANCE_ID": name}) for name in names]
     try:
         for daemon in daemons:
@@ -191,7 +191,7 @@ async def test_operators_do_their_work_without_a_single_violation(
         [letter] = json.loads(await run("dead-letters", "list", "--json"))
         [line, *_] = json.loads(await run("log", *ids, "--json"))
         for command in (
-            ("queue",), ("tasks",), ("doctor",), ("values", *ids),
+            ("queue",), ("queue", "--tasks"), ("doctor",), ("values", *ids),
             ("revert", *ids, str(line["commit"])),
             ("dead-letters", "show", str(letter["sequence"])),
             ("dead-letters", "replay", str(letter["sequence"])),

@@ -67,7 +67,7 @@ ELSEWHERE = {
     "NATS__URL": f"nats://{hush('url-user')}:{hush('url-password')}@127.0.0.1:1",
     "NATS__TOKEN": hush("nats-token"),
     "NATS__MONITORING": f"http://me:{hush('monitoring')}@127.0.0.1:1",
-    "SPARK__REMOTE": f"sc://127.0.0.1:1/;token={hush('remote')}",
+    "SPARK__MASTER": f"sc://127.0.0.1:1/;token={hush('remote')}",
     "STORE__ROOT": f"s3://me:{hush('root')}@bucket/path",
 }
 """Settings that exclude one of those, or that a daemon cannot work with."""
@@ -137,7 +137,7 @@ def files(directory: Path) -> Places:
 
 
 PATHS = (
-    *endpoint._STATIC, "/healthz", "/readyz", "/metrics", "/config", "/status", "/sketch",
+    *endpoint._STATIC, "/healthz", "/readyz", "/metrics", "/config", "/status",
     "/change-sets", "/dead-letters",
 )  # fmt: skip
 
@@ -257,7 +257,7 @@ async def test_no_secret_shows_where_nothing_answers(tmp_path: Path) -> None:
             "NATS__URL": nats.url, "OPS__PORT": "0", "OPS__TOKENS": PLANTED["OPS__TOKENS"],
             "STORE__ROOT": "s3://bucket/path", "STORE__OPTIONS": json.dumps(options),
         }  # fmt: skip
-        del variables["SPARK__REMOTE"]
+        del variables["SPARK__MASTER"]
         daemon = Daemon("daemon", tmp_path, variables)
         places: Places = {}
         try:

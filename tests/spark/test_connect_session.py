@@ -30,7 +30,7 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
 
 
 def executor_at(port: int, directory: Path) -> SparkExecutor:
-    return SparkExecutor(SparkOptions(directory / "spark", remote=connect_url(port)))
+    return SparkExecutor(SparkOptions(directory / "spark", master=connect_url(port)))
 
 
 @pytest.mark.long
@@ -121,6 +121,6 @@ def test_a_server_that_does_not_answer_is_named_without_its_token(
     remote = f"sc://127.0.0.1:{free_port()}/;use_ssl=true;token=hush"
 
     with pytest.raises(SessionFailed, match=r"answers at sc://127\.0\.0\.1:\d+/;") as failed:
-        connect_session.start(SparkOptions(tmp_path, remote=remote))
+        connect_session.start(SparkOptions(tmp_path, master=remote))
 
     assert "hush" not in str(failed.value)

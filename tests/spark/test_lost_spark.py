@@ -150,7 +150,11 @@ async def test_a_spark_that_does_not_start_fails_no_value(
 
     A probe without a token does not learn what Spark said.
     """
-    own = {"SPARK__DRIVER_MEMORY": "much", "SPARK__WARM": "true", "OPS__TOKEN": "s3cret"}
+    own = {
+        "SPARK__CONF": '{"spark.driver.memory": "much"}',
+        "SPARK__WARM": "true",
+        "OPS__TOKEN": "s3cret",
+    }
     daemon = await start(deployment, **own)
     value = SlowValue(deployment, tmp_path)
     await value.define()
@@ -164,7 +168,7 @@ async def test_a_spark_that_does_not_start_fails_no_value(
     assert code == HTTPStatus.SERVICE_UNAVAILABLE
     reason = json.loads(ready)["spark"]
     assert "Spark did not start: Invalid maximum heap size: -Xmxmuch" in reason
-    assert "set REBASER_SPARK__DRIVER_MEMORY" in reason
+    assert "set spark.driver.memory in REBASER_SPARK__CONF" in reason
     assert probed == code
     assert re.fullmatch(r"away since [\d:.TZ+-]+", json.loads(said)["spark"]), said
     assert "rebaser_spark_up 0.0" in (await get(daemon, "metrics", "s3cret"))[1]
@@ -251,7 +255,7 @@ async def test_updates_wait_for_a_connect_server_that_dies(
     port = free_port()
     with connect_server(tmp_path, port) as server:
         await listening(port)
-        await start(deployment, SPARK__REMOTE=connect_url(port))
+        await start(deployment, SPARK__MASTER=connect_url(port))
         value = SlowValue(deployment, tmp_path)
         await value.define()
         await value.begun()

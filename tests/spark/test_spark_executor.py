@@ -289,7 +289,7 @@ from tests.helpers.graph_builder import Builder
 async def main():
     state = Path(sys.argv[1])
     try:
-        await SparkExecutor(SparkOptions(state, driver_memory="much")).start()
+        await SparkExecutor(SparkOptions(state, extra={"spark.driver.memory": "much"})).start()
     except SessionFailed as error:
         print(error)
     spark = SparkExecutor(SparkOptions(state))

@@ -28,7 +28,7 @@ from rebaser_server.commands.support.arguments import LAST, Exit, refused_at_ter
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.value_source import read_revert_plan
 from rebaser_server.terminal.lines import complain, say, say_json
-from rebaser_server.terminal.tables import Table, show
+from rebaser_server.terminal.tables import Table, show, show_cells
 
 if TYPE_CHECKING:
     from rebaser_client.reader import RevertPlan
@@ -43,29 +43,20 @@ class NothingToRevert(RebaserError):
 
 
 async def show_log(
-    deployment: Deployment, change_set: ChangeSet, *, after: int, most: int | None, as_json: bool
+    deployment: Deployment, change_set: ChangeSet, arguments: argparse.Namespace
 ) -> None:
     """Print the requests and their outcomes, oldest first."""
+    after, most = arguments.after, arguments.last
     entries = await read_log(deployment.streams, change_set, after=after, limit=most)
-    if as_json:
-        say_json([entry.as_dict() for entry in entries])
-    else:
-        _table(entries).show()
-
-
-def _table(entries: list[LogEntry]) -> Table:
-    table = Table("commit", "time", "request", "outcome", "what", "author", "by")
-    for entry in entries:
-        table.add(
-            str(entry.commit),
-            utc_text(entry.time),
-            str(entry.request),
-            entry.outcome.value,
-            _what(entry),
-            entry.author or "",
-            entry.by,
+    rows = [
+        (
+            *(str(each.commit), utc_text(each.time), str(each.request), each.outcome.value),
+            *(_what(each), each.author, each.by),
         )
-    return table
+        for each in entries
+    ]
+    headings = ("commit", "time", "request", "outcome", "what", "author", "by")
+    show_cells(headings, rows, arguments, plain=[entry.as_dict() for entry in entries])
 
 
 def _what(entry: LogEntry) -> str:
@@ -211,57 +202,39 @@ def _outcome(
     return f"rejected: {response.status.error.message}"
 
 
-def show_workspaces(records: Sequence[WorkspaceRecordV1], *, ids: bool, as_json: bool) -> None:
+def show_workspaces(records: Sequence[WorkspaceRecordV1], arguments: argparse.Namespace) -> None:
     """Print workspaces, the oldest first."""
     records = sorted(records, key=lambda record: record.created_at)
-    if as_json:
-        say_json([record.to_wire() for record in records])
-        return
-    table = Table("workspace", "created", "by", *(["id", "id of head"] if ids else []))
-    for record in records:
-        its_ids = [str(record.workspace_id), str(record.head)] if ids else []
-        table.add(record.name, record.created_at, record.by or "", *its_ids)
-    table.show()
+    rows = [(record.name, record.created_at, record.by) for record in records]
+    plain = [record.to_wire() for record in records]
+    show_cells(("workspace", "created", "by"), rows, arguments, plain=plain)
 
 
 def show_change_sets(
     records: Sequence[ChangeSetRecordV1],
     paused: Sequence[str | None],
-    *,
-    ids: bool,
-    as_json: bool,
+    arguments: argparse.Namespace,
 ) -> None:
     """Print change sets; `paused` has for each the start of its pause, or None."""
-    if as_json:
-        both = zip(records, paused, strict=True)
-        say_json([{**record.to_wire(), "pausedSince": since} for record, since in both])
-        return
-    table = Table("change set", "kind", "state", "created", "by", *(["id"] if ids else []))
-    for record, since in zip(records, paused, strict=True):
-        table.add(
-            record.name,
-            record.kind.value,
-            record.status.value if since is None else f"{record.status.value}, paused",
-            record.created_at,
-            record.by or "",
-            *([str(record.change_set_id)] if ids else []),
-        )
-    table.show()
+    both = list(zip(records, paused, strict=True))
+    states = [f"{each.status.value}{', paused' if since else ''}" for each, since in both]
+    rows = [
+        (each.name, each.kind.value, state, each.created_at, each.by)
+        for each, state in zip(records, states, strict=True)
+    ]
+    plain = [{**record.to_wire(), "pausedSince": since} for record, since in both]
+    show_cells(("change set", "kind", "state", "created", "by"), rows, arguments, plain=plain)
 
 
-def show_comments(comments: Sequence[CommentRecordV1], *, as_json: bool) -> None:
+def show_comments(comments: Sequence[CommentRecordV1], arguments: argparse.Namespace) -> None:
     """Print comments in the order given."""
-    if as_json:
-        say_json([comment.to_wire() for comment in comments])
-        return
-    table = Table("time", "author", "comment")
-    for comment in comments:
-        table.add(comment.created_at, comment.by or "", comment.text)
-    table.show()
+    rows = [(each.created_at, each.by, each.text) for each in comments]
+    plain = [each.to_wire() for each in comments]
+    show_cells(("time", "author", "comment"), rows, arguments, plain=plain)
 
 
 def show_change_set(
-    record: ChangeSetRecordV1, address: str, base: str | None, *, ids: bool, as_json: bool
+    record: ChangeSetRecordV1, address: str, base: str | None, *, as_json: bool
 ) -> None:
     """Print the record of a change set, with its address and that of its origin, `base`."""
     if as_json:
@@ -279,12 +252,6 @@ def show_change_set(
         "head's commit": record.application and record.application.commit,
         "problem": record.problem,
     }
-    if ids:
-        facts |= {
-            "workspace id": record.workspace_id,
-            "change set id": record.change_set_id,
-            "applied as": record.application and record.application.at_head,
-        }
     for fact, value in facts.items():
         if value is not None:
             table.add(fact, str(value))
@@ -321,7 +288,7 @@ def show_plan(plan: LoadPlan, *, as_json: bool) -> None:
         }
         for change in plan.changes[:_LISTED_CHANGES]
     ]
-    show(rows, _HEADINGS, as_json=False, nothing="")
+    show(rows, _HEADINGS)
     more = len(plan.changes) - _LISTED_CHANGES
     say(*([f"and {more:,} more"] if more > 0 else []), plan.summary(), *plan.warnings)
 

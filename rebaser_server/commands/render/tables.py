@@ -1,8 +1,7 @@
 """The output of `rebaser tables`."""
 
+import argparse
 import asyncio
-import csv
-import io
 import json
 from contextlib import suppress
 from decimal import Decimal
@@ -18,8 +17,8 @@ from rebaser_client.table_reads import TableDifference, TableValue
 from rebaser_core.errors import many
 from rebaser_core.queries import ValueSnapshot
 from rebaser_core.table_values import PinnedTable, is_table
-from rebaser_server.terminal.lines import complain, say, say_json
-from rebaser_server.terminal.tables import Table
+from rebaser_server.terminal.lines import say, say_json
+from rebaser_server.terminal.tables import Table, show_cells
 
 _SHOWN: Final = 60
 """Characters of a value that a lineage shows."""
@@ -27,9 +26,9 @@ _AT_ONCE: Final = 4
 """Number of tables that are asked for at a time."""
 
 
-async def show_tables(handle: ChangeSetHandle, *, at: int | None, as_json: bool) -> None:
+async def show_tables(handle: ChangeSetHandle, arguments: argparse.Namespace) -> None:
     """Print the values that are tables; a table whose rows are gone, with the reason."""
-    values = await handle.values(at=at)
+    values = await handle.values(at=arguments.at)
     names = await _function_names(handle)
     places = asyncio.Semaphore(_AT_ONCE)
 
@@ -43,20 +42,17 @@ async def show_tables(handle: ChangeSetHandle, *, at: int | None, as_json: bool)
     wanted = [value for value in values.values() if is_table(value.value)]
     found = await asyncio.gather(*map(read, wanted))
     both = list(zip(wanted, found, strict=True))
-    if as_json:
-        say_json([_plain(value, table, names) for value, table in both])
-        return
-    if not both:
-        complain("no value is a table")
-        return
-    table = Table("name or id", "rows", "columns", "bytes", "computed by", numbers=(1, 2, 3))
+    rows: list[tuple[object, ...]] = []
     for value, its in both:
-        by = "" if value.func_id is None else names.get(value.func_id, value.func_id)
+        name = value.name or value.id
         if isinstance(its, str):
-            table.add(value.name or value.id, "", "", "", its)
+            rows.append((name, None, None, None, its))
         else:
-            table.add(value.name or value.id, its.rows, len(its.schema), its.size, by)
-    table.show()
+            by = "" if value.func_id is None else names.get(value.func_id, value.func_id)
+            rows.append((name, its.rows, len(its.schema), its.size, by))
+    headings = ("name or id", "rows", "columns", "bytes", "computed by")
+    plain_tables = [_plain(value, table, names) for value, table in both]
+    show_cells(headings, rows, arguments, plain=plain_tables, nothing="no value is a table")
 
 
 async def show_table(handle: ChangeSetHandle, table: TableValue, *, as_json: bool) -> None:
@@ -151,25 +147,14 @@ def _steps_from(start: str, edges: dict[str, list[str]]) -> dict[str, int]:
     return steps
 
 
-def show_rows(rows: Any, *, as_csv: bool, as_json: bool) -> None:
+def show_rows(rows: Any, arguments: argparse.Namespace) -> None:
     """Print the rows of a `pyarrow.Table`; decimals, dates and bytes are text in JSON."""
     rows_of = package("rebaser_core.table_schemas", extra="arrow").rows_of
-    names: list[str] = rows.column_names
     plain_rows = [{name: _cell(cell) for name, cell in row.items()} for row in rows_of(rows)]
-    if as_json:
-        say_json(plain_rows)
-        return
-    cells = [[_text(row[name]) for name in names] for row in plain_rows]
-    if as_csv:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([names, *cells])
-        say(*text.getvalue().split("\n")[:-1])
-        return
+    names = rows.column_names
     numbers = [place for place, field in enumerate(rows.schema) if _is_number(str(field.type))]
-    table = Table(*names, numbers=numbers)
-    for row in cells:
-        table.add(*row)
-    table.show()
+    cells = [[_text(row[name]) for name in names] for row in plain_rows]
+    show_cells(names, cells, arguments, plain=plain_rows, numbers=numbers)
 
 
 def show_difference(difference: TableDifference, *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ Values are shown as a list, or as a tree by the parts of their names between sla
 inputs. `why` shows a value, the edits that made it, and what keeps it back.
 """
 
+import argparse
 import json
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from rebaser_server.commands.support.addresses import one_id
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.commands.support.value_source import ReadValue, ReadValues, reason
 from rebaser_server.terminal.lines import is_terminal, say, say_json
-from rebaser_server.terminal.tables import Part, Table, Tree
+from rebaser_server.terminal.tables import Part, Table, Tree, show_cells
 
 
 def find_value(read: ReadValues, name: str) -> ReadValue:
@@ -38,23 +39,23 @@ _ROWS: Final = 40
 """Maximum number of values of a list that a terminal gets unasked."""
 
 
-def show_values(
-    read: ReadValues, names: list[str], *, ids: bool, whole: bool, as_json: bool
-) -> None:
+def show_values(read: ReadValues, names: list[str], arguments: argparse.Namespace) -> None:
     """Print the values of these names or ids, or all of them, in their order.
 
-    A terminal gets the first `_ROWS` unless the `whole` is wanted.
+    A terminal gets the first `_ROWS` unless all are wanted.
     """
     wanted = {find_value(read, name).id for name in names}
     chosen = [value for value in read.values.values() if not names or value.id in wanted]
-    if as_json:
-        rows = [plain(value, due=read.is_due) for value in chosen]
-        say_json(rows)
+    most = len(chosen) if arguments.all or not is_terminal() else _ROWS
+    if arguments.json:
+        say_json([plain(value, due=read.is_due) for value in chosen])
         return
-    most = len(chosen) if whole or not is_terminal() else _ROWS
-    _table(chosen[:most], read, ids=ids).show()
+    headings = ("name or id", "value", "status", "computed by")
+    show_cells(headings, [_row(value, read) for value in chosen[:most]], arguments)
+    if arguments.csv:
+        return
     if len(chosen) > most:
-        say(f"and {len(chosen) - most:,} more: --all lists all, `rebaser values tree` by name")
+        say(f"and {len(chosen) - most:,} more: --all lists all, --tree by name")
     _say_if_due(read)
 
 
@@ -86,15 +87,10 @@ def _problem(value: ReadValue, read: ReadValues) -> str:
     return why if why.startswith("blocked by") else f"{value.status}: {why}"
 
 
-def _table(values: list[ReadValue], read: ReadValues, *, ids: bool) -> Table:
-    table = Table("name or id", "value", "status", "computed by", *(["id"] if ids else []))
-    for value in values:
-        status = _problem(value, read) or str(value.status)
-        by = "" if value.func_id is None else read.function_name(value.func_id)
-        text = table_text(value.value) or json.dumps(value.value)
-        row = value.name or value.id, text, status, by
-        table.add(*row, *([value.id] if ids else []))
-    return table
+def _row(value: ReadValue, read: ReadValues) -> tuple[str, ...]:
+    by = "" if value.func_id is None else read.function_name(value.func_id)
+    text = table_text(value.value) or json.dumps(value.value)
+    return value.name or value.id, text, _problem(value, read) or str(value.status), by
 
 
 _WIDEST: Final = 60
@@ -144,7 +140,7 @@ def show_tree(
     _grow(tree, root, read, None if whole or not is_terminal() else _BRANCHES)
     tree.show()
     if not name and unnamed:
-        say(f"and {unnamed:,} without a name: `rebaser values get` lists them")
+        say(f"and {unnamed:,} without a name: `rebaser values` lists them")
     _say_if_due(read)
 
 
@@ -192,7 +188,6 @@ async def show_provenance(
     name: str,
     provenance: Provenance,
     *,
-    ids: bool,
     as_json: bool,
 ) -> None:
     """Print the provenance. Edits of other change sets, which a branch has, get their addresses."""
@@ -205,16 +200,14 @@ async def show_provenance(
         for each in dict.fromkeys(edit.change_set_id for edit in provenance.edits)
         if each != change_set.change_set_id
     }
-    more = ["request", "trace"] if ids else []
-    table = Table("commit", "time", "author", "what", "path", *more)
+    table = Table("commit", "time", "author", "what", "path")
     for edit in provenance.edits:
         where = addresses.get(edit.change_set_id)
         commit = f"{edit.commit}" if where is None else f"{edit.commit} of {where}"
-        its_ids = [str(edit.request), edit.trace or ""] if ids else []
         facts: list[object] = [commit, edit.time, edit.author or ""]
         for _, _, _, what, path in Provenance.rows_of(edit):
-            table.add(*facts, what, path, *its_ids)
-            facts, its_ids = [""] * len(facts), [""] * len(its_ids)
+            table.add(*facts, what, path)
+            facts = [""] * len(facts)
     if provenance.edits:
         table.show()
     say(*provenance.notes())

@@ -1,19 +1,12 @@
 """Change sets, workspaces and values that the words of a command name.
 
-`rebaser use` stores the address in use, for commands that are given none; `REBASER_ADDRESS`
-overrides it. Addresses lie in the user's configuration directory, one for each NATS and prefix,
-since a name means nothing in another deployment.
+`REBASER_ADDRESS` has the address for commands that are given none.
 """
 
 import argparse
-import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, Final
 
 from rebaser_client.errors import AmbiguousAddress
 from rebaser_client.workspaces import AddressedChangeSet
@@ -21,96 +14,9 @@ from rebaser_core.errors import NoSuchChangeSet, RebaserError
 from rebaser_core.ids import CANONICAL, ChangeSet, ChangeSetId, WorkspaceId, has_part, is_part
 from rebaser_core.records import PauseScope, WorkspaceRecordV1
 from rebaser_server.commands.support.deployment import Deployment
-from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal.lines import complain
 
 _VARIABLE: Final = "REBASER_ADDRESS"
-
-
-class AddressNotStored(RebaserError):
-    """The address in use cannot be stored; the former one stays in use."""
-
-
-class AddressInUse(NamedTuple):
-    """An address, and its origin: a variable or a command."""
-
-    address: str
-    source: str
-
-
-def context_file() -> Path:
-    """The file with the addresses in use; `$XDG_CONFIG_HOME` is `~/.config` if not set.
-
-    Raises:
-        AddressNotStored: the user has neither directory.
-    """
-    configured = os.environ.get("XDG_CONFIG_HOME", "")
-    try:
-        home = Path(configured) if Path(configured).is_absolute() else Path.home() / ".config"
-    except RuntimeError as error:  # no HOME, and a user without a name, as in containers
-        raise AddressNotStored(
-            "this user has no home directory, where the address in use is stored; set "
-            f"{_VARIABLE}, HOME, or XDG_CONFIG_HOME to a directory of yours"
-        ) from error
-    return home / "rebaser" / "addresses.json"
-
-
-def address_in_use(settings: Settings) -> AddressInUse | None:
-    """The address that commands take if they are given none."""
-    if settings.address:
-        return AddressInUse(settings.address, _VARIABLE)
-    address = _read().get(_deployment(settings))
-    return AddressInUse(address, "rebaser use") if address else None
-
-
-def use_address(settings: Settings, address: str | None) -> None:
-    """Store the address in use for this deployment; with None, forget it.
-
-    The file changes as a whole: a reader sees the old one or the new one.
-
-    Raises:
-        AddressNotStored: the directory does not take it.
-    """
-    file, addresses = context_file(), _read()
-    addresses.pop(_deployment(settings), None)
-    if address is not None:
-        addresses[_deployment(settings)] = address
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=file.parent, prefix=file.name, delete=False
-        ) as written:
-            json.dump(addresses, written, indent=2)
-        Path(written.name).replace(file)
-    except OSError as error:
-        raise AddressNotStored(
-            f"{file} cannot be written: {error.strerror}; set {_VARIABLE}, or XDG_CONFIG_HOME to "
-            "a directory of yours"
-        ) from error
-
-
-def _read() -> dict[str, str]:
-    """The stored addresses; none if there is no file that can be read."""
-    try:
-        addresses = json.loads(context_file().read_text("utf-8"))
-    except (OSError, ValueError, AddressNotStored):
-        return {}
-    if not isinstance(addresses, dict):
-        return {}
-    return {k: v for k, v in addresses.items() if isinstance(v, str)}
-
-
-def _deployment(settings: Settings) -> str:
-    """Key of this deployment: its NATS and prefix, without user and password."""
-    hosts = [_host(url.strip()) for url in settings.nats.url.split(",")]
-    return " ".join(filter(None, (",".join(hosts), settings.nats.prefix)))
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).netloc.rpartition("@")[2]
-    except ValueError:  # no address; connecting to it fails with a message
-        return url.rpartition("@")[2]
 
 
 _IN_USE: Final = "."
@@ -166,7 +72,7 @@ async def change_set_and_names(
         try:
             return await _find(deployment, words[0], closed=closed), words[1:]
         except NoSuchChangeSet:
-            if address_in_use(deployment.settings) is None:
+            if not deployment.settings.address:
                 raise
     names = words[1:] if words[:1] == [_IN_USE] else words
     return await _find(deployment, _in_use(deployment), closed=closed), names
@@ -262,22 +168,16 @@ async def add_addresses(
             row["address"] = await addresses.address_of(ids)
 
 
-def address_headings(*, ids: bool) -> dict[str, str]:
-    """Headings of the columns that name a change set in a table."""
-    names = {"address": "change set"}
-    return names | {"workspace": "workspace id", "changeSet": "change set id"} if ids else names
-
-
 def _in_use(deployment: Deployment) -> str:
     """The address in use, which stderr names."""
-    used = address_in_use(deployment.settings)
-    if used is None:
+    address = deployment.settings.address
+    if not address:
         raise NoAddress(
-            "give the ADDRESS of a change set, such as `shop` or `shop/winter`; `rebaser use "
-            f"ADDRESS` or {_VARIABLE} keeps one for commands that are given none"
+            "give the ADDRESS of a change set, such as `shop` or `shop/winter`; the variable "
+            f"{_VARIABLE} has one for commands that are given none"
         )
-    complain(f"in {used.address} ({used.source})")
-    return used.address
+    complain(f"in {address} ({_VARIABLE})")
+    return address
 
 
 async def _find(

@@ -17,13 +17,13 @@ from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Final, Never, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from rebaser_core.errors import RebaserError, offer
 from rebaser_server.terminal.lines import ask, say_script, visible
 
 if TYPE_CHECKING:
-    from rebaser_core.ids import ChangeSetId, RequestId, Ulid, WorkspaceId
+    from rebaser_core.ids import RequestId
     from rebaser_server.commands.support.deployment import Deployment
     from rebaser_server.settings.settings import Settings
 
@@ -31,6 +31,23 @@ _HELP: Final = ("-h", "--help")
 
 _NEGATIVE: Final = re.compile(r"-(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 """Pattern of a number, which is no option; argparse's own pattern has no exponents."""
+
+
+_REPLACED: Final = {
+    "complete": "`rebaser completion names`",
+    "change-sets delete": "`rebaser change-sets abandon --delete`",
+    "change-sets rename": "`rebaser change-sets describe --rename NAME`",
+    "pauses": "`rebaser pause`",
+    "plan": "`rebaser load --dry-run`",
+    "tables head": "`rebaser tables show --rows ROWS`",
+    "tables lineage": "`rebaser tables show --lineage`",
+    "tables ls": "`rebaser tables`",
+    "tasks": "`rebaser queue --tasks`",
+    "use": "the variable REBASER_ADDRESS",
+    "values tree": "`rebaser values --tree`",
+    "watch": "`rebaser log --follow`",
+}
+"""Replacements of commands that are no more, and that people may still type."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -128,6 +145,8 @@ class Parser(argparse.ArgumentParser):
             words = list(sys.argv[1:] if args is None else args)
             self._refuse_option_before_command(words)
             known = (*_HELP, *(groups[0].choices or ()))
+            if words and (now := _REPLACED.get(f"{self.prog} {words[0]}".partition(" ")[2])):
+                self.error(f"`{self.prog} {words[0]}` is {now} now")
             if self.default_command and not (words and words[0] in known):
                 words.insert(0, self.default_command)
             elif words and not words[0].startswith("-") and words[0] not in known:
@@ -160,15 +179,24 @@ class Parser(argparse.ArgumentParser):
 
 
 class PrintText(argparse.Action):
-    """An option or argument that prints a text made from its value and exits, as `--help` does."""
+    """An option or argument that prints a text made from its value and exits, as `--help` does.
 
-    def __init__(self, *, text: Callable[[Any], str], **options: Any) -> None:
+    The values that it `passes` are taken as any argument is.
+    """
+
+    def __init__(
+        self, *, text: Callable[[Any], str], passes: Sequence[str] = (), **options: Any
+    ) -> None:
         super().__init__(**options)
         self._text = text
+        self._passes = passes
 
     def __call__(
-        self, parser: argparse.ArgumentParser, _: argparse.Namespace, value: Any, *__: Any
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, value: Any, *_: Any
     ) -> None:
+        if value in self._passes:
+            setattr(namespace, self.dest, value)
+            return
         say_script(self._text(value))
         parser.exit()
 
@@ -177,24 +205,22 @@ _WORDS: Final = 2
 """Maximum number of words of an address: workspace and change set."""
 
 ADDRESS: Final = "the change set: WORKSPACE for its head, or WORKSPACE/BRANCH; ids do, too"
-IN_USE: Final = "the one of `rebaser use`"
-
-Id = TypeVar("Id", bound="Ulid")
+IN_USE: Final = "the one in REBASER_ADDRESS"
 
 _COMPLETERS: Final = {
     "bash": "_rebaser_words",
     "zsh": "_rebaser_words",
-    "fish": "(rebaser complete -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)",
+    "fish": "(rebaser completion names -- (commandline -opc)[2..] (commandline -ct) 2>/dev/null)",
     "preamble": {
         "bash": """_rebaser_words() {
-  rebaser complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | grep -v " "
+  rebaser completion names -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | grep -v " "
 }""",
         "zsh": """_rebaser_words() {
-  compadd -- ${(f)"$(rebaser complete -- ${words[2,CURRENT]} 2>/dev/null)"}
+  compadd -- ${(f)"$(rebaser completion names -- ${words[2,CURRENT]} 2>/dev/null)"}
 }""",
     },
 }
-"""Code by which each shell asks `rebaser complete` for words; bash would cut words at blanks."""
+"""Code by which each shell asks `rebaser completion` for words; bash would cut words at blanks."""
 
 Handler = Callable[["Settings", argparse.Namespace], Coroutine[Any, Any, int | None]]
 """Function that runs a command. It returns the exit code; None stands for 0."""
@@ -234,15 +260,19 @@ def add_command(
     about: str,
     validate: Validator = lambda _: None,
     json: bool = True,
+    csv: bool = False,
 ) -> Parser:
-    """Declare a command, with `--json` unless it prints no result.
+    """Declare a command, with `--json` unless it prints no result, and `--csv` if it prints rows.
 
     Arguments to which `validate` objects end the command before it connects to NATS.
     """
     parser: Parser = commands.add_parser(name, help=about, description=about)
     parser.set_defaults(parser=parser, handler=handler, validate=validate, action=name)
+    forms = parser.add_mutually_exclusive_group() if csv else parser
     if json:
-        parser.add_argument("--json", action="store_true", help="print the result as JSON")
+        forms.add_argument("--json", action="store_true", help="print the result as JSON")
+    if csv:
+        forms.add_argument("--csv", action="store_true", help="print rows as CSV")
     return parser
 
 
@@ -263,30 +293,12 @@ def with_deployment(handler: DeploymentHandler) -> Handler:
     return connected
 
 
-def workspace_id(text: str) -> "WorkspaceId":
-    """The type of an argument: a workspace's ULID."""
-    from rebaser_core.ids import WorkspaceId
-
-    return _ulid(WorkspaceId, text)
-
-
-def change_set_id(text: str) -> "ChangeSetId":
-    """The type of an argument: a change set's ULID."""
-    from rebaser_core.ids import ChangeSetId
-
-    return _ulid(ChangeSetId, text)
-
-
 def request_id(text: str) -> "RequestId":
     """The type of an argument: a request's ULID."""
     from rebaser_core.ids import RequestId
 
-    return _ulid(RequestId, text)
-
-
-def _ulid(kind: type[Id], text: str) -> Id:
     try:
-        return kind.from_str(text)
+        return RequestId.from_str(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a ULID") from None
 
@@ -371,11 +383,6 @@ def add_workspace(parser: argparse.ArgumentParser, *, required: bool = False) ->
 def add_value(parser: argparse.ArgumentParser, name: str, about: str) -> None:
     """Declare an argument that names a value."""
     _completed(parser.add_argument(name, metavar=name.upper(), help=about))
-
-
-def add_ids(parser: argparse.ArgumentParser) -> None:
-    """Declare `--ids`."""
-    parser.add_argument("--ids", action="store_true", help="show ids, too")
 
 
 def too_many_addresses(arguments: argparse.Namespace) -> str | None:
@@ -495,6 +502,11 @@ class NotInTime(RebaserError):
 def add_wait(parser: argparse.ArgumentParser, about: str = _COMPUTED) -> None:
     """Declare `--wait` and `--timeout`."""
     parser.add_argument("--wait", action="store_true", help=about)
+    add_timeout(parser)
+
+
+def add_timeout(parser: argparse.ArgumentParser) -> None:
+    """Declare `--timeout`."""
     parser.add_argument(
         "--timeout",
         type=_seconds,

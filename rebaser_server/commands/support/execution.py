@@ -118,7 +118,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         NoSuchChangeSet,
         "`rebaser workspaces list` and `rebaser change-sets list WORKSPACE --all` list them.",
     ),
-    (client.NoSuchValue, "`rebaser values tree ADDRESS` shows all."),
+    (client.NoSuchValue, "`rebaser values --tree ADDRESS` shows all."),
     (
         NotInWorkspace,
         "Nothing was sent. `rebaser change-sets list WORKSPACE` shows those of a workspace.",
@@ -159,7 +159,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
         client.RequestRefused,
         (
             "Nothing was changed. `rebaser change-sets describe ADDRESS` shows the state "
-            "of the change set, `rebaser values tree ADDRESS` its values."
+            "of the change set, `rebaser values --tree ADDRESS` its values."
         ),
     ),
     (
@@ -195,10 +195,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (JetStreamError, "`rebaser doctor` checks NATS."),
     (
         EvaluatorAway,
-        (
-            "REBASER_SPARK__MASTER and REBASER_SPARK__REMOTE say which Spark it is; `rebaser "
-            "settings` shows them."
-        ),
+        ("REBASER_SPARK__MASTER says which Spark it is; `rebaser settings` shows it."),
     ),
     (
         OSError,

@@ -224,7 +224,7 @@ def start(options: SparkOptions) -> ConnectSession:
     except (*_LOST, ValueError) as error:
         raise SessionFailed(
             f"no Spark Connect server answers at {where}: {root_cause(error)}; start it, "
-            "or set REBASER_SPARK__REMOTE to where it is"
+            "or set REBASER_SPARK__MASTER to where it is"
         ) from error
     return ConnectSession(spark, session_settings(options), options.remote or "")
 

@@ -199,10 +199,7 @@ class SparkOptions:
     state_directory: Path
     """Directory for the log, scratch files and, if the machine has none, a Java. Ours alone."""
     master: str = "local[*]"
-    remote: str | None = None
-    """`sc://…`, a Spark Connect server to use instead of `master`."""
-    driver_memory: str | None = None
-    """Heap of a JVM that we start, as Java has it; None: 1g, and 2g for tables."""
+    """Master of Spark, or `sc://…`, a Spark Connect server."""
     for_tables: bool = False
     """Whether queries run in it, and not only functions."""
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -211,26 +208,22 @@ class SparkOptions:
     """Directory of archives of loaded classes."""
     training: Path | None = None
     """Path of a new archive to write when the session ends."""
-    slots_override: int | None = None
-    """Value for `slots`, if the settings have one."""
 
     @property
-    def asks_for_slots(self) -> bool:
-        """Whether the session knows better than `slots`."""
-        return not self.is_local and self.slots_override is None
+    def remote(self) -> str | None:
+        """The Spark Connect server, if it is one."""
+        return self.master if self.master.startswith("sc://") else None
 
     @property
     def is_local(self) -> bool:
-        return self.remote is None and self.master.startswith("local")
+        return self.master.startswith("local")
 
     @property
     def slots(self) -> int:
         """Number of units evaluated at a time; for a cluster, a guess until its session says it."""
-        if self.slots_override is not None:
-            return self.slots_override
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         threads = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", self.master)
-        if threads is None or self.remote is not None:
+        if threads is None:
             return int(self.extra.get("spark.cores.max", "16"))
         if threads[1] == "*":
             return cores or 1
@@ -239,7 +232,7 @@ class SparkOptions:
     @property
     def heap(self) -> str:
         """Heap of a JVM that we start, as Java has it."""
-        return self.driver_memory or ("2g" if self.for_tables else "1g")
+        return self.extra.get("spark.driver.memory") or ("2g" if self.for_tables else "1g")
 
     @property
     def log(self) -> Path:
@@ -388,7 +381,10 @@ _REMEDIES: Final = {
     (
         r"Invalid \w+ heap|Could not reserve|[Ii]nsufficient (driver )?memory|OutOfMemory|SIGKILL"
         r"|exceeds the max"
-    ): "give the machine or the container more memory, or set REBASER_SPARK__DRIVER_MEMORY",
+    ): (
+        "give the machine or the container more memory, or set spark.driver.memory in "
+        "REBASER_SPARK__CONF"
+    ),
     r"BindException|assign requested address|Service '\w+' failed after": (
         "set spark.driver.port, or spark.driver.bindAddress and spark.driver.host to an address "
         "of this machine, in REBASER_SPARK__CONF"

@@ -114,7 +114,7 @@ class _SessionHolder:
                 is closed.
         """
         running = self._get(for_tables=query is not None)
-        if self._options.asks_for_slots and time.monotonic() - self._asked_for_slots > _SLOTS_EVERY:
+        if not self._options.is_local and time.monotonic() - self._asked_for_slots > _SLOTS_EVERY:
             self._asked_for_slots = time.monotonic()
             # On its own thread: no run waits for the answer.
             Thread(target=self._ask_for_slots, args=(running,), daemon=True).start()

@@ -1,11 +1,8 @@
-// What is drawn as SVG: two plots over the last five minutes, and part of a graph.
+// What is drawn as SVG: plots over the last five minutes, and edges of graphs.
 
-import { count, many, short, visible } from "./texts.js";
+import { visible } from "./texts.js";
 
 const WINDOW = 300; // seconds that the plots go back
-const BOX = { width: 132, height: 24, across: 164, down: 32, top: 34, left: 4 };
-const LONGEST = 19; // characters of a label
-const ID = /^[0-7][0-9A-Z]{25}$/; // of a value without a name
 
 export function svg(name, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -68,34 +65,4 @@ export function edge(from, to, box) {
   }
   on(to.x, to.y + middle);
   return svg("path", { class: "edge", d });
-}
-
-// The part of a graph that an update recomputes: levels from left to right, as `/sketch` has them.
-export function graph(sketch) {
-  const columns = sketch.sizes.map((size, column) => ({ size, rows: 0, column }));
-  const places = sketch.values.map((value) => ({ x: BOX.left + value.column * BOX.across, y: BOX.top + columns[value.column].rows++ * BOX.down }));
-  const tallest = Math.max(...columns.map((column) => column.rows));
-  const width = BOX.left + columns.length * BOX.across - (BOX.across - BOX.width) + 4;
-  const height = BOX.top + tallest * BOX.down + 18;
-  const heads = columns.map(({ size, rows, column }) => {
-    const level = sketch.sources ? column : column + 1;
-    const title = level ? `level ${level}` : "changed";
-    const x = BOX.left + column * BOX.across;
-    const parts = [svg("text", { x, y: 16, class: "head" }, `${title}: ${count(size)}`)];
-    if (size > rows) parts.push(svg("text", { x, y: BOX.top + rows * BOX.down + 10, class: "more" }, `and ${count(size - rows)} more`));
-    return svg("g", {}, ...parts);
-  });
-  const edges = sketch.edges.map(([from, to]) => edge(places[from], places[to], BOX));
-  const boxes = sketch.values.map((value, place) => {
-    const { x, y } = places[place];
-    const whole = ID.test(value.name) ? short(value.name) : value.name;
-    const label = whole.length > LONGEST ? `${whole.slice(0, LONGEST - 1)}…` : whole;
-    const kind = !value.function && value.forced && !(sketch.sources && value.column) ? "source" : value.forced ? "forced" : "perhaps";
-    return svg("g", { class: `box ${kind}` },
-      svg("title", {}, value.function ? `${value.name} = ${value.function}` : value.name),
-      svg("rect", { x, y, width: BOX.width, height: BOX.height, rx: 4 }),
-      svg("text", { x: x + 7, y: y + 16 }, label));
-  });
-  const label = `${count(sketch.values.length)} of ${many(sketch.sources + sketch.affected, "value")}, level by level`;
-  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...edges, ...boxes, ...heads);
 }

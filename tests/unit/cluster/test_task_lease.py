@@ -7,7 +7,7 @@ import pytest
 from rebaser_core.jetstream import Delivery, Drift
 from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, TaskLease
 
-OURS = LeaseSettings(120.0, 30.0)
+OURS = LeaseSettings(120.0, 24.0)
 
 
 def of_consumer(seconds: float) -> list[Drift]:
@@ -18,7 +18,7 @@ def test_the_shorter_lease_of_the_consumer_is_in_force_until_it_is_set_back() ->
     terms = LeaseTerms(OURS)
 
     terms.heed(of_consumer(20))
-    assert terms.settings == LeaseSettings(20.0, 5.0)
+    assert terms.settings == LeaseSettings(20.0, 4.0)
 
     terms.heed([])
     assert terms.settings == OURS
@@ -32,7 +32,7 @@ def test_our_shorter_lease_stays_in_force() -> None:
     assert terms.settings == OURS
 
 
-@pytest.mark.parametrize(("ack_wait", "seconds"), [(120.0, 1.0), (4.0, 0.5), (1.0, 0.125)])
+@pytest.mark.parametrize(("ack_wait", "seconds"), [(120.0, 1.0), (4.0, 0.4), (1.0, 0.1)])
 async def test_the_first_report_comes_within_an_eighth_of_the_lease(
     ack_wait: float, seconds: float
 ) -> None:

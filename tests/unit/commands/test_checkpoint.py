@@ -23,4 +23,4 @@ async def test_a_wait_for_a_store_without_the_commit_is_explained_once(
 
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"waiting until {checkpoints.uri(change_set)} has commit 5; ")
-    assert line.endswith("REBASER_STORE__ROOT must be what the daemons have")
+    assert "REBASER_STORE__ROOT must be what the daemons have" in line

@@ -142,7 +142,7 @@ def test_the_next_steps_work_as_printed(tmp_path: Path, monkeypatch: pytest.Monk
             up.send_signal(signal.SIGTERM)
 
     assert done.returncode == 0
-    assert " gross       119.0  ok      add_tax" in done.stdout
+    assert "gross       119.0  ok      add_tax" in done.stdout
 
 
 @pytest.mark.parametrize("words", [["up", "--data"], ["init"]], ids=" ".join)

@@ -1,4 +1,4 @@
-"""`rebaser plan` and `load` before anything is sent: the SQL of a file is judged, all of it."""
+"""`rebaser load` before anything is sent: the SQL of a file is judged, all of it."""
 
 from pathlib import Path
 
@@ -24,9 +24,8 @@ def test_all_queries_that_a_rebaser_refuses_are_named_at_once() -> None:
     assert second.startswith("'two': line 1, column 15: 't' is neither an argument")
 
 
-@pytest.mark.parametrize("command", ["plan", "load"])
 def test_a_file_that_does_not_describe_values_is_refused_with_what_to_do(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`rebaser init` is named only where there is no file, or nothing in it."""
     monkeypatch.chdir(tmp_path)
@@ -36,13 +35,13 @@ def test_a_file_that_does_not_describe_values_is_refused_with_what_to_do(
     Path("empty.yaml").touch()
 
     def told(*words: str) -> str:
-        done = run_command([command, *words], {})
+        done = run_command(["load", "--dry-run", *words], {})
         assert done.code == 1
         return done.err
 
     writes, unsent = "`rebaser init` writes a file to begin with", "  Nothing was sent.\n"
     assert "adir: it is a folder; name a file in it\n" + unsent in told("shop", "adir")
-    order = f"the file stands last: `rebaser {command} shop shop.yaml`"
+    order = "the file stands last: `rebaser load shop shop.yaml`"
     assert order in told("shop.yaml", "shop")
     assert order.replace(" shop ", " adir ") in told("shop.yaml", "adir")
     assert told("shop", "wrong.yaml").endswith(unsent)

@@ -47,13 +47,12 @@ def test_a_change_set_has_one_task_at_most_and_its_second_is_refused():
 
 def test_requests_have_the_limits_of_the_deployment_and_refuse_what_is_new():
     """Never what is stored: a request that makes room for another one is a lost request."""
-    limits = {"change_set_requests": 5, "requests": 7, "requests_bytes": 11}
+    limits = {"change_set_requests": 5, "requests": 7}
     limited, unlimited = configs(**limits), configs()
 
     requests = limited.pop("requests")
     assert requests.max_msgs_per_subject == 5
     assert requests.max_msgs == 7
-    assert requests.max_bytes == 11
     assert requests.discard == "new"
     assert requests.discard_new_per_subject is True
     assert unlimited.pop("requests").discard_new_per_subject is False

@@ -1,11 +1,12 @@
 """Tables and trees show hostile text as it is, and the whole of it."""
 
+import argparse
 import io
 import sys
 
 import pytest
 
-from rebaser_server.terminal.tables import Table, Tree, progress_bar
+from rebaser_server.terminal.tables import Table, Tree, progress_bar, show_cells
 
 HOSTILE = {
     "price[eur]": "price[eur]",
@@ -85,3 +86,26 @@ def test_a_bar_takes_any_description(capsys: pytest.CaptureFixture[str]) -> None
         bar.draw(1, 2)
 
     assert capsys.readouterr().out == ""
+
+
+def test_rows_are_printed_as_the_arguments_ask(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without rows a table says so on stderr; CSV has its headings, and JSON is an empty list."""
+    rows, plain = [("a, b", 1, None), ("c", 2, [True])], [{"name": "a, b"}, {"name": "c"}]
+    printed = []
+    for form in ({}, {"csv": True}, {"json": True}):
+        for some in (rows, []):
+            asked = argparse.Namespace(**form)
+            show_cells(("name", "n", "x"), some, asked, plain=plain[: len(some)], nothing="none")
+            printed.append("".join(capsys.readouterr()))
+
+    assert [line.split() for line in printed[0].splitlines()[1:]] == [
+        ["a,", "b", "1"],
+        ["c", "2", "[True]"],
+    ]
+    assert printed[1:] == [
+        "none\n",
+        'name,n,x\n"a, b",1,\nc,2,[true]\n',
+        "name,n,x\n",
+        '[{"name": "a, b"}, {"name": "c"}]\n',
+        "[]\n",
+    ]

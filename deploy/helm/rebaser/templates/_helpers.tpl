@@ -137,12 +137,9 @@ REBASER_STORE__ROOT: {{ ternary "/var/lib/rebaser/store" .Values.store.root .Val
 REBASER_STORE__OPTIONS: {{ toJson . | quote }}
 {{- end }}
 {{- if eq .Values.spark.mode "connect" }}
-REBASER_SPARK__REMOTE: {{ .Values.spark.connect.remote | default (printf "sc://%s-spark:15002" (include "rebaser.fullname" .)) | quote }}
+REBASER_SPARK__MASTER: {{ .Values.spark.connect.remote | default (printf "sc://%s-spark:15002" (include "rebaser.fullname" .)) | quote }}
 {{- else }}
 REBASER_SPARK__MASTER: local[{{ .Values.spark.cores }}]
-{{- with .Values.spark.driverMemory }}
-REBASER_SPARK__DRIVER_MEMORY: {{ . | quote }}
-{{- end }}
 {{- end }}
 {{- with .Values.spark.conf }}
 REBASER_SPARK__CONF: {{ toJson . | quote }}

@@ -64,18 +64,15 @@ def test_a_wrong_file_is_complained_of_without_nats(
 
 def test_the_commands_that_take_files_are_found() -> None:
     """The test above looks at these, at least."""
-    assert COMMANDS == [["plan"], ["load"], ["enqueue"]]
+    assert COMMANDS == [["load"], ["enqueue"]]
 
 
-@pytest.mark.parametrize("command", ["plan", "load"])
-def test_a_missing_table_of_a_graph_file_is_named_without_nats(
-    command: str, tmp_path: Path
-) -> None:
+def test_a_missing_table_of_a_graph_file_is_named_without_nats(tmp_path: Path) -> None:
     """The complaint names the table, which is the file that the reader has to look at."""
     file = tmp_path / "graph.json"
     file.write_text('{"tables": [{"file": "rates.csv"}]}')
 
-    done = give(command, "shop", file)
+    done = give("load", "shop", file)
 
     assert done.code == 1
     assert "tables: there is no file 'rates.csv'" in done.err
@@ -112,7 +109,7 @@ def test_what_is_right_is_followed_by_the_connection(tmp_path: Path) -> None:
     file = tmp_path / "right.json"
     file.write_text("{}")
 
-    assert give("plan", "shop", file).code == 69
+    assert give("load", "--dry-run", "shop", file).code == 69
 
 
 @pytest.mark.parametrize(
@@ -152,7 +149,7 @@ def test_a_negative_number_is_a_value(number: str) -> None:
     ("words", "variables", "complaint"),
     [
         (["values", "sh\udcffop"], {}, r"'sh\udcffop' is not UTF-8"),
-        (["plan", "shop", "--", "--"], {}, "the following arguments are required: file"),
+        (["load", "shop", "--", "--"], {}, "the following arguments are required: file"),
         (["values", "shop"], {"REBASER_AUTHOR": "\udcff"}, "REBASER_AUTHOR': not UTF-8"),
         (["values", "shop"], {"REBASER_SPARK__CONF": "{"}, "bad settings"),
         (["values", "shop"], {"REBASER_SPARK": "{"}, "bad settings"),

@@ -14,8 +14,16 @@ BEHIND = "options stand behind the command"
         ("valeus shop", "rebaser", "there is no command 'valeus'; there is 'values', 'tables'; "),
         ("undo", "rebaser", "there is no command 'undo'; `rebaser --help` lists all"),
         ("dvu cancle shop", "rebaser dvu", "there is no command 'cancle'; there is 'cancel'; "),
-        ("log shop --jsn 3", "rebaser log", "there is no option '--jsn'; there is '--json'; "),
-        ("log shop --jsn=3", "rebaser log", "there is no option '--jsn'; there is '--json'; "),
+        (
+            "log shop --jsn 3",
+            "rebaser log",
+            "there is no option '--jsn'; there is '--json', '--csv'; ",
+        ),
+        (
+            "log shop --jsn=3",
+            "rebaser log",
+            "there is no option '--jsn'; there is '--json', '--csv'; ",
+        ),
         ("dead-letters show 3 4", "rebaser dead-letters show", "too many arguments: 4"),
         ("--quiet log", "rebaser log", "there is no option '--quiet'; `rebaser log --help` lists"),
         (
@@ -26,13 +34,16 @@ BEHIND = "options stand behind the command"
         ("--wait --yes load shop f", "rebaser load", f"{BEHIND}: `rebaser load --wait`"),
         ("--timeout 5 load shop f", "rebaser load", f"{BEHIND}: `rebaser load --timeout`"),
         ("--timeout=5 load shop f", "rebaser load", f"{BEHIND}: `rebaser load --timeout`"),
-        ("--ids values shop", "rebaser values get", f"{BEHIND}: `rebaser values get --ids`"),
-        ("values --ids get shop", "rebaser values get", f"{BEHIND}: `rebaser values get --ids`"),
+        ("--tree values shop", "rebaser values get", f"{BEHIND}: `rebaser values get --tree`"),
+        ("values --tree get shop", "rebaser values get", f"{BEHIND}: `rebaser values get --tree`"),
         (
-            "values --ids tree shop",
-            "rebaser values tree",
-            "there is no option '--ids'; `rebaser values tree",
+            "values --tree set shop",
+            "rebaser values set",
+            "there is no option '--tree'; there is '--text'",
         ),
+        ("plan shop graph.yaml", "rebaser", "`rebaser plan` is `rebaser load --dry-run` now"),
+        ("use shop", "rebaser", "`rebaser use` is the variable REBASER_ADDRESS now"),
+        ("values tree shop", "rebaser values", "`rebaser values tree` is `rebaser values --tree`"),
         ("dvu --failed run shop", "rebaser dvu run", f"{BEHIND}: `rebaser dvu run --failed`"),
     ],
 )
@@ -51,7 +62,7 @@ def test_a_mistake_in_a_command_line_is_named_with_what_is_near(
 @pytest.mark.parametrize(
     ("line", "address", "name"),
     [
-        ("values --ids shop get", "shop", ["get"]),
+        ("values --all shop get", "shop", ["get"]),
         ("values --at 3 shop net", "shop", ["net"]),
         ("values -- get net", "get", ["net"]),
     ],

@@ -163,8 +163,8 @@ def test_what_the_code_of_a_worker_raised_is_told_from_the_end_of_a_worker(
 @pytest.mark.parametrize(
     ("cause", "remedy"),
     [
-        ("Invalid maximum heap size: -Xmxmuch", "REBASER_SPARK__DRIVER_MEMORY"),
-        ("Insufficient driver memory: System memory 1 must be", "REBASER_SPARK__DRIVER_MEMORY"),
+        ("Invalid maximum heap size: -Xmxmuch", "spark.driver.memory"),
+        ("Insufficient driver memory: System memory 1 must be", "spark.driver.memory"),
         ("Cannot assign requested address: Service 'sparkDriver' failed after 16 retries", "port"),
         ("All masters are unresponsive! Giving up.", "REBASER_SPARK__MASTER"),
         ("java.io.IOException: No space left on device", "REBASER_SPARK__STATE_DIRECTORY"),

@@ -46,16 +46,7 @@ def test_a_clusters_parallelism_can_be_set() -> None:
 
 
 def test_what_is_known_of_slots_is_believed() -> None:
-    assert SparkOptions(HERE, remote="sc://a:15002").slots == 16
-    assert SparkOptions(HERE, remote="sc://a:15002", slots_override=64).slots == 64
-
-
-def test_only_a_cluster_is_asked_for_its_parallelism() -> None:
-    """What is set, and what a local master says, is what it is."""
-    assert SparkOptions(HERE, remote="sc://a:15002").asks_for_slots
-    assert SparkOptions(HERE, master="spark://a:7077").asks_for_slots
-    assert not SparkOptions(HERE, master="spark://a:7077", slots_override=2).asks_for_slots
-    assert not SparkOptions(HERE, master="local[3]").asks_for_slots
+    assert SparkOptions(HERE, master="sc://a:15002").slots == 16
 
 
 @pytest.mark.parametrize("spark", ["3.5.9", "4.4.0", "5.0.0", "odd"])
@@ -104,7 +95,7 @@ def test_the_users_settings_are_stronger(scratch: ScratchDirectory) -> None:
 
 
 def test_on_a_server_of_others_only_what_a_session_may_say_is_said() -> None:
-    options = SparkOptions(HERE, remote="sc://a:15002", extra={"spark.sql.session.timeZone": "UTC"})
+    options = SparkOptions(HERE, master="sc://a:15002", extra={"spark.sql.session.timeZone": "UTC"})
 
     assert session_settings(options) == {
         "spark.sql.leafNodeDefaultParallelism": "100000",
