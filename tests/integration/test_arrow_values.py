@@ -69,7 +69,7 @@ async def test_tables_are_computed_without_spark(
         {"day": "mon", "total": 180},
         {"day": "tue", "total": 270},
     ]
-    assert "180" in await Commands(deployment).tell("tables", "head", "shop", "by_day")
+    assert "180" in await Commands(deployment).tell("tables", "show", "shop", "by_day", "--rows", 9)
 
 
 async def test_tables_are_computed_again_where_that_is_asked_for(

@@ -62,7 +62,7 @@ async def test_values_are_the_same_with_and_without_the_store(
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
-    assert await shown("tree", LACKING) == await shown("tree", ())
+    assert await shown("get --tree", LACKING) == await shown("get --tree", ())
     answered = await shown("get --json", LACKING)
     assert answered == await shown("get --json", ())
     rows = {row["id"]: row for row in json.loads(answered)}

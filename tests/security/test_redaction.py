@@ -17,7 +17,7 @@ HOLDING = [
     {"store": {"root": "s3://here", "options": {"AWS_SECRET_ACCESS_KEY": SECRET}}},
     {"store": {"options": {"azure_storage_sas_key": SECRET}}},
     {"store": {"options": {"endpoint": f"https://me:{SECRET}@store.test"}}},
-    {"spark": {"remote": f"sc://spark.test:15002/;use_ssl=true;token={SECRET}"}},
+    {"spark": {"master": f"sc://spark.test:15002/;use_ssl=true;token={SECRET}"}},
     {"spark": {"conf": {"spark.hadoop.fs.s3a.secret.key": SECRET}}},
     {"spark": {"conf": {"spark.ssl.keyPassword": SECRET}}},
     {"spark": {"conf": {"spark.driver.extraJavaOptions": f"-Xss1m -Djavax.net.passwd={SECRET}"}}},
@@ -35,7 +35,7 @@ def test_no_secret_is_shown(held: dict) -> None:
 def test_settings_that_are_not_secret_are_shown() -> None:
     options = {"region": "eu-west-1", "endpoint": "https://store.test:9000"}
     remote = "sc://spark.test:15002/;use_ssl=true;user_id=me"
-    shown = Settings.model_validate({"store": {"options": options}, "spark": {"remote": remote}})
+    shown = Settings.model_validate({"store": {"options": options}, "spark": {"master": remote}})
 
     text = shown.model_dump_json()
 

@@ -89,7 +89,7 @@ def _problem(value: ReadValue, read: ReadValues) -> str:
 
 def _row(value: ReadValue, read: ReadValues) -> tuple[str, ...]:
     by = "" if value.func_id is None else read.function_name(value.func_id)
-    text = table_text(value.value) or json.dumps(value.value)
+    text = table_text(value.value) or json.dumps(value.value, ensure_ascii=False)
     return value.name or value.id, text, _problem(value, read) or str(value.status), by
 
 
