@@ -309,50 +309,51 @@ class StateLoader:
             HistoryInconsistent: log and store contradict each other, or belong to different
                 deployments.
         """
-        return await self.while_purged(partial(self._load, at))
+        return await self.from_earliest(at, partial(self._load, at))
 
-    async def _load(self, at: int | None, begins: int) -> State:
+    async def from_earliest(self, at: int | None, look: Callable[[int], Awaitable[T]]) -> T:
+        """Return what `look` returns, which gets the earliest commit whose state can be loaded.
+
+        All that reads a span of the log does it in `look`. It begins anew for as long as commits
+        are purged meanwhile: a slow reader cannot tell a checkpoint and purge by the owner from
+        damage. This ends at the latest when the state as of `at`, if given, is not kept any more.
+
+        Raises:
+            NotRetained: that state is not kept, or the change set was deleted; or as `look`.
+            HistoryInconsistent, MissingBatch: as `look`, although nothing was purged.
+        """
+        begins = await self.earliest_commit()
+        while True:
+            if at is not None and at < begins:
+                raise NotRetained(
+                    f"{self.change_set}: the past before commit {begins} is not kept any more, "
+                    f"and with it the state as of commit {at}"
+                )
+            try:
+                return await look(begins)
+            except (NotRetained, HistoryInconsistent, MissingBatch) as error:
+                _, entry = await self.log.last()
+                if entry is not None and entry.control.deleted:
+                    raise NotRetained(f"{self.change_set} was deleted") from error
+                before, begins = begins, await self.earliest_commit()
+                if before == begins:
+                    raise
+
+    async def _load(self, at: int | None, _begins: int) -> State:
+        state = await self._restore_checkpoint(at)
+        # Afterwards: so it is not before the checkpoint, unless NATS was restored.
         last, _ = await self.log.last()
         if not last:
             await self.log.require_readable()
         if at is not None and at > last:
             raise NotRetained(f"{self.change_set}: the log ends at commit {last}, before {at}")
-        if at is not None and at < begins:
-            raise NotRetained(
-                f"{self.change_set}: the past before commit {begins} is not kept any more, "
-                f"and with it commit {at}"
-            )
-        try:
-            return await self._replay_to(at)
-        except HistoryInconsistent as error:
-            _, entry = await self.log.last()
-            if entry is not None and entry.control.deleted:
-                raise NotRetained(f"{self.change_set} was deleted") from error
-            raise
-
-    async def while_purged(self, read: Callable[[int], Awaitable[T]]) -> T:
-        """Return what `read` returns, given the earliest commit whose state can be loaded.
-
-        An owner purges behind its checkpoints at any moment, and a slow reader cannot tell this
-        from a log with a hole. So `read` is called again as long as the past got shorter meanwhile:
-        at most once for each checkpoint. It has to begin anew each time.
-
-        Raises what `read` raises while nothing is purged.
-        """
-        begins = await self.earliest_commit()
-        while True:
-            try:
-                return await read(begins)
-            except (HistoryInconsistent, NotRetained, MissingBatch):
-                before, begins = begins, await self.earliest_commit()
-                if begins == before:
-                    raise
+        return await self._replay_onto(state, last if at is None else at)
 
     async def load_own(self, before: LogEnd, own: NumberedEntry) -> State:
         """Return the state as of `own`, the commit of a takeover, which follows `before`.
 
         If this process released the change set with the commit `before`, it still has the state
-        (W2c). Raises as `_replay_to`.
+        (W2c). Raises as `_restore_checkpoint` and `_replay_onto`.
         """
         sequence, entry = own
         released = await self.cache.take(self.change_set, before)
@@ -362,7 +363,7 @@ class StateLoader:
             released.advance(entry, sequence)
             return released
         known = [own] if before.entry is None else [(before.sequence, before.entry), own]
-        return await self._replay_to(None, known)
+        return await self._replay_onto(await self._restore_checkpoint(None), sequence, known)
 
     async def read(self, look: Callable[[State], T], lasts: Lasts = "long") -> T:
         """Return what `look` returns of the state as of the last commit; see `StateCache.read`."""
@@ -373,20 +374,16 @@ class StateLoader:
         first = await self.log.oldest()
         return 0 if first is None else first.previous
 
-    async def _replay_to(self, at: int | None, known: Sequence[NumberedEntry] = ()) -> State:
-        """Return the state as of commit `at`, or of the last one.
+    async def _replay_onto(
+        self, state: State, until: int, known: Sequence[NumberedEntry] = ()
+    ) -> State:
+        """Return a checkpoint's state after the commits up to `until`.
 
         `known` are the last commits, if the caller has read them already.
 
         Raises:
             HistoryInconsistent: checkpoint and log contradict each other; nothing was changed.
-            NeedsNewerVersion: only a newer release can read the checkpoint.
         """
-        state = await self._restore_checkpoint(at)
-        # Behind the checkpoint: the owner may have written it, and more commits, a moment ago.
-        until = known[-1][0] if known else at
-        if until is None:
-            until, _ = await self.log.last()
         if state.checkpoint_commit > until:
             raise HistoryInconsistent(
                 f"{self.change_set}: the checkpoint is of commit {state.checkpoint_commit}, but "
@@ -402,7 +399,12 @@ class StateLoader:
         return state
 
     async def _restore_checkpoint(self, at: int | None) -> State:
-        """Restore the last sound checkpoint; without one, the state before the first commit."""
+        """Restore the last sound checkpoint; without one, the state before the first commit.
+
+        Raises:
+            HistoryInconsistent: no checkpoint can be read, and the log cannot make up for it.
+            NeedsNewerVersion: only a newer release can read the checkpoint.
+        """
         damage = ""
         try:
             if (state := await asyncio.to_thread(self._restore, at)) is not None:

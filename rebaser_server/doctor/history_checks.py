@@ -14,7 +14,7 @@ from rebaser_core.streams import Streams
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
-from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion
+from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.dead_letters import store_dead_letter
@@ -59,14 +59,15 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
     try:
         present = await loader.load()
         if deep:
-            await loader.while_purged(partial(_require_whole_log, loader))
+            await loader.from_earliest(None, partial(_require_log, loader, present.commit))
             present.damage = present.damage or await _damage_of_rows(loader)
         if present.damage:
             return _damaged(loader, present)
         lost = await asyncio.to_thread(_lost_tables, loader, present)
         if lost is None and deep and len(present.checkpoints) > 1:
-            older, latest = present.checkpoints[-2].commit, present.checkpoint_commit
-            return await loader.while_purged(partial(_compared, loader, older, latest))
+            return await _compared(
+                loader, present.checkpoints[-2].commit, present.checkpoint_commit
+            )
     except NeedsNewerVersion as error:
         remedy = "use `rebaser doctor` of the newest release that has run here"
         return replace(_broken(loader, error), remedy=remedy)
@@ -89,10 +90,9 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
     return lost
 
 
-async def _require_whole_log(loader: StateLoader, begins: int) -> None:
+async def _require_log(loader: StateLoader, until: int, begins: int) -> None:
     """Read every commit that is kept, also those before the checkpoint."""
-    last, _ = await loader.log.last()
-    async for _ in loader.log.entries(begins, last):
+    async for _ in loader.log.entries(begins, until):
         pass
 
 
@@ -157,15 +157,18 @@ async def _roll_back(loader: StateLoader, begins: int, last: int) -> None:
     await loader.load()
 
 
-async def _compared(
-    loader: StateLoader, older: int, checkpoint: int, begins: int
-) -> Finding | None:
-    """Compare the last checkpoint with a replay of the log from the one before it, if kept."""
-    if older < begins:
+async def _compared(loader: StateLoader, older: int, checkpoint: int) -> Finding | None:
+    """Compare the last checkpoint with a replay of the log from the one before it."""
+
+    async def load_both(_: int) -> tuple[State, State]:
+        made = await loader.load(older)
+        await loader.catch_up(made, checkpoint)
+        return made, await loader.load(checkpoint)
+
+    try:
+        made, saved = await loader.from_earliest(older, load_both)
+    except NotRetained:  # purged since
         return None
-    made = await loader.load(older)
-    await loader.catch_up(made, checkpoint)
-    saved = await loader.load(checkpoint)
     if _same(graph_of(made), graph_of(saved)):
         return None
     return Finding(

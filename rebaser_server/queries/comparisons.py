@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -267,6 +268,9 @@ class DefinitionSnapshot(NamedTuple):
         return DefinitionView(self.values.get, self.funcs.get)
 
 
+_Around = tuple[State, DefinitionSnapshot, DefinitionSnapshot]
+
+
 async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) -> RevertPlan:
     """Return the inverse of `commit`, from the states before and after it.
 
@@ -279,31 +283,26 @@ async def plan_revert(loader: StateLoader, commit: int, *, force: bool = False) 
         NotRevertible: there is no such commit, or it changed no definition.
     """
     workspace = str(loader.change_set.workspace_id)
-
-    async def read(begins: int) -> tuple[State, DefinitionSnapshot, DefinitionSnapshot, int]:
-        del begins
-        state, before, after = await _around(loader, commit)
-        last, _ = await loader.log.last()
-        await loader.catch_up(state, last)
-        return state, before, after, last
-
-    state, before, after, last = await loader.while_purged(read)
+    state, before, after = await _around(loader, commit)
+    state = await loader.follow(state, await loader.log.end()) or await loader.load()
     ids = set(before.values), set(before.funcs)
     now = await compute_in_turn(workspace, DefinitionSnapshot.of, graph_of(state), *ids)
     updates, skipped = await compute_in_turn(workspace, invert, before, after, now, force=force)
-    return RevertPlan(commit, last, updates, skipped)
+    return RevertPlan(commit, state.commit, updates, skipped)
 
 
-async def _around(
-    loader: StateLoader, commit: int
-) -> tuple[State, DefinitionSnapshot, DefinitionSnapshot]:
+async def _around(loader: StateLoader, commit: int) -> _Around:
     """Return the state as of the commit, and what it touched before it and after it."""
+    return await loader.from_earliest(max(commit, 1) - 1, partial(_look_around, loader, commit))
+
+
+async def _look_around(loader: StateLoader, commit: int, _: int) -> _Around:
     entry = await loader.log.entry(commit)
-    if entry is not None:
-        state = await loader.load(entry.previous)
-    else:
-        await loader.load(commit)  # raises if the log does not go back so far
+    if entry is None:
+        for each in (max(commit, 1) - 1, commit):
+            await loader.load(each)  # raises if the log does not go back, or has not come, so far
         raise NotRevertible(f"{loader.change_set}: {commit} is no commit of this change set")
+    state = await loader.load(entry.previous)
     performed = await _updates_of(loader, entry, commit)
     graph, workspace = graph_of(state), str(loader.change_set.workspace_id)
     ids = await compute_in_turn(workspace, touched_ids, graph, performed)
@@ -330,7 +329,7 @@ async def changes_of(loader: StateLoader, commit: int) -> list[CommittedChange]:
         NotRetained: the log does not go back so far.
         NotRevertible: there is no such commit, or it changed no definition.
     """
-    _, before, after = await loader.while_purged(lambda _: _around(loader, commit))
+    _, before, after = await _around(loader, commit)
     found = []
     for value_id, old in before.values.items():
         new = after.values[value_id]

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from rebaser_core.commits import CommitV1
-from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.updates import (
     AnyUpdate,
@@ -27,7 +26,7 @@ from rebaser_core.updates import (
 )
 from rebaser_server.commit_log.state import SMALL_BATCH
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.errors import HistoryInconsistent, NotRetained
+from rebaser_server.errors import NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.runtime.tasks import compute_in_turn
 from rebaser_server.values.canonical_json import dumps
@@ -311,83 +310,74 @@ class DefinitionHistory:
         self._loader = loader
         self._workspace = str(loader.change_set.workspace_id)
         self._ids = values, funcs
-        self._is_begun = False
-        self._start_anew((), ())
-
-    def _start_anew(self, values: Collection[str], funcs: Collection[str]) -> None:
-        self._commit = 0
+        self._commit = -1
+        """The last commit that the definitions have; -1 if they have not begun."""
         self._is_due = False
         self.begins = 0
         """Commit behind which the history begins; 0 if nothing was before it."""
-        self.definitions = TrackedDefinitions[CommittedEdit](values, funcs)
+        self.definitions = TrackedDefinitions[CommittedEdit]((), ())
         self.requests: dict[int, tuple[int, RequestId]] = {}
         """Sequence of a request that left values to recompute → its commit, and that one's id."""
 
     async def advance(self, until: int) -> None:
-        """Go on to a commit, at first from the earliest one that is kept.
+        """Go on to a commit, at first and after a purge from the earliest commit that is kept.
 
-        If the log is purged meanwhile, the history begins anew, later; nothing is known of a commit
-        that lies before its beginning.
+        If the commit is before that one, or the change set was deleted, no definition is known.
 
         Raises:
-            NotRetained, HistoryInconsistent, MissingBatch: as `StateLoader.load`.
-            DamagedBatch, MalformedMessage: a batch cannot be read.
+            HistoryInconsistent: commits are missing that were not purged.
+            MissingBatch, DamagedBatch, MalformedMessage: a batch cannot be read.
         """
-        await self._loader.while_purged(partial(self._advance, until))
+        try:
+            await self._loader.from_earliest(until, partial(self._advance, until))
+        except NotRetained:
+            await self._forget()
+            self.definitions.begin_unknown()
+            self.begins = await self._loader.earliest_commit()
 
     async def _advance(self, until: int, begins: int) -> None:
-        try:
-            if not self._is_begun:
-                await compute_in_turn(self._workspace, self._start_anew, *self._ids)
-                await self._begin(until, begins)
-            if self._is_begun:
-                await self._read_on(until)
-        except RebaserError:
-            self._is_begun = False  # what was read does not join what comes
-            raise
+        if self._commit < begins:
+            await self._begin(begins)
+        async for sequence, entry in self._loader.log.entries(self._commit, until):
+            await self._apply(sequence, entry)
+            # Only now: a batch that was purged meanwhile is not passed over afterwards.
+            self._commit, self._is_due = sequence, entry.control.dvu_due
 
-    async def _begin(self, until: int, begins: int) -> None:
-        """Take over the definitions of the earliest commit, if it is not behind `until`."""
-        self.begins = self._commit = begins
-        if begins > until:
-            self.definitions.begin_unknown()
-            return
-        self._is_begun = True
+    async def _begin(self, begins: int) -> None:
+        await self._forget()
         if begins:
             state = await self._loader.load(begins)
             self._is_due = state.control.dvu_due
             await compute_in_turn(self._workspace, self.definitions.begin, graph_of(state))
-            return
-        first = await self._loader.log.oldest()
-        if first is None or first.control.branch is None:
-            return
-        base = first.control.branch.base
-        origin = self._of(base.change_set_id)
-        try:
-            await origin.advance(base.commit)
-        except (NotRetained, HistoryInconsistent):  # deleted, or for `doctor` to name
-            self.definitions.begin_unknown()
-        else:
-            self.definitions = origin.definitions
+        elif (first := await self._loader.log.oldest()) and first.control.branch is not None:
+            base = first.control.branch.base
+            if base.commit:  # else it is empty, whether or not its log goes back to that
+                origin = self._of(base.change_set_id)
+                await origin.advance(base.commit)
+                self.definitions = origin.definitions
+        self._commit = self.begins = begins
 
-    async def _read_on(self, until: int) -> None:
-        change_set_id = self._loader.change_set.change_set_id
-        async for sequence, entry in self._loader.log.entries(self._commit, until):
-            settled, was_due = entry.settled, self._is_due
-            self._commit, self._is_due = sequence, entry.control.dvu_due
-            if settled is None or settled.updates is None or settled.covers is not None:
-                continue
-            if entry.control.dirty_sequence == settled.sequence:
-                self.requests[settled.sequence] = sequence, entry.id
-            batch = await self._loader.batches.fetch(settled.updates, settled.id)
-            branch, from_head = entry.control.branch, None
-            if batch.head_side is not None and branch is not None:
-                from_head = branch.cursor
-            edit = CommittedEdit(change_set_id, sequence, entry, from_head, not was_due)
-            if len(batch.updates) < SMALL_BATCH:
-                self.definitions.apply(batch.updates, edit)
-            else:
-                await compute_in_turn(self._workspace, self.definitions.apply, batch.updates, edit)
+    async def _forget(self) -> None:
+        """Take all definitions for absent, as before the first commit."""
+        kind = TrackedDefinitions[CommittedEdit]
+        self.definitions = await compute_in_turn(self._workspace, kind, *self._ids)
+        self._commit = -1
+
+    async def _apply(self, sequence: int, entry: CommitV1) -> None:
+        settled, change_set_id = entry.settled, self._loader.change_set.change_set_id
+        if settled is None or settled.updates is None or settled.covers is not None:
+            return
+        if entry.control.dirty_sequence == settled.sequence:
+            self.requests[settled.sequence] = sequence, entry.id
+        batch = await self._loader.batches.fetch(settled.updates, settled.id)
+        branch, from_head = entry.control.branch, None
+        if batch.head_side is not None and branch is not None:
+            from_head = branch.cursor
+        edit = CommittedEdit(change_set_id, sequence, entry, from_head, not self._is_due)
+        if len(batch.updates) < SMALL_BATCH:
+            self.definitions.apply(batch.updates, edit)
+        else:
+            await compute_in_turn(self._workspace, self.definitions.apply, batch.updates, edit)
 
     async def attributions(self) -> AsyncIterator[Attribution[CommittedEdit]]:
         """Each part of the definitions with its edit; edits of head are those in head's log."""
@@ -405,21 +395,16 @@ class DefinitionHistory:
     ) -> AsyncIterator[Attribution[CommittedEdit]]:
         """The edits of head that the merges up to these commits of head brought."""
         head: DefinitionHistory | None = None
+        known: dict[tuple[str, str, str], Attribution[CommittedEdit]] = {}
         for cursor, attributions in sorted(merged.items()):
-            try:
-                head = head or self._head_of(attributions[0].edit)
+            branch = attributions[0].edit.entry.control.branch
+            if head is None and branch is not None:
+                head = self._of(branch.head)
+            if head is not None:
                 await head.advance(cursor)
                 known = {_part(each): each for each in await head.listed()}
-            except (NotRetained, HistoryInconsistent):
-                known = {}
             for each in attributions:
                 yield known.get(_part(each), each)
-
-    def _head_of(self, edit: CommittedEdit) -> "DefinitionHistory":
-        branch = edit.entry.control.branch
-        if branch is None:
-            raise HistoryInconsistent(f"commit {edit.commit} is of no branch")
-        return self._of(branch.head)
 
     def _of(self, change_set_id: ChangeSetId) -> "DefinitionHistory":
         return DefinitionHistory(self._loader.sibling(change_set_id), *self._ids)

@@ -295,9 +295,11 @@ async def _trace_of(loader: StateLoader, edit: CommittedEdit) -> str | None:
 async def _find_removal(
     loader: StateLoader, name: str, until: int, begins: int
 ) -> ProvenanceEdit | None:
-    """The commit from `begins` to `until` that removed the value of that name or id, if any."""
+    """The commit, up to `until`, that removed the value of that name or id; None if unknown."""
     ids, removal = {name}, None
-    if 0 < begins <= until:
+    if until <= begins:
+        return None
+    if begins:
         known = graph_of(await loader.load(begins)).names.get(name)
         ids |= {known} if known else set()
     async for sequence, entry in loader.log.entries(begins, until):
@@ -371,7 +373,7 @@ class ProvenanceService:
             known = await compute_in_turn(workspace, _look_up, state, query.value)
         if isinstance(known, _Unknown):
             find = partial(_find_removal, loader, query.value, known.commit)
-            removal = await loader.while_purged(find)
+            removal = await loader.from_earliest(None, find)
             if removal is not None:
                 return ProvenanceReplyV1(id=query.id, commit=known.commit, edits=[removal])
             why = f"there is no value {query.value!r}{known.offer}"

@@ -87,12 +87,14 @@ async def test_the_log_tells_a_command_from_a_large_batch(deployment: Deployment
 
 
 async def test_an_impossible_revert_or_past_state_is_explained(deployment: Deployment) -> None:
-    [change_set] = new_change_sets(1)
+    change_set, other = new_change_sets(2)
     owner = await Owner.of(deployment, change_set, NOTHING)
+    stranger = await Owner.of(deployment, other)
     value = new_id()
     purged = await owner.commit([put(value, 1)])
     for number in range(3):
-        kept = await owner.commit([set_to(value, number)])
+        strangers = await stranger.commit([put(new_id(), number)])
+        await owner.commit([set_to(value, number)])
         await owner.checkpoint()
 
     for command, commit in (("values", "--at"), ("revert", "")):
@@ -100,7 +102,9 @@ async def test_an_impossible_revert_or_past_state_is_explained(deployment: Deplo
         assert done.returncode == 1
         assert "is not kept any more" in done.stderr
     with pytest.raises(NotRevertible, match="no commit of this change set"):
-        await plan_revert(owner.archive, kept - 1 if kept - 1 != purged else kept)
+        await plan_revert(owner.archive, strangers)
+    with pytest.raises(NotRetained, match="is not kept any more"):  # the past begins behind it
+        await plan_revert(owner.archive, await owner.archive.earliest_commit())
 
 
 async def test_an_owners_line_is_nothing_to_take_back(deployment: Deployment) -> None:

@@ -133,7 +133,7 @@ async def test_a_commit_that_is_purged_is_said_not_to_be_kept(
     for read in (plan_revert, changes_of):
         commit = await owner.commit([set_to(value, read.__name__)])
         purging.begin(1)
-        with pytest.raises(NotRetained, match=f"and with it commit {commit}"):
+        with pytest.raises(NotRetained, match="and with it the state as of commit"):
             await read(loader, commit)
     purging.begin(2)
     now = await loader.load()

@@ -141,7 +141,7 @@ async def test_a_deleted_change_set_has_no_past_and_is_not_broken(
 async def test_a_concurrent_reader_sees_a_consistent_state(
     deployment: Deployment,
 ) -> None:
-    """Not that the store were newer than the log, whose end was looked at a moment before."""
+    """Not that the store were newer than the log, whose end is looked at a moment later."""
     [change_set], value = new_change_sets(1), new_id()
     owner = await Owner.of(deployment, change_set)
     await owner.commit([put(value, 1)])
@@ -157,7 +157,7 @@ async def test_a_concurrent_reader_sees_a_consistent_state(
     log = MeanwhileOverhauled(deployment.streams, change_set)
     restored = await replace(owner.archive, log=log).load()
 
-    assert graph_of(restored).values[value].value == 2
+    assert graph_of(restored).values[value].value == 1
 
 
 async def value_at(owner: Owner, value_id: str, commit: int) -> object:
