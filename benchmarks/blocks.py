@@ -20,7 +20,7 @@ from tests.helpers.scripted_owner import Owner
 
 
 async def seed(js: JetStream, settings: Settings, change_set: ChangeSet, graph: Graph) -> None:
-    """Save `graph` as what the change set is, which nobody has asked anything of yet."""
+    """Save `graph` as the first state of a new change set."""
     own = await acquire_ownership(open_state_loader(js, settings, change_set), "benchmark")
     own.state.content = GraphContent(graph)
     await Owner(own, Retention.of(settings.history)).checkpoint()

@@ -51,7 +51,7 @@ class Case:
     package: str
     value_id: str
     is_pending: bool
-    """As it is now."""
+    """Whether the fix is pending now."""
     counts: tuple[int, int, int] = (0, 0, 0)
     """Values affected, recomputed, changed."""
     total: list[float] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Case:
             self.empty.append(empty * MILLI)
 
     def row(self) -> list[Cell]:
-        """What it took, beside its limits."""
+        """Return the durations of the updates, beside their limits."""
         total, empty = median(self.total), median(self.empty)
         here = median([p + e for p, e in zip(self.plan, self.evaluate, strict=True)])
         return [
@@ -92,7 +92,7 @@ class Case:
         ]
 
     def phases_row(self) -> list[Cell]:
-        """Where the time went."""
+        """Return the duration of each phase."""
         phases = [median(phase) for phase in zip(*self.phases, strict=True)]
         return [self.package, self.state, *phases, median(self.plan), median(self.evaluate)]
 

@@ -55,7 +55,7 @@ class Trace:
         self._times: dict[str, float] = {}
         self._finished = asyncio.Event()
         self.details: dict[str, Any] = {}
-        """What the daemon said when it was finished."""
+        """Details that the daemon gave at the end of the update."""
 
     def begin(self) -> None:
         self._times.clear()

@@ -10,9 +10,9 @@ from typing import Final, Self
 
 
 def seconds(pid: int, *, children: bool = False) -> float | None:
-    """What the process used so far, in user and system mode; None if that is not to be seen.
+    """Return the CPU seconds of a process so far, user and system; None if it is gone.
 
-    With `children`, what those used, too, that still run or that it waited for.
+    With `children`, those of children that run or were waited for are counted, too.
     """
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

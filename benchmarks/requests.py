@@ -38,19 +38,19 @@ BARE, WORKER = Subjects("BARE"), Subjects("WORKER")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """As many change sets of each kind."""
+    """Chains, workers and publishers, each for as many change sets as the deployment has lanes."""
 
     chains: list[Chain]
     workers: list[WorkerLane]
     worker_pid: int
     publishers: list[Publisher]
-    """Only publish, to subjects that nobody reads."""
+    """Publishers to subjects without readers, which do nothing else."""
     bytes: tuple[int, int]
     """Of a request and of a commit, headers included."""
     js: JetStream
 
     async def tidy(self) -> None:
-        """Drop the requests that nobody deletes."""
+        """Drop the requests of `publishers`, which no worker deletes."""
         await self.js.purge(BARE.requests_stream)
 
 
@@ -140,7 +140,7 @@ class Comparison:
         for _ in range(rounds):
             for step in steps:
                 await step()
-            steps.reverse()  # nobody always comes after the same
+            steps.reverse()  # so that no step always comes after the same one
             await self._tidy()
 
     def __getitem__(self, name: str) -> float:

@@ -136,7 +136,7 @@ class Small(NamedTuple):
     seconds: float
     """Of the whole checkpoint."""
     held: float
-    """In which nobody else could commit."""
+    """Seconds in which no commit was possible, since the checkpoint held the lock."""
 
 
 class Busy(NamedTuple):
@@ -186,7 +186,7 @@ class Case:
         return time.perf_counter() - started
 
     async def checkpointing(self) -> Small:
-        """Write what changed; and for how long nobody else can have the lock meanwhile."""
+        """Write what changed; return the time of all, and the part in which the lock is held."""
         started = time.perf_counter()
         task = asyncio.create_task(self.owner.checkpoint())
         await asyncio.sleep(0)

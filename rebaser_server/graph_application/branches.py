@@ -55,7 +55,7 @@ from rebaser_server.processor.dead_letters import REASON_LENGTH
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.processor.requests import without_dvu
-from rebaser_server.runtime.tasks import background
+from rebaser_server.runtime.tasks import background, wait_forever
 
 log: Final = structlog.get_logger()
 
@@ -279,8 +279,7 @@ class _HeadFollower:
         """Request a refresh whenever head is ahead, until cancelled."""
         branch = self._ownership.state.control.branch
         if branch is None:
-            await asyncio.Event().wait()
-            raise AssertionError("nobody sets it")
+            await wait_forever()
         change_set = ChangeSet(self._ownership.loader.change_set.workspace_id, branch.head)
         nc = self._streams.js.connection.nc
         async with subscribed(nc, self._streams.activities(change_set), self._on_activity):

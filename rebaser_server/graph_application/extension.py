@@ -1,6 +1,5 @@
 """The protocol of an extension: another kind of values that a graph may have, such as tables."""
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Never
 
@@ -10,6 +9,7 @@ from rebaser_server.commit_log.garbage_collection import Holdings
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.results import UnitResult
+from rebaser_server.runtime.tasks import wait_forever
 from rebaser_server.values.graph import Graph
 
 OpenLoader = Callable[[ChangeSet], StateLoader]
@@ -51,5 +51,4 @@ class Extension:
     async def run(self, open_loader: OpenLoader) -> Never:
         """Work beside all change sets of the process, until cancelled."""
         del open_loader
-        await asyncio.Event().wait()
-        raise AssertionError("nobody sets it")
+        await wait_forever()

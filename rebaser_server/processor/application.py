@@ -5,7 +5,6 @@ The core knows requests, commits and one background job at a time, the dependent
 holds, is the application's: see `graph_application` for Rebaser's own.
 """
 
-import asyncio
 from collections.abc import Callable, Collection
 from typing import Any, Final, Never, Protocol
 
@@ -21,6 +20,7 @@ from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.dead_letters import reject
 from rebaser_server.processor.ownership import CommittedEntry, Ownership
 from rebaser_server.runtime.progress import JobProgress
+from rebaser_server.runtime.tasks import wait_forever
 
 Changes = dict[str, Any]
 """New values of fields of the control record."""
@@ -188,8 +188,7 @@ class Application(StateMachine, Protocol):
 
     async def run(self) -> Never:
         """Work beside all change sets of the process, until cancelled."""
-        await asyncio.Event().wait()
-        raise AssertionError("nobody sets it")
+        await wait_forever()
 
     async def outdated_codes(self, codes: Collection[str]) -> Collection[str]:
         """Return those of the codes in commits with which values are not to be computed any more.

@@ -35,6 +35,12 @@ from rebaser_server.runtime.failures import LibraryPanicked, is_panic
 Work = Callable[[], Coroutine[Any, Any, Never]]
 
 
+async def wait_forever() -> Never:
+    """Wait until cancelled."""
+    await asyncio.Event().wait()
+    raise AssertionError("the event is never set")
+
+
 class Wakeup(asyncio.Event):
     """An event for one task, which is begun when it is first set."""
 

@@ -44,7 +44,13 @@ from rebaser_server.local_copies import LocalCopies
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.late_pandas import defer_pandas
 from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory
-from rebaser_server.runtime.tasks import Shutdown, WorkThreads, background, switch_often
+from rebaser_server.runtime.tasks import (
+    Shutdown,
+    WorkThreads,
+    background,
+    switch_often,
+    wait_forever,
+)
 from rebaser_server.service import composition
 from rebaser_server.settings.settings import Settings, SparkSettings
 from rebaser_server.store.publications import Publications
@@ -188,7 +194,7 @@ async def run(
             background(
                 _warm_up(executor, begins, warm_after, spark_ready)
                 if settings.spark.warm
-                else _wait_forever()
+                else wait_forever()
             ),
         ):
             value_graph = ValueGraph(
@@ -279,7 +285,7 @@ async def _warm_up(
             ready()
             break
         await asyncio.sleep(delay)
-    await _wait_forever()
+    await wait_forever()
 
 
 async def _collect_garbage(begins: asyncio.Event, every: float = _GARBAGE_EVERY) -> Never:
@@ -300,8 +306,3 @@ async def _collect_garbage(begins: asyncio.Event, every: float = _GARBAGE_EVERY)
                 break
         gc.collect()
         usual = sys.getallocatedblocks()
-
-
-async def _wait_forever() -> Never:
-    await asyncio.Event().wait()
-    raise AssertionError("the event is never set")

@@ -23,7 +23,7 @@ from rebaser_core.records import PauseScope, enclosing_scopes
 from rebaser_core.registry import Registry
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
-from rebaser_server.runtime.tasks import background
+from rebaser_server.runtime.tasks import background, wait_forever
 from rebaser_server.settings.nats_connection import connect_options, open_jetstream
 from rebaser_server.settings.settings import Settings
 from rebaser_server.terminal.lines import complain
@@ -197,7 +197,7 @@ async def _say_if_unwritten(streams: Streams, watch: _PermissionWatch) -> Never:
     while True:
         await asyncio.sleep(_PATIENCE)
         if watch.lacks_optional:  # it would be refused again and again
-            await asyncio.Event().wait()
+            await wait_forever()
         with suppress(JetStreamError, nats.errors.Error):
             problem = await _nats_problem(streams)
             if problem is not None and not said:
