@@ -91,7 +91,7 @@ def _table(values: list[ReadValue], read: ReadValues, *, ids: bool) -> Table:
     for value in values:
         status = _problem(value, read) or str(value.status)
         by = "" if value.func_id is None else read.function_name(value.func_id)
-        text = table_text(value.value) or json.dumps(value.value)
+        text = table_text(value.value) or json.dumps(value.value, ensure_ascii=False)
         row = value.name or value.id, text, status, by
         table.add(*row, *([value.id] if ids else []))
     return table
