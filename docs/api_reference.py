@@ -1,7 +1,9 @@
-"""For ProperDocs: a line `::: package.module` in a page becomes the API reference of that module.
+"""For ProperDocs: a list of a module's names in a page becomes the API reference of that module.
 
-The reference is read from the source, without importing it: public classes and functions, their
-signatures and docstrings. Of a package, the names in its `__all__` are shown.
+The list follows a line `<!-- reference: package.module -->`; `python -m tests.docs` writes it for
+readers of the repository. The reference is read from the source, without importing it: public
+classes and functions, their signatures and docstrings. Of a package, the names in its `__all__` are
+shown.
 """
 
 import ast
@@ -15,7 +17,7 @@ from typing import Any, Final
 LINE: Final = 60
 """Characters of arguments that stand on one line, beside a name and a return type."""
 
-_DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+_LIST = re.compile(r"^<!-- reference: ([\w.]+) -->\n(?:\n| *- .*\n)*", re.MULTILINE)
 
 _SECTION = re.compile(r"^(Args|Raises|Returns):\n((?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
 
@@ -27,30 +29,53 @@ _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
-    """Replace each directive of the page by the reference of the module that it names.
+    """Replace each list of the page by the reference of the module that it names.
 
     Raises:
-        FileNotFoundError: a directive names a module that does not exist.
+        FileNotFoundError: a list names a module that does not exist.
         LookupError: a package exports a name that no module of it defines.
     """
     root = Path(config.docs_dir).parent
-    return _DIRECTIVE.sub(lambda directive: _reference(root, directive[1]), markdown)
+    return _LIST.sub(lambda found: f"{_reference(root, found[1])}\n\n", markdown)
+
+
+def listed(markdown: str, root: Path) -> str:
+    """Write the lists of the page anew: each name with its first sentence and its file."""
+
+    def write(found: re.Match[str]) -> str:
+        return "\n".join((f"<!-- reference: {found[1]} -->", "", *_items(root, found[1]), "", ""))
+
+    return _LIST.sub(write, markdown)
+
+
+def _items(root: Path, module: str) -> Iterator[str]:
+    for path, definition in _definitions(root, module):
+        yield f"- [`{definition.name}`](../{path.relative_to(root)}){_about(definition)}"
+        for member in definition.body if isinstance(definition, ast.ClassDef) else ():
+            if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef) and _is_public(member):
+                yield f"    - `{member.name}`{_about(member)}"
+
+
+def _about(definition: _Definition) -> str:
+    first = (ast.get_docstring(definition) or "").split("\n\n")[0]
+    return f": {' '.join(first.split())}" if first else ""
 
 
 def _reference(root: Path, module: str) -> str:
-    return "\n\n".join(_render(definition) for definition in _definitions(root, module))
+    return "\n\n".join(_render(definition) for _, definition in _definitions(root, module))
 
 
-def _definitions(root: Path, module: str) -> Iterator[_Definition]:
+def _definitions(root: Path, module: str) -> Iterator[tuple[Path, _Definition]]:
     path = root / module.replace(".", "/")
     if not path.is_dir():
-        yield from filter(_is_public, _parse(path.with_suffix(".py")).body)
+        path = path.with_suffix(".py")
+        yield from ((path, each) for each in _parse(path).body if _is_public(each))
         return
     for exports in ast.walk(_parse(path / "__init__.py")):
         if isinstance(exports, ast.ImportFrom) and str(exports.module).startswith(f"{module}."):
-            source = _parse(root / f"{str(exports.module).replace('.', '/')}.py")
-            defined = {each.name: each for each in source.body if isinstance(each, _Definition)}
-            yield from (defined[alias.name] for alias in exports.names)
+            path = root / f"{str(exports.module).replace('.', '/')}.py"
+            defined = {e.name: e for e in _parse(path).body if isinstance(e, _Definition)}
+            yield from ((path, defined[alias.name]) for alias in exports.names)
 
 
 def _parse(path: Path) -> ast.Module:

@@ -410,8 +410,7 @@ class ChangeSetHandle:
 
         limits = self._sender.options.limits
         for name, definition in draft.definitions.items():
-            inputs, value = getattr(definition, "inputs", None), getattr(definition, "value", None)
-            if (excess := limits.excess(name, inputs, value)) is not None:
+            if (excess := limits.excess(name, definition)) is not None:
                 raise TooLarge(f"{name!r:.80}: {excess}")
         plan = await compare(self, draft, prune=prune)
         at_most = limits.batch_bytes

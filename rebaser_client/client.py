@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, Self
 
@@ -213,11 +214,11 @@ class RebaserClient:
         return (await asyncio.to_thread(Corrections.decode_stored, payload)).corrections
 
 
+@dataclass(frozen=True)
 class _Unopened(AbstractAsyncContextManager[RebaserClient]):
     """A client to be; it says how to get one."""
 
-    def __init__(self, opening: AbstractAsyncContextManager[RebaserClient]) -> None:
-        self._opening = opening
+    _opening: AbstractAsyncContextManager[RebaserClient]
 
     async def __aenter__(self) -> RebaserClient:
         return await self._opening.__aenter__()
@@ -226,10 +227,7 @@ class _Unopened(AbstractAsyncContextManager[RebaserClient]):
         return await self._opening.__aexit__(*error)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(
-            f"no connection is open yet: write `async with connect(…) as client:`, then "
-            f"`client.{name}`; without await, `rebaser_client.sync.connect(…)`"
-        )
+        raise AttributeError(f"write `async with connect(…) as client:`, then `client.{name}`")
 
 
 def _says_how(

@@ -221,8 +221,11 @@ async def compare(change_set: ReadsValues, draft: Draft, *, prune: bool = False)
     clashing = await read_named(change_set, (_derived_id("value", name) for name in new))
     rewired = _is_rewired(draft, existing)
     behind = await _read_behind(change_set, draft, existing) if rewired else []
-    behind += await read_named(change_set, _inputs_to_name(draft, existing))
     taken = {value.id for value in clashing}
+    given = (name for name, each in draft.definitions.items() if isinstance(each, Source))
+    inputs = filter(None, (input_ids(existing[name]) for name in given if name in existing))
+    for value in await read_named(change_set, next(inputs, [])[: _SHOWN + 1]):
+        existing[value.name or value.id] = value  # for the error that names them
     return build_plan(draft, existing, taken, behind=behind, functions=functions)
 
 
@@ -315,9 +318,8 @@ def build_plan(
     for name in draft.definitions:
         if name not in ids:
             ids[name] = new_value_id(name, taken)
-    behind = [*existing.values(), *behind]
-    plan = _Comparison(draft, existing, ids, behind).plan(removed)
-    _refuse_cycle(draft, ids, behind)
+    plan = _Comparison(draft, existing, ids).plan(removed)
+    _refuse_cycle(draft, ids, [*existing.values(), *behind])
     return replace(plan, warnings=warnings, uploads=_new_uploads(draft, plan, existing))
 
 
@@ -333,20 +335,11 @@ def _new_uploads(
 def is_computed(name: str, inputs: Iterable[str]) -> InvalidDraft:
     """The error that refuses content for a computed value with inputs of these names."""
     names = [*dict.fromkeys(inputs)]
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    shown = ", ".join(names[:_SHOWN] + ["…"] * (len(names) > _SHOWN)) or "it has none"
     return InvalidDraft(
-        f"{name!r} is computed; set its inputs instead: "
-        f"{', '.join(names[:_SHOWN]) or 'it has none'}{more}; or let it be computed by the builtin "
-        "function `identity`, from a source that has another name"
+        f"{name!r} is computed; set its inputs instead: {shown}; or let it be computed by the "
+        "builtin function `identity`, from a source that has another name"
     )
-
-
-def _inputs_to_name(draft: Draft, existing: Mapping[str, ValueSnapshot]) -> list[ValueId]:
-    """The inputs that the error for a computed value shows, if the draft gives one content."""
-    for name, definition in draft.definitions.items():
-        if isinstance(definition, Source) and name in existing and existing[name].func_id:
-            return input_ids(existing[name])[:_SHOWN]
-    return []
 
 
 def input_ids(value: ValueSnapshot) -> list[ValueId]:
@@ -472,17 +465,12 @@ class _Comparison:
     """A comparison of definitions, one after the other."""
 
     def __init__(
-        self,
-        draft: Draft,
-        existing: Mapping[str, ValueSnapshot],
-        ids: Mapping[str, ValueId],
-        behind: Iterable[ValueSnapshot],
+        self, draft: Draft, existing: Mapping[str, ValueSnapshot], ids: Mapping[str, ValueId]
     ) -> None:
         self._draft = draft
         self._existing = existing
         self._ids = ids
-        self._names = {value.id: value.name or value.id for value in behind}
-        self._names |= {value_id: name for name, value_id in ids.items()}
+        self._names = {value_id: name for name, value_id in ids.items()}
         self._functions = {value.func_id for value in existing.values()}
 
     def plan(self, removed: list[str]) -> LoadPlan:

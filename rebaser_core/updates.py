@@ -433,10 +433,11 @@ class BatchLimits:
         if not isinstance(updates, list) and self._are_known_to_fit(updates):
             return None
         for index, update in enumerate(updates):
-            what = self._violation(update)
-            if what is not None:
-                name = getattr(update, "name", None) or getattr(update, "value_id", "")
-                return f"update {index}, {name!r:.80}: {what}"
+            if type(update) is SetValue and self._fits(update.value):
+                continue  # nearly always so, and the other checks take longer
+            name = getattr(update, "name", None)
+            if (what := self.excess(name, update)) is not None:
+                return f"update {index}, {name or getattr(update, 'value_id', '')!r:.80}: {what}"
         return None
 
     def _are_known_to_fit(self, updates: Iterable[AnyUpdate]) -> bool:
@@ -463,21 +464,16 @@ class BatchLimits:
             and bounds.value_bytes <= self.value_bytes
         )
 
-    def _violation(self, update: AnyUpdate) -> str | None:
-        if type(update) is SetValue and self._fits(update.value):
-            return None  # nearly always so, and checks of the classes below take longer
-        name, inputs = getattr(update, "name", None), getattr(update, "inputs", None)
-        return self.excess(name, inputs, getattr(update, "value", None))
-
-    def excess(self, name: str | None, inputs: Inputs | None, value: object) -> str | None:
+    def excess(self, name: str | None, definition: object) -> str | None:
         """Return what is too large about a definition; None if nothing is."""
         depth = 0 if name is None else name.count("/") + 1
         if depth > self.name_depth:
             return f"a name of {depth} parts; at most {self.name_depth} are allowed"
-        count = sum(len(t) if isinstance(t, list) else 1 for t in (inputs or {}).values())
+        inputs: Inputs = getattr(definition, "inputs", None) or {}
+        count = sum(len(t) if isinstance(t, list) else 1 for t in inputs.values())
         if count > self.inputs:
             return f"{count} inputs; at most {self.inputs} are allowed"
-        if not self._fits(value):
+        if not self._fits(getattr(definition, "value", None)):
             return f"a value of more than {self.value_bytes} bytes as JSON"
         return None
 

@@ -1,14 +1,17 @@
-"""Write into README and docs what the commands that they show print now."""
+"""Write into README and docs what commands print now, and which names the API has."""
 
 import tempfile
 from pathlib import Path
 
-from tests.docs.conftest import install, upped
+from tests.docs.conftest import ROOT, install, upped
 from tests.docs.console import Session, written_anew
+from tests.docs.test_api_reference import api_reference
 from tests.docs.test_console import SHOWING, variables
 
 
 def main() -> None:
+    for page in (ROOT / "docs" / "api.md", ROOT / "docs" / "jetstream.md"):
+        page.write_text(api_reference.listed(page.read_text(), ROOT))
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         install(directory / "functions")

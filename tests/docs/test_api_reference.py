@@ -75,7 +75,7 @@ def test_a_class_is_shown_with_its_public_members(tmp_path: Path) -> None:
     """Signatures and docstrings are shown; private members and base classes are not."""
     (tmp_path / "house.py").write_text(SOURCE)
 
-    assert rendered("::: house", tmp_path) == SHOWN
+    assert rendered("<!-- reference: house -->\n\n- `Old`\n", tmp_path).strip() == SHOWN
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,16 @@ def test_every_exported_name_is_on_its_page(page: str, package: object) -> None:
     assert [name for name in package.__all__ if f"### {name}\n" not in shown] == []
 
 
+@pytest.mark.parametrize("page", ["api.md", "jetstream.md"])
+def test_the_page_in_the_repository_lists_every_name(page: str) -> None:
+    """A code host shows the page as it is; `python -m tests.docs` writes the lists."""
+    text = (ROOT / "docs" / page).read_text()
+
+    assert "\n- [`" in text
+    assert text == api_reference.listed(text, ROOT)
+
+
 def test_a_module_that_does_not_exist_fails_the_build() -> None:
     """A renamed module must not silently leave the reference."""
     with pytest.raises(FileNotFoundError):
-        rendered("::: rebaser_client.no_such_module")
+        rendered("<!-- reference: rebaser_client.no_such_module -->\n")

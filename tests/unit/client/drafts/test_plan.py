@@ -121,7 +121,7 @@ def test_a_computed_value_gets_no_content() -> None:
     many = shop(takes=tuple(f"net/{number}" for number in range(30)))
     many.sources("net/{n}", [{"n": number} for number in range(30)], "n")
     there.load(many)
-    with pytest.raises(InvalidDraft, match=r"net/18, net/19 and 10 more; or let"):
+    with pytest.raises(InvalidDraft, match="net/18, net/19, …; or let"):
         there.load(g)
 
 
