@@ -144,7 +144,7 @@ async def test_no_variable_of_the_environment_changes_what_is_printed(tmp_path: 
 
     stories = await asyncio.gather(*(in_turn(*each) for each in enumerate(given.values())))
 
-    assert ' größe       "ü"    ok' in expected[2]
+    assert ["größe", '"ü"', "ok"] in [line.split() for line in expected[2].splitlines()]
     assert expected[-1] == "ends with 0"
     for what, said in zip(given, stories, strict=True):
         assert (what, said) == (what, expected)
@@ -175,4 +175,4 @@ async def test_spark_takes_nothing_of_the_environment(tmp_path: Path) -> None:
 
     said = await story(graph_in(tmp_path / "odd", graph), user_environment() | SPARKS)
 
-    assert ' total       "2026-01-31 12:30:00"  ok' in said[2], said
+    assert '"2026-01-31 12:30:00"  ok' in said[2], said
