@@ -299,8 +299,8 @@ async def _around(loader: StateLoader, commit: int) -> _Around:
 async def _look_around(loader: StateLoader, commit: int, _: int) -> _Around:
     entry = await loader.log.entry(commit)
     if entry is None:
-        for each in (max(commit, 1) - 1, commit):
-            await loader.load(each)  # raises if the log does not go back, or has not come, so far
+        for each in (commit, max(commit, 1) - 1):
+            await loader.load(each)  # raises if the log has not come, or does not go back, so far
         raise NotRevertible(f"{loader.change_set}: {commit} is no commit of this change set")
     state = await loader.load(entry.previous)
     performed = await _updates_of(loader, entry, commit)
