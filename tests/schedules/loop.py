@@ -9,7 +9,7 @@ import sys
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
 _PROCESS: ContextVar["Process"] = ContextVar("process")
@@ -50,7 +50,7 @@ class Process:
         self.computing = False
         self.tasks: list[asyncio.Task] = []
         self.ready: deque[asyncio.Handle] = deque()
-        self.context = copy_context()
+        self.context = Context()  # an empty one: nothing of whatever ran before
         self.context.run(_PROCESS.set, self)
         self._loop = loop
 

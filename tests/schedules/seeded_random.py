@@ -75,10 +75,10 @@ def told(listener: Callable[[dict[str, Any]], None]) -> Iterator[None]:
         raise structlog.DropEvent
 
     logging.getLogger("rebaser_core").addHandler(logging.NullHandler())  # or it goes to stderr
-    processors = structlog.get_config()["processors"]
-    before = list(processors)
-    processors[:] = [structlog.contextvars.merge_contextvars, listen]
+    before = structlog.get_config()
+    structlog.reset_defaults()  # lines of all levels
+    structlog.configure(processors=[structlog.contextvars.merge_contextvars, listen])
     try:
         yield
     finally:
-        processors[:] = before
+        structlog.configure(**before)

@@ -297,6 +297,7 @@ def test_no_secret_shows_in_a_traceback(
         cli._report(error)
     finally:
         structlog.reset_defaults()
+        structlog.contextvars.clear_contextvars()
 
     logged, _, reported = capsys.readouterr().err.rpartition("rebaser: a fault")
     places = files(tmp_path) | {"log": logged.encode(), "stderr": reported.encode()}

@@ -22,6 +22,7 @@ def _restored() -> Iterator[None]:
     yield
     logging.root.handlers[:] = handlers
     structlog.reset_defaults()
+    structlog.contextvars.clear_contextvars()
 
 
 def test_an_event_for_people_is_one_line_that_controls_nothing(
