@@ -121,6 +121,19 @@ class HistoryInconsistent(RunEnded):
     """
 
 
+class LogGone(HistoryInconsistent):
+    """The commit log begins anew, or has nothing, though the change set has values.
+
+    NATS dropped it, as where a person changes the stream's retention.
+    """
+
+    def __init__(self, change_set: str, commit: int) -> None:
+        """`commit`: the one as of which the values are known."""
+        super().__init__(
+            f"{change_set}: NATS has dropped the log; the values as of commit {commit} are left"
+        )
+
+
 class AppendRefused(JetStreamError):
     """The server refused a commit, though no other run wrote one; those before it are stored.
 

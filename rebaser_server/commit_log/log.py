@@ -29,7 +29,13 @@ from rebaser_core.jetstream import (
 )
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import CODE, EDITED, MESSAGE_ID, REQUEST_DIGEST, announced_id
-from rebaser_server.errors import AppendRefused, Fenced, HistoryInconsistent, NeedsNewerVersion
+from rebaser_server.errors import (
+    AppendRefused,
+    Fenced,
+    HistoryInconsistent,
+    LogGone,
+    NeedsNewerVersion,
+)
 
 UNFINISHED: Final = "X-DVU-DUE"
 """Header of a commit after which a dependent values update is due, or a branch is being applied to
@@ -194,6 +200,7 @@ class CommitLogReader:
         """Yield the commits after sequence `after` up to and including `until`.
 
         Raises:
+            LogGone: the log begins anew behind `after`.
             HistoryInconsistent: the first of them does not follow `after`, or one is missing
                 or of another past (S-6), or the log ends before `until`.
             MessagesMissed: the leader has a commit that for 15 s no consumer delivered, as where
@@ -211,6 +218,8 @@ class CommitLogReader:
                         f"{self._subject}: ends at {previous}, not at {until}"
                     )
                 entry = _decode_commit(delivery)
+                if previous and not entry.previous:
+                    raise LogGone(self._subject, previous)
                 if entry.previous != previous:
                     raise HistoryInconsistent(
                         f"{self._subject}: commit {delivery.stream_sequence} follows commit "

@@ -21,7 +21,13 @@ from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.log import OTHER_PAST, CommitLog, LogEnd, NumberedEntry
 from rebaser_server.commit_log.state import State, StateMachine
-from rebaser_server.errors import HistoryInconsistent, MissingBatch, NeedsNewerVersion, NotRetained
+from rebaser_server.errors import (
+    HistoryInconsistent,
+    LogGone,
+    MissingBatch,
+    NeedsNewerVersion,
+    NotRetained,
+)
 from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.runtime.tasks import compute_in_turn, drop_error
 
@@ -384,6 +390,8 @@ class StateLoader:
         Raises:
             HistoryInconsistent: checkpoint and log contradict each other; nothing was changed.
         """
+        if state.checkpoint_commit and not until:
+            raise LogGone(str(self.change_set), state.checkpoint_commit)
         if state.checkpoint_commit > until:
             raise HistoryInconsistent(
                 f"{self.change_set}: the checkpoint is of commit {state.checkpoint_commit}, but "

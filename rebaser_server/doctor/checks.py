@@ -1,5 +1,6 @@
 """All checks of a deployment, one after the other, and the repair of a finding."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +16,7 @@ from rebaser_server.commit_log.garbage_collection import CONDEMNED, Garbage, Gar
 from rebaser_server.doctor import nats_checks
 from rebaser_server.doctor.findings import Finding, Severity
 from rebaser_server.doctor.history_checks import check_histories, check_requests
+from rebaser_server.files import CHANGE_SETS, change_sets_in
 from rebaser_server.graph_application.state_machine import (
     GraphStateMachine,
     open_checkpoints,
@@ -140,15 +142,23 @@ class Examination:
             )
 
     async def _change_sets(self) -> list[ChangeSet]:
-        """The change sets that have a commit log."""
-        change_sets = []
+        """The change sets that have a commit log, or checkpoints though their log is gone."""
+        change_sets = set()
         stream = self.provisioner.streams.commits_stream
         for subject in await self.provisioner.streams.js.stream_subjects(stream):
             try:
-                change_sets.append(self.provisioner.streams.parse_change_set(subject))
+                change_sets.add(self.provisioner.streams.parse_change_set(subject))
             except UnknownSubject:
                 continue  # `strays` reports it
-        return sorted(change_sets)
+        return sorted(change_sets | await asyncio.to_thread(self._in_store, change_sets))
+
+    def _in_store(self, logged: set[ChangeSet]) -> set[ChangeSet]:
+        """The change sets that have checkpoints; a sample looks into workspaces without a log."""
+        files = open_shared_files(self.settings.store)
+        workspaces = set(files.list_names(CHANGE_SETS))
+        if self.sample is not None:  # one listing each, of which an object store makes seconds
+            workspaces -= {str(each.workspace_id) for each in logged}
+        return {each for workspace in workspaces for each in change_sets_in(files, workspace)}
 
     async def _garbage(self, provisioner: Provisioner) -> AsyncIterator[Finding]:
         store = self.settings.store

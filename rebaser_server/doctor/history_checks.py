@@ -14,7 +14,7 @@ from rebaser_core.streams import Streams
 from rebaser_server.commit_log.state import State
 from rebaser_server.commit_log.state_loader import StateLoader
 from rebaser_server.doctor.findings import Finding, Severity
-from rebaser_server.errors import HistoryInconsistent, NeedsNewerVersion, NotRetained
+from rebaser_server.errors import HistoryInconsistent, LogGone, NeedsNewerVersion, NotRetained
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from rebaser_server.processor.dead_letters import store_dead_letter
@@ -72,21 +72,7 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
         remedy = "use `rebaser doctor` of the newest release that has run here"
         return replace(_broken(loader, error), remedy=remedy)
     except (RebaserError, OSError) as error:
-        broken = _broken(loader, error)
-        begins = await loader.earliest_commit()
-        last, _ = await loader.log.last()
-        found = None
-        with suppress(OSError):
-            found = await asyncio.to_thread(
-                roll_back_to_sound,
-                checkpoints_of(loader),
-                loader.change_set,
-                begins,
-                last,
-                dry_run=True,
-            )
-        repair = None if found is None else partial(_roll_back, loader, begins, last)
-        return replace(broken, repair=repair)
+        return await _rolled_back(loader, error)
     return lost
 
 
@@ -148,6 +134,28 @@ def _broken(loader: StateLoader, error: Exception) -> Finding:
         Severity.ERROR,
         remedy="restore the store and NATS from backups of the same time",
     )
+
+
+async def _rolled_back(loader: StateLoader, error: Exception) -> Finding:
+    """Return the finding about a change set that cannot be loaded, with the repair if there is one.
+
+    The repair turns the store back to a version that the log continues.
+    """
+    begins = await loader.earliest_commit()
+    last, _ = await loader.log.last()
+    found = None
+    if not isinstance(error, LogGone):  # which continues no version
+        with suppress(OSError):
+            found = await asyncio.to_thread(
+                roll_back_to_sound,
+                checkpoints_of(loader),
+                loader.change_set,
+                begins,
+                last,
+                dry_run=True,
+            )
+    repair = None if found is None else partial(_roll_back, loader, begins, last)
+    return replace(_broken(loader, error), repair=repair)
 
 
 async def _roll_back(loader: StateLoader, begins: int, last: int) -> None:

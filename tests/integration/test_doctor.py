@@ -15,6 +15,7 @@ from rebaser_core.jetstream import StreamConfig
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.arguments import Exit
+from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.batches import ExampleGraph, new_id, put
@@ -35,7 +36,7 @@ class Asked:
 
     def __init__(self, **said: bool) -> None:
         self.repair = said.get("repair", False)
-        self.all = True
+        self.all = said.get("all", True)
         self.deep = True
         self.json = True
 
@@ -166,6 +167,33 @@ async def test_a_store_that_lost_more_than_its_last_write_is_for_a_person(
     assert code == Exit.DAMAGED
     assert found[0]["where"] == str(change_set)
     assert "backup" in found[0]["remedy"]
+
+
+@pytest.mark.parametrize("is_tried", [False, True], ids=["before work", "after work was tried"])
+async def test_a_log_that_nats_dropped_is_found_by_what_the_store_has(
+    is_tried: bool, deployment: Deployment, capsys: Any
+) -> None:
+    """NATS drops every message at once that no consumer wants, if a stream is told to."""
+    [change_set], stream = new_change_sets(1), deployment.streams.commits_stream
+    owner = await Owner.of(deployment, change_set)
+    await owner.commit([put(new_id(), 1)])
+    await owner.checkpoint()
+    kept = owner.own.state.commit
+    config = await deployment.js.stream_config(stream)
+    for retention in ("interest", "limits"):
+        await deployment.js.update_stream(config | StreamConfig(retention=retention))
+    if is_tried:
+        with pytest.raises(HistoryInconsistent):
+            await Owner.of(deployment, change_set)
+
+    for everything in (True, False):
+        code, found = await doctor(deployment, capsys, all=everything)
+
+        [finding] = [row for row in found if row["check"] == "history"]
+        assert code == Exit.DAMAGED
+        assert finding["where"] == str(change_set)
+        assert f"dropped the log; the values as of commit {kept} are left" in finding["what"]
+        assert "backup" in finding["remedy"]
 
 
 async def test_a_checkpoint_that_says_other_than_the_log_is_found(
