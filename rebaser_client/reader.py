@@ -37,7 +37,7 @@ from rebaser_core.commits import (
     RequestOutcome,
     SettledRequest,
 )
-from rebaser_core.errors import RebaserError, TooLarge, Unreachable, many
+from rebaser_core.errors import RebaserError, TooLarge, Unreachable, many, offer
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStream, Oversized, deadlines, ordered_reader
 from rebaser_core.jetstream.connection import subscribed
@@ -492,6 +492,14 @@ _SHOWN: Final = 5
 """Maximum number of values in the text of a set."""
 
 
+class _NoSuchName(KeyError):
+    """A key that no value has; similar names are only looked for where the message is shown."""
+
+    def __str__(self) -> str:
+        name, known = self.args
+        return f"there is no value {name!r} among these{offer(name, known)}"
+
+
 class ValueSet(Mapping[str, ValueSnapshot], Tabular):
     """Values by id and by name, all of them as of `commit`. Iterating gives ids.
 
@@ -518,8 +526,10 @@ class ValueSet(Mapping[str, ValueSnapshot], Tabular):
         self._by_name = {value.name: value for value in values if value.name is not None}
 
     def __getitem__(self, key: str) -> ValueSnapshot:
-        found = self._by_id.get(key)
-        return self._by_name[key] if found is None else found
+        found = self._by_id.get(key) or self._by_name.get(key)
+        if found is None:
+            raise _NoSuchName(key, self._by_name)
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_id)

@@ -52,6 +52,17 @@ def test_differences_are_a_table_too() -> None:
     assert differences.to_arrow().column("branch").to_pylist() == [5, None]
 
 
+def test_a_misspelt_name_of_a_value_is_answered_with_similar_ones() -> None:
+    values = value_set(1, 2)
+
+    with pytest.raises(KeyError) as refused:
+        values["vv1"]
+
+    assert str(refused.value) == "there is no value 'vv1' among these; there is 'v1'"
+    assert "vv1" not in values
+    assert values.get("vv1") is None
+
+
 @pytest.mark.parametrize("package", ["pandas", "pyarrow"])
 def test_a_package_that_is_missing_is_named_with_its_extra(
     package: str, monkeypatch: pytest.MonkeyPatch
