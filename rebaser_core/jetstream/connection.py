@@ -531,11 +531,13 @@ def subscribe_inline(
 
 
 def unsubscribe_inline(nc: FastClient, subscription: Subscription) -> None:
-    """End the subscription; the server learns of it soon, or with the connection."""
+    """End the subscription; the server learns of it soon.
+
+    It is told also where the connection is down: one that began meanwhile is still to be sent.
+    """
     subscription._closed = True
     nc._subs.pop(subscription._id, None)
-    if not nc.is_reconnecting:
-        _send(nc, unsub_cmd(subscription._id, 0))
+    _send(nc, unsub_cmd(subscription._id, 0))
 
 
 def _send(nc: FastClient, command: bytes) -> None:

@@ -4,11 +4,13 @@
 """
 
 import asyncio
+import contextlib
 import json
 from typing import Any, Final
 
 from nats.aio.msg import Msg
 
+from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.api import JetStreamApi
 from rebaser_core.jetstream.errors import (
     ConsumerGone,
@@ -141,7 +143,10 @@ class Fetcher:
                         raise
                 else:
                     return batch.deliveries
-                await asyncio.sleep(_RETRY_DELAY)
+                with contextlib.suppress(TimeoutError):  # the next attempt says that it is over
+                    async with deadlines.until(deadline):
+                        await asyncio.sleep(_RETRY_DELAY)
+                        await self._js.connection.wait_connected()
         except asyncio.CancelledError:
             await _nak_all(batch)
             raise
@@ -247,6 +252,9 @@ class _Pull:
             return True
         try:
             for request in self._requests:
+                # Else it would be sent after the reconnect, for an inbox that is closed by then.
+                if (fault := self._lost()) is not None:
+                    raise fault
                 await self._fetcher.request(request, self._inbox)
             await self._receive()
         finally:
@@ -290,11 +298,16 @@ class _Pull:
                 raise fault
 
     def _error(self, now: float) -> JetStreamError | None:
-        if not self._inbox.is_valid:
-            return NatsUnreachable("connection lost while waiting for messages")
+        if (fault := self._lost()) is not None:
+            return fault
         if self._heartbeat_timeout and now >= self._inbox.last_message_at + self._heartbeat_timeout:
             return HeartbeatsMissed(f"nothing for {self._heartbeat_timeout:g} s")
         return None
+
+    def _lost(self) -> NatsUnreachable | None:
+        if self._inbox.is_valid:
+            return None
+        return NatsUnreachable("connection lost while waiting for messages")
 
     def _wake_at(self) -> float:
         if self._heartbeat_timeout is None:

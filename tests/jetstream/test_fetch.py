@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from rebaser_core.jetstream import ConsumerGone, HeartbeatsMissed, JetStream, StatusError
+from rebaser_core.jetstream.errors import NoResponders
 from rebaser_core.jetstream.handles import Consumer
+from rebaser_core.jetstream.inbox import Inbox
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, restart
 from tests.jetstream.steps import (
@@ -218,6 +220,40 @@ async def test_a_restart_while_waiting_is_not_noticed(js: JetStream, server: Nat
 
     async with asyncio.timeout(2):
         assert numbers(await fetching) == [1]
+
+
+async def test_a_fetch_made_while_the_server_is_away_gets_each_message_once(
+    js: JetStream, server: NatsServer
+) -> None:
+    """Nothing is asked for meanwhile: the answer would come where nobody reads it any more."""
+    consumer = await looked_up(js, "s.a")
+    before = js.connection.reconnects
+    await asyncio.to_thread(server.kill)
+    await eventually(lambda: not js.connection.is_connected)
+    fetching = asyncio.create_task(consumer.fetch(1, expires=60))
+    await asyncio.sleep(0.5)  # some attempts
+    await asyncio.to_thread(server.start)
+
+    [delivery] = await fetching
+
+    assert js.connection.reconnects > before
+    assert delivery.delivered == 1
+
+
+async def test_an_inbox_that_is_opened_and_closed_while_the_server_is_away_leaves_nothing(
+    js: JetStream, server: NatsServer
+) -> None:
+    link = js.connection
+    await asyncio.to_thread(server.kill)
+    await eventually(lambda: not link.is_connected)
+    inbox = Inbox(link)
+    await inbox.open("left.behind")
+    await inbox.close()
+    await asyncio.to_thread(server.start)
+    await link.wait_connected()
+
+    with pytest.raises(NoResponders):
+        await link.request("left.behind", timeout=2)
 
 
 async def test_a_silent_server_is_an_alarm_if_heartbeats_were_asked_for(
