@@ -126,14 +126,14 @@ async def test_a_cycle_with_what_is_there_is_refused_and_nothing_is_sent(
         shop(first)
         first.value("with fee", ADD, "gross")
         first.value("price", ADD, "with fee")
-    before = (await workspace.values()).commit
+    before = [entry.request for entry in await workspace.log()]
     back = Draft()
     back.value("gross", ADD, "net", "price")
 
     with pytest.raises(InvalidDraft, match=r"gross -> price -> with fee -> gross"):
         await workspace.load(back)
 
-    assert (await workspace.values()).commit == before
+    assert [entry.request for entry in await workspace.log()] == before
 
 
 async def test_what_a_notebook_shows_says_what_it_is(deployment: Deployment) -> None:
