@@ -48,6 +48,9 @@ _TURN: Final = 200
 _FOREIGN_CHECK_EVERY: Final = 5.0
 """Seconds between two reads of a bucket in another account, whose changes cannot be watched."""
 
+_STORED_WITHIN: Final = 1.0
+"""Seconds after which a change of the bucket that we hear of is stored, also by a busy disk."""
+
 Paused = dict[PauseScope, PauseRecordV1]
 
 
@@ -191,20 +194,25 @@ class PauseMonitor:
 
     async def run(self, period: float) -> Never:
         """Read the pauses whenever the bucket changes, and once in `period` seconds."""
-        wakeup, is_subscribed = Inbox(self._js.connection), False
+        wakeup, is_subscribed, is_news = Inbox(self._js.connection), False, False
         if self._js.is_remote:
             period = min(period, _FOREIGN_CHECK_EVERY)
 
         async def refresh() -> None:
-            nonlocal is_subscribed
+            nonlocal is_subscribed, is_news
+            is_news = bool(wakeup.queue)
             wakeup.queue.clear()
             if not is_subscribed and not self._js.is_remote:
                 await wakeup.open(self._subject)
                 is_subscribed = True
             await self.refresh()
 
+        async def wait(seconds: float) -> None:
+            # NATS tells subscribers of a change before it has stored it: it is read once more.
+            await wakeup.wait(min(seconds, _STORED_WITHIN) if is_news else seconds)
+
         try:
-            await repeat_every(period, refresh, "pauses", first_delay=0, pause=wakeup.wait)
+            await repeat_every(period, refresh, "pauses", first_delay=0, pause=wait)
         finally:
             await wakeup.close()
 

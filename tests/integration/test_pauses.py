@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from rebaser_core.ids import ChangeSet
-from rebaser_core.jetstream import KeyValue, PullConsumer
+from rebaser_core.jetstream import KeyValue, PullConsumer, StreamConfig
+from rebaser_core.jetstream.configs import SubjectTransform
 from rebaser_core.records import PauseScope
 from rebaser_core.subjects import TASKS_CONSUMER
+from rebaser_server.cluster import pauses
 from rebaser_server.cluster.nats_writes import WriteWatch
 from rebaser_server.cluster.pauses import PauseMonitor, PauseStore
 from rebaser_server.cluster.slots import Fairness, SlotPool
@@ -130,6 +132,33 @@ async def test_pauses_are_read_at_a_start_and_at_each_change(
         await eventually(lambda: monitor.known.keys() == {first, then})
         await book.resume(first)
         await eventually(lambda: monitor.known.keys() == {then})
+
+
+async def test_a_pause_that_is_heard_of_before_it_is_stored_is_known_soon(
+    deployment: Deployment, book: PauseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P1: NATS hands a message to subscribers and to the stream, which may be slow.
+
+    Here the stream takes another subject for it, so that each of the two has its moment.
+    """
+    js, bucket = deployment.js, deployment.streams.pauses_bucket
+    [first, then] = (PauseScope(*each) for each in new_change_sets(2))
+    await book.pause(first)
+    payload = (await KeyValue(js, bucket).get(first.key)).value
+    config = await js.stream_config(f"KV_{bucket}")
+    aside = SubjectTransform(src="aside.>", dest=f"$KV.{bucket}.>")
+    await js.update_stream(config | StreamConfig(subjects=("aside.>",), subject_transform=aside))
+    monkeypatch.setattr(pauses, "_STORED_WITHIN", 3.0)
+    monitor = PauseMonitor(deployment.streams)
+
+    async with background(monitor.run(1e6)):
+        await eventually(lambda: monitor.known.keys() == {first})
+        await js.connection.publish(f"$KV.{bucket}.{then.key}", payload)
+        await asyncio.sleep(0.5)  # it is heard of, and the bucket is read
+        assert monitor.known.keys() == {first}
+        await js.publish(f"aside.{then.key}", payload)
+
+        await eventually(lambda: monitor.known.keys() == {first, then})
 
 
 async def test_pauses_are_read_once_a_period_though_no_change_is_heard_of(
