@@ -533,7 +533,8 @@ def subscribe_inline(
 def unsubscribe_inline(nc: FastClient, subscription: Subscription) -> None:
     """End the subscription; the server learns of it soon.
 
-    It is told also where the connection is down: one that began meanwhile is still to be sent.
+    Sent also where the connection is down: the beginning of the subscription may still be to be
+    sent then.
     """
     subscription._closed = True
     nc._subs.pop(subscription._id, None)

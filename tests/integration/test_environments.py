@@ -73,7 +73,7 @@ async def told(place: Path, env: dict[str, str], *words: str) -> str:
     process = await asyncio.create_subprocess_exec(
         REBASER, *words, cwd=place, env=env, stdin=DEVNULL, stdout=PIPE, stderr=PIPE
     )
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         out, err = await process.communicate()
     return _VARIES.sub("_", f"{process.returncode}\n{out.decode()}\n{err.decode()}")
 

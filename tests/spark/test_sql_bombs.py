@@ -1,6 +1,7 @@
 """Queries that the judge lets through and that would never end: their deadline ends them."""
 
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -66,10 +67,16 @@ SMALL = "SELECT sum(n) FROM (SELECT explode(sequence(1, 10)) AS n)"
 
 
 def is_idle(executor: SparkExecutor) -> bool:
-    """Whether Spark runs no task, in the JVM of before or in a new one."""
-    with suppress(Py4JError, OSError), executor._session.job("looks", "looks") as spark:
+    """Whether Spark runs no task, in the JVM of before or in a new one, nor one of an ended run.
+
+    Such a one soon ends the JVM, and with it what the next test has begun.
+    """
+    session = executor._session
+    running: Any = session._running
+    with suppress(Py4JError, OSError), session.job("looks", "looks") as spark:
         scheduler = spark.sparkContext._jsc.sc().taskScheduler()
-        return not scheduler.rootPool().getSortedTaskSetQueue().size()
+        is_busy = bool(scheduler.rootPool().getSortedTaskSetQueue().size())
+        return not (is_busy or running is None or running._stray_tasks())
     return False
 
 
