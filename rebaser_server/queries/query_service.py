@@ -312,7 +312,8 @@ class _Intake(Generic[QueryT, ReplyT]):
             log.warning("query rejected", subject=message.subject[:200], error=str(error)[:500])
             await reply_sender.send(self._refusal(message, str(error)))
         except Exception as error:
-            what = f"the Rebaser failed to answer: {type(error).__name__}"
+            kind = type(error).__name__
+            what = f"the Rebaser failed to answer, by a fault of its own ({kind}): see its log"
             await reply_sender.send(self._refusal(message, what))
             raise
         finally:
