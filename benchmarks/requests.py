@@ -46,7 +46,7 @@ class Limits:
     publishers: list[Publisher]
     """Publishers to subjects without readers, which do nothing else."""
     bytes: tuple[int, int]
-    """Of a request and of a commit, headers included."""
+    """Bytes of a request and of a commit, headers included."""
     js: JetStream
 
     async def tidy(self) -> None:
@@ -85,7 +85,7 @@ async def limits(deployment: Deployment) -> AsyncIterator[Limits]:
 
 
 def _request(update: dict[str, dict[str, object]]) -> Request:
-    """What the client sends to a change set for `update`."""
+    """Return the request that the client sends to a change set for `update`."""
     [change_set] = new_change_sets(1)
     message = EnqueueUpdatesRequestV1(
         id=RequestId(),

@@ -35,7 +35,7 @@ from tests.helpers.scripted_owner import Owner
 _BATCH: Final = 50_000
 """Values that are put into a head at once."""
 _FORKS: Final = 20
-"""Of each head that are timed; one of them is then taken up."""
+"""Number of forks of each head that are timed; one of them is then taken up."""
 
 
 async def forks(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
@@ -134,7 +134,7 @@ KEEP_REPLACED: Final = 24 * 3600.0  # seconds, as by default
 
 class Small(NamedTuple):
     seconds: float
-    """Of the whole checkpoint."""
+    """Seconds that the whole checkpoint took."""
     held: float
     """Seconds in which no commit was possible, since the checkpoint held the lock."""
 
@@ -142,7 +142,7 @@ class Small(NamedTuple):
 class Busy(NamedTuple):
     commits: list[float]
     seconds: float
-    """Of the work beside them."""
+    """Seconds that the work beside the commits took."""
 
 
 @dataclass(slots=True)
@@ -245,7 +245,7 @@ class Raw:
 
     @classmethod
     async def of(cls, case: Case) -> "Raw":
-        """Of the same size as the last line, on a subject of its own in the same stream."""
+        """Return a writer of messages as large as the last line, to a subject of its own."""
         await case.commit()
         _, line = await case.owner.archive.log.last()
         assert isinstance(line, CommitV1)  # noqa: S101 - written just now

@@ -23,7 +23,7 @@ from tests.chaos.processes import prepare
 from tests.chaos.round import Size, run_round
 from tests.chaos.scenarios import SCENARIOS, sized
 
-TOGETHER = 1.0  # seconds within which daemons end that leave nobody to take over
+TOGETHER = 1.0  # seconds; where all daemons end within them, none is left to take over
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ _SETTLED: Final = ("applied", "dead", "refused", "duplicate")
 
 
 class Progress:
-    """Tells slow from stuck: requests that are settled, whoever asked for them."""
+    """The judge of whether daemons are slow or stuck, by the requests that they have settled."""
 
     def __init__(self, history: History, patience: float) -> None:
         """`patience`: seconds without any progress after which it is stuck: more than the longest

@@ -173,7 +173,7 @@ async def test_a_store_that_lost_more_than_its_last_write_is_for_a_person(
 async def test_a_log_that_nats_dropped_is_found_by_what_the_store_has(
     is_tried: bool, deployment: Deployment, capsys: Any
 ) -> None:
-    """NATS drops every message at once that no consumer wants, if a stream is told to."""
+    """A stream whose retention is `interest` drops every message that no consumer waits for."""
     [change_set], stream = new_change_sets(1), deployment.streams.commits_stream
     owner = await Owner.of(deployment, change_set)
     await owner.commit([put(new_id(), 1)])

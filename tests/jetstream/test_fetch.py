@@ -225,7 +225,7 @@ async def test_a_restart_while_waiting_is_not_noticed(js: JetStream, server: Nat
 async def test_a_fetch_made_while_the_server_is_away_gets_each_message_once(
     js: JetStream, server: NatsServer
 ) -> None:
-    """Nothing is asked for meanwhile: the answer would come where nobody reads it any more."""
+    """The fetch sends no pull meanwhile, since NATS would answer to an inbox that is closed."""
     consumer = await looked_up(js, "s.a")
     before = js.connection.reconnects
     await asyncio.to_thread(server.kill)

@@ -50,7 +50,7 @@ class Process:
         self.computing = False
         self.tasks: list[asyncio.Task] = []
         self.ready: deque[asyncio.Handle] = deque()
-        self.context = Context()  # an empty one: nothing of whatever ran before
+        self.context = Context()  # empty, so that no test before this one has an effect
         self.context.run(_PROCESS.set, self)
         self._loop = loop
 
