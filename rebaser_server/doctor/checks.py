@@ -89,7 +89,7 @@ class Examination:
                 yield finding
         try:
             change_sets = await self._change_sets()
-        except StreamNotFound as error:
+        except (StreamNotFound, OSError) as error:
             yield _not_done("history", error)
             return
         loaders = [

@@ -15,7 +15,9 @@ from rebaser_core.jetstream import StreamConfig
 from rebaser_core.subjects import TASKS_CONSUMER
 from rebaser_server.commands.doctor import examine  # the command, in this process
 from rebaser_server.commands.support.arguments import Exit
+from rebaser_server.commit_log.batch_store import open_shared_files
 from rebaser_server.errors import HistoryInconsistent
+from rebaser_server.files import CHANGE_SETS
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import checkpoints_of
 from tests.helpers.batches import ExampleGraph, new_id, put
@@ -194,6 +196,19 @@ async def test_a_log_that_nats_dropped_is_found_by_what_the_store_has(
         assert finding["where"] == str(change_set)
         assert f"dropped the log; the values as of commit {kept} are left" in finding["what"]
         assert "backup" in finding["remedy"]
+
+
+async def test_a_store_that_cannot_be_listed_is_a_finding(
+    deployment: Deployment, capsys: Any
+) -> None:
+    files = open_shared_files(deployment.settings.store)
+    await asyncio.to_thread(files.put, CHANGE_SETS, b"a file in the place of the folder")
+
+    code, found = await doctor(deployment, capsys)
+
+    assert code == Exit.DAMAGED
+    [finding] = [row for row in found if row["check"] == "history"]
+    assert "check failed" in finding["what"]
 
 
 async def test_a_checkpoint_that_says_other_than_the_log_is_found(
