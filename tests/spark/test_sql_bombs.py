@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
 
-from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.errors import RunFailed, SessionFailed
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query
@@ -72,11 +72,11 @@ def is_idle(executor: SparkExecutor) -> bool:
     Such a one soon ends the JVM, and with it what the next test has begun.
     """
     session = executor._session
-    running: Any = session._running
-    with suppress(Py4JError, OSError), session.job("looks", "looks") as spark:
-        scheduler = spark.sparkContext._jsc.sc().taskScheduler()
+    with suppress(Py4JError, OSError, SessionFailed), session.job("looks", "looks"):
+        running: Any = session._running
+        scheduler = running._java_context.taskScheduler()
         is_busy = bool(scheduler.rootPool().getSortedTaskSetQueue().size())
-        return not (is_busy or running is None or running._stray_tasks())
+        return not (is_busy or running._stray_tasks())
     return False
 
 

@@ -109,6 +109,8 @@ class JvmSession:
         self._gateway = gateway
         self._scratch = scratch
         self._grace = grace
+        # pyspark's own context forgets them when it stops, while a thread may still look.
+        self._tracker = spark.sparkContext.statusTracker()
         self._java_context = spark.sparkContext._jsc.sc()  # noqa: SLF001 - what Python lacks
 
     def end_reason(self) -> str | None:
@@ -131,7 +133,7 @@ class JvmSession:
         context = self.spark.sparkContext
         if self._forgotten or not (context.master or "").startswith("spark://"):
             return self._forgotten  # other clusters tell a session what becomes of it
-        if len(context._jsc.statusTracker().getExecutorInfos()) > _OF_DRIVER or not self._jobs:  # noqa: SLF001
+        if len(self._tracker.getExecutorInfos()) > _OF_DRIVER or not self._jobs:
             self._alone_since = None
             return None
         now = time.monotonic()
@@ -147,8 +149,8 @@ class JvmSession:
     def slots(self) -> int | None:
         """Tasks that run at a time on the cluster as it is now; None while it has no executor."""
         context = self.spark.sparkContext
-        executors = context._jsc.statusTracker().getExecutorInfos()  # noqa: SLF001
-        return context.defaultParallelism if len(executors) > _OF_DRIVER else None
+        is_ready = len(self._tracker.getExecutorInfos()) > _OF_DRIVER
+        return context.defaultParallelism if is_ready else None
 
     @contextmanager
     def job(self, run: str, about: str) -> Iterator[SparkSession]:
@@ -198,7 +200,7 @@ class JvmSession:
     def steps(self, run: str) -> int:
         """Return a number that is another one once more tasks of the run are done."""
         with suppress(Py4JError, OSError):  # no JVM, no tasks
-            tracker = self.spark.sparkContext.statusTracker()
+            tracker = self._tracker
             jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(run)))
             stages = [stage for job in jobs for stage in job.stageIds]
             infos = filter(None, map(tracker.getStageInfo, stages))
@@ -237,7 +239,7 @@ class JvmSession:
 
         Spark's scheduler forgets the tasks of a cancelled stage before they end.
         """
-        active = {*self.spark.sparkContext.statusTracker().getActiveStageIds()}
+        active = {*self._tracker.getActiveStageIds()}
         stacks = self._gateway.jvm.java.lang.Thread.getAllStackTraces()
         strays = []
         for thread in stacks:
