@@ -398,6 +398,11 @@ class SharedFiles:
                 Path(self._root / directory).rmdir()
                 forget_directories()
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the root lies on a disk, and not in an object store."""
+        return isinstance(self._files, LocalFileSystem)
+
     @cached_property
     def _objects(self) -> Any:
         return _open_objects(self.root, self._options)

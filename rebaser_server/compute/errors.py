@@ -114,7 +114,7 @@ _OURS: Final = f"{Path(rebaser_server.__file__).parent}/"
 _CALLERS: Final = tuple(
     f"{_OURS}compute/{name}.py"
     for name in (
-        *("evaluators", "evaluation", "call_watchdog", "process_guard", "task_protocol"),
+        *("evaluators", "evaluation", "call_watchdog", "isolation", "task_protocol"),
         *("functions/arrow", "spark/table_job"),
     )
 )

@@ -1,44 +1,40 @@
-"""The evaluation of one unit in the process that it is called in: pure, step by step.
+"""The evaluation of one unit: in the process that it is called in, or in children of that.
 
-A unit is evaluated here or, if it asks for that, in forked child processes that may crash or hang:
-the value at fault then fails. A child notes in shared memory which value it computes. If it ends,
-or goes on with one value for longer than it may, that value fails and another child begins anew,
-without it.
+Builtin functions and CEL change nothing, and are called here. Functions that others wrote are
+called in a child, see `isolation`, which computes as much as it may in its time and sends what
+changed; decoding and encoding are left to the parent, since memory that a child uses first costs
+more than a small unit. If a value ends its child, or takes longer than it may, that value fails,
+and another child goes on.
 """
 
-import mmap
-import os
-import select
-import signal
 import time
-import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any, Final
 
+import cbor2
 import numpy as np
 import pyarrow as pa
 
-from rebaser_server.compute import process_guard
-from rebaser_server.compute.call_watchdog import IDLE, KILL_FACTOR, CallWatchdog
-from rebaser_server.compute.errors import FunctionMissing, describe
+from rebaser_server.compute import isolation
+from rebaser_server.compute.call_watchdog import CallWatchdog
+from rebaser_server.compute.errors import EvaluationFailed, FunctionMissing
 from rebaser_server.compute.evaluators import EvaluationState, ScalarEvaluator, VectorEvaluator
 from rebaser_server.compute.functions.runtimes import (
     INSTALLED,
+    is_loaded,
     require_code,
     resolve,
     resolve_vectorised,
 )
-from rebaser_server.compute.process_guard import ProcessGuard, Spoilt
+from rebaser_server.compute.isolation import IDLE, LOADING, VECTORISED, ChildEnded
 from rebaser_server.compute.results import (
     SCHEMA,
     CallCosts,
     UnitResult,
-    decode_result,
     encode_result,
-    join_results,
 )
 from rebaser_server.compute.value_buffers import NONE
 from rebaser_server.compute.work_unit import (
@@ -47,13 +43,10 @@ from rebaser_server.compute.work_unit import (
     OK,
     STRING_TYPE,
     TOO_MANY_CULPRITS,
-    IncrementalSplit,
     WorkUnit,
     count_values,
     highest_inputs,
-    offset_positions,
     segments,
-    with_failures,
 )
 
 
@@ -71,47 +64,60 @@ def evaluate_unit(unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = 
 class Evaluation:
     """Evaluation of a unit, from the first value on, as far as is asked for."""
 
-    def __init__(
-        self,
-        unit: WorkUnit,
-        watchdog: CallWatchdog,
-        *,
-        vectorised: bool = True,
-        is_strict: bool = False,
-    ) -> None:
-        """Begin; with `is_strict`, values are computed one by one, in their order.
-
-        See `ProcessGuard`.
-        """
+    def __init__(self, unit: WorkUnit, watchdog: CallWatchdog, *, vectorised: bool = True) -> None:
         self._unit = unit
         self._watchdog = watchdog
-        self._guard = guard = None
-        if any(runtime in INSTALLED for runtime, _ in unit.functions):
-            self._guard = guard = ProcessGuard(watchdog.keep_ticking, is_strict=is_strict)
-        functions = [_resolve_or_fail(runtime, code) for runtime, code in unit.functions]
-        vector_functions = [
-            resolve_vectorised(runtime, code) if runtime and vectorised else None
-            for runtime, code in unit.functions
-        ]
-        if guard is not None and not guard.is_clean():
-            names = ", ".join(code for runtime, code in unit.functions if runtime in INSTALLED)
-            changed = guard.put_back()
-            if not is_strict:  # else it was said where this process was forked
-                guard.report(names, "when its module was imported", changed)
-        state = EvaluationState.of(unit, watchdog, guard)
+        self._vectorised = vectorised
+        self._is_ready = False
+        self.missing: dict[int, str] = {}
+        """Messages of functions that cannot be loaded, by their place."""
+        self.imported: list[tuple[str, bool]] = []
+        """Functions that were imported here, and whether that left the process as it was."""
+        state = EvaluationState.of(unit, watchdog)
         self._highest = highest_inputs(unit.refs, np.diff(state.starts))
         self._buffers = state.buffers
         self._changed = state.is_changed
-        self._scalar = ScalarEvaluator(state, functions)
-        self._vector = VectorEvaluator(state, vector_functions, self._scalar)
+        self._scalar = ScalarEvaluator(state)
+        self._vector = VectorEvaluator(state, self._scalar)
         self.done = 0
         """Number of values computed, or found not to be due."""
         self._step = 0, 0
         """Number of values of the call of `advance` that goes on, and of calls of functions before
         it."""
-        self._recomputed = 0
-        self.is_over = False
-        """Whether this process can compute no more of the unit, although another one can."""
+
+    def load(self) -> None:
+        """Find the functions, which an import may do, unless that was done."""
+        if self._is_ready:
+            return
+        self._is_ready = True
+        self._scalar.use(list(map(self._load, range(len(self._unit.functions)))))
+        self._vector.use(
+            [
+                resolve_vectorised(runtime, code)
+                if runtime and self._vectorised and index not in self.missing
+                else None
+                for index, (runtime, code) in enumerate(self._unit.functions)
+            ]
+        )
+
+    def call_one_by_one(self) -> None:
+        """Call functions for one value at a time from now on."""
+        self._vectorised = self._is_ready = False
+
+    def _load(self, index: int) -> Callable[..., Any]:
+        runtime, code = self._unit.functions[index]
+        if index in self.missing:
+            return partial(_raise_missing, self.missing[index])
+        if runtime not in INSTALLED or is_loaded(code):
+            return _resolve_or_fail(runtime, code)
+        self._watchdog.position[0] = LOADING - index
+        is_same = isolation.state_of_process()
+        with self._watchdog.limiting_memory():
+            function = _resolve_or_fail(runtime, code)
+        if is_loaded(code):
+            self.imported.append((code, is_same()))
+        self._watchdog.position[0] = IDLE
+        return function
 
     @property
     def ahead(self) -> int:
@@ -122,49 +128,57 @@ class Evaluation:
     def _called(self) -> int:
         return self._vector.recomputed + sum(self._scalar.calls) + len(self._scalar.returned)
 
-    def advance(self, count: int) -> None:
-        """Compute the next `count` values, or as many as there are."""
+    def advance(self, count: int, until: float = inf) -> None:
+        """Compute the next `count` values, or as many as there are, at any time."""
+        del until
+        self.load()
         stop = min(self.done + count, len(self._unit))
         self._step = stop - self.done, self._called()
-        if self._guard is not None and not self.done:
-            self._guard.watch_threads()  # later there may be threads of functions
-        try:
-            with self._watchdog.watching():
-                self.done = self._compute(self.done, stop)
-        except Spoilt:
-            self.is_over = True
-        else:
-            self._recomputed = self._total_recomputed()
-            self.is_over = self._guard is not None and self._guard.is_over
+        with self._watchdog.watching():
+            for first, last, is_wide in segments(self._highest, self.done, stop):
+                if is_wide:
+                    self._vector.evaluate(first, last)
+                else:
+                    self._scalar.evaluate_in_order(first, last)
+        self.done = stop
         self._step = 0, 0
 
-    def _compute(self, start: int, stop: int) -> int:
-        """Compute values; return the position before which all are computed.
+    def compute_apart(self, until: float, stop: int, least: int) -> bytes:
+        """Compute values in a child, up to `stop` or that time; return what changed, for `take`."""
+        began, before = time.monotonic(), (self.done, self._scalar.writer.mark)
+        self.load()
+        advance_until(self, stop, max(until, end_of_turn(began, 0)), least)
+        return cbor2.dumps([self.done, self.imported, self._changes(*before)])
 
-        Raises:
-            Spoilt: the results from `start` on do not count.
-        """
-        if self._guard is not None and self._guard.is_strict:
-            return self._scalar.evaluate_in_order(start, stop)
-        for first, last, is_wide in segments(self._highest, start, stop):
-            if is_wide:
-                self._vector.evaluate(first, last)
-            else:
-                self._scalar.evaluate_in_order(first, last)
-        return stop
+    def _changes(self, start: int, mark: int) -> list[Any]:
+        return [
+            self._changed[start : self.done].tobytes(),
+            self._buffers.changes(start, self.done),
+            self._scalar.changes(start, mark),
+            self._vector.changes(),
+        ]
 
-    def end(self) -> None:
-        """Check the traces that the functions have left in this process."""
-        if self._guard is not None:
-            self._guard.end(self._watchdog.memory)
+    def take(self, answer: bytes) -> list[tuple[str, bool]]:
+        """Take over what a child computed; return the functions that it imported."""
+        done, imported, (changed, buffers, scalar, vector) = cbor2.loads(answer)
+        imported = [(code, is_same) for code, is_same in imported]
+        self._changed[self.done : done] = np.frombuffer(changed, np.bool_)
+        self._buffers.take(self.done, done, buffers)
+        self._vector.take(vector)
+        self._scalar.take(scalar)  # the last one, since it adds: an error before changes nothing
+        self.done = done
+        return imported
 
-    def _total_recomputed(self) -> int:
-        return self._vector.recomputed + self._scalar.writer.blocked + sum(self._scalar.calls)
+    def fail(self, message: str) -> None:
+        """Let the next value fail, which was being computed."""
+        self._scalar.fail(self.done, message)
+        self.done += 1
 
     def result(self) -> UnitResult:
         """Return the result of the values so far."""
         recall = self._scalar.recall
-        result = UnitResult(self._recomputed, self._table(), self._costs())
+        recomputed = self._vector.recomputed + self._scalar.writer.blocked + sum(self._scalar.calls)
+        result = UnitResult(recomputed, self._table(), self._costs())
         return (
             result if recall is None else replace(result, remembered=recall.remembered(self.done))
         )
@@ -214,191 +228,151 @@ def _raise_missing(message: str, /, **_arguments: Any) -> Any:
     raise FunctionMissing(message)
 
 
-_POLL_SECONDS: Final = 0.1
-"""Seconds between two looks at a child."""
-_GRACE: Final = 1.0
-"""Seconds for which a child may go on that has closed its pipe."""
-_DONE: Final = b"\0"
-_BROKEN: Final = b"\1"
-_COUNT_BYTES: Final = 8
-_COUNT_END: Final = 1 + _COUNT_BYTES
+FIRST_STEP: Final = 16
+"""Number of values of the first step; each further one has up to `_GROWTH` times as many."""
+_GROWTH: Final = 16
+STEP_SECONDS: Final = 1.0
+"""Seconds of a step, after each of which progress is reported."""
+TIME_SLICE: Final = 2.0
+"""Seconds of work after which a worker keeps its results and gives way: small runs wait only
+briefly for a large one, and a crash costs little."""
+_MIN_START_RATIO: Final = 10
+"""Multiple of the time that beginning took; a turn is not shorter."""
+
+
+def end_of_turn(began: float, time_slice: float) -> float:
+    """Return when a turn ends whose preparations, which are over now, began then."""
+    now = time.monotonic()
+    return now + max(time_slice, _MIN_START_RATIO * (now - began))
+
+
+def advance_until(
+    evaluation: "Evaluation | ForkedEvaluation",
+    size: int,
+    until: float,
+    least: int = 1,
+    usual: float = STEP_SECONDS,
+    stepped: Callable[[float], None] = lambda _: None,
+) -> None:
+    """Compute up to `size` values, step by step, until that time is over.
+
+    `least`: number of values that are computed in any case; `stepped` is called after each step.
+    """
+    now, count = time.monotonic(), FIRST_STEP
+    while evaluation.done < size and (now < until or evaluation.done < least):
+        before = now
+        evaluation.advance(min(count, size - evaluation.done), until)
+        now = time.monotonic()
+        count = max(1, int(count * min(usual / max(now - before, 1e-6), _GROWTH)))
+        stepped(now)
 
 
 class ForkedEvaluation:
-    """An `Evaluation` in child processes: one for each call of `advance`."""
+    """An `Evaluation` in children: one for each call of `advance`, and for each that ended early.
 
-    def __init__(self, unit: WorkUnit, begun: Evaluation | None = None) -> None:
-        """Begin, or go on behind the evaluation `begun`, whose process cannot go on."""
-        self._split = IncrementalSplit(unit)
-        self._results: list[UnitResult] = []
-        if begun is not None and begun.done:
-            self._results.append(begun.result())
-            table = self._results[0].table.replace_schema_metadata()
-            self._results[0] = replace(self._results[0], table=table)
-            self._split.record(begun.done, table)
+    A child that ends where no value is to blame makes the next one compute half as many values,
+    until it is a single one.
+    """
+
+    def __init__(self, unit: WorkUnit) -> None:
+        self._unit = unit
+        self._position = isolation.shared_position()
+        self._evaluation = Evaluation(unit, CallWatchdog(unit.limits, self._position))
+        if all(runtime not in INSTALLED or is_loaded(code) for runtime, code in unit.functions):
+            self._evaluation.load()
+        self._most = len(unit)
+        """Number of values that a child computes at most."""
+        self._failures: dict[int, str] = {}
+        """Messages of values to come that ended a child or took too long, by position."""
+        self._ends: dict[int, int] = {}
+        """Number of times that a value ended a child."""
         self.ahead = 0
         """Number of values computed beyond `done`, at least, by the running call of `advance`."""
         self.on_progress: Callable[[], None] = lambda: None
         """Callback that is called from time to time while `advance` runs."""
 
-    def _observe(self, most: int, ahead: int) -> None:
-        self.ahead = min(max(ahead, self.ahead), most - 1)
-        self.on_progress()
-
     @property
     def done(self) -> int:
-        return self._split.done
-
-    is_over: Final = False
-    """Whether it can compute no more: never so, since only a child of this process is replaced."""
-
-    def end(self) -> None:
-        """Do nothing: the functions left nothing in this process."""
-
-    def advance(self, count: int) -> None:
-        """Compute the next `count` values; fewer, but at least one, if the child is unfit for more.
-
-        Raises:
-            RuntimeError: either no single value is at fault, or too many are.
-        """
-        start = self.done
-        piece = self._split.next(count)
-        done, result = _evaluate_without_culprits(piece, partial(self._observe, len(piece)))
-        self.ahead = 0
-        table = offset_positions(result.table.replace_schema_metadata(), start)
-        self._split.record(start + done, table)
-        self._results.append(replace(result, table=table))
+        return self._evaluation.done
 
     def result(self) -> UnitResult:
-        tables = [SCHEMA.empty_table(), *(result.table for result in self._results)]
-        return join_results(self._results, pa.concat_tables(tables))
+        return self._evaluation.result()
 
+    def advance(self, count: int, until: float = inf) -> None:
+        """Compute the next values, at least one, until that time is over.
 
-def _evaluate_without_culprits(
-    unit: WorkUnit, looked: Callable[[int], None]
-) -> tuple[int, UnitResult]:
-    """Return the number of values that are computed, and their results.
+        `count` is left to the child, which makes steps of its own.
 
-    `looked` is called from time to time with the number of values computed, at least.
-    """
-    culprits: dict[int, str] = {}
-    while True:
-        result = _evaluate_in_child(with_failures(unit, culprits), looked)
-        position, reason = result
-        if isinstance(reason, UnitResult):
-            return position, reason
-        if position == IDLE:
-            raise RuntimeError(f"the evaluator ended: {reason}")
-        if len(culprits) == MAX_CULPRITS:
-            raise RuntimeError(f"{TOO_MANY_CULPRITS}: {reason}")
-        culprits[position] = f"computing it ended the evaluator: {reason}"
-
-
-def _evaluate_in_child(
-    unit: WorkUnit, looked: Callable[[int], None]
-) -> tuple[int, UnitResult | str]:
-    """Return the number of values that were computed, and their results.
-
-    If the child ended early, return the position of the value that it was computing, and how it
-    ended.
-    """
-    with mmap.mmap(-1, mmap.PAGESIZE) as shared:
-        position = memoryview(shared)[:8].cast("q")
-        try:
-            watchdog = CallWatchdog(unit.limits, position)
-            ours, theirs = os.pipe()
-            with warnings.catch_warnings():
-                # This process has threads, but the child uses no lock of theirs.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                child = os.fork()
-            if child == 0:
-                _run_child(unit, watchdog, theirs)
-            os.close(theirs)
-            with os.fdopen(ours, "rb", buffering=0) as pipe:
-                data, hangs = _read_result(
-                    pipe.fileno(), child, position, unit.limits.seconds, looked
+        Raises:
+            EvaluationFailed: too many values end their children.
+        """
+        del count
+        while not self._fail_next():
+            # A value that is to blame is done in this call: later ones would not know of it.
+            known = min(self._failures, default=len(self._unit))
+            stop = min(known, self.done + self._most)
+            least = stop if self._failures else self.done + 1
+            work = partial(self._evaluation.compute_apart, until, stop, least)
+            observe = partial(self._observe, stop - self.done)
+            try:
+                answer = isolation.ask_child(
+                    work, self._position, self._unit.limits.seconds, observe
                 )
-            _, status = os.waitpid(child, 0)
-            process_guard.end_orphans()
-            if data[:1] == _DONE:
-                return int.from_bytes(data[1:_COUNT_END]), decode_result(data[_COUNT_END:])
-            if data[:1] == _BROKEN:
-                return IDLE, data[1:].decode()
-            if data:
-                return IDLE, process_guard.STRAY
-            return position[0], "it did not return" if hangs else describe_exit(
-                os.waitstatus_to_exitcode(status)
+                imported = self._evaluation.take(answer)
+            except ChildEnded as end:
+                self._blame(end, stop)
+                continue
+            except Exception:  # a function has broken what answers are made with
+                self._blame(ChildEnded(IDLE, isolation.UNABLE), stop)
+                continue
+            _import_clean(imported)
+            self._most = min(2 * self._most, len(self._unit))
+            self._fail_next()
+            break
+        self.ahead = 0
+
+    def _fail_next(self) -> bool:
+        message = self._failures.pop(self.done, None)
+        if message is not None:
+            self._evaluation.fail(message)
+        return message is not None
+
+    def _observe(self, most: int, met: int) -> None:
+        self.ahead = max(self.ahead, min(met, most) - 1)
+        self.on_progress()
+
+    def _blame(self, end: ChildEnded, stop: int) -> None:
+        """Make the next child do without what ended the last one."""
+        if end.position <= LOADING:
+            place = LOADING - end.position
+            name = self._unit.functions[place][1]
+            self._evaluation.missing[place] = (
+                f"Python function {name!r} does not load: {end.reason}"
             )
-        finally:
-            position.release()
+        elif end.position == VECTORISED:
+            self._evaluation.call_one_by_one()
+        elif end.position == IDLE and stop - self.done > 1:
+            self._most = (stop - self.done) // 2
+        elif end.is_limit and end.position != IDLE:
+            self._failures[end.position] = end.reason
+        else:
+            position = self.done if end.position == IDLE else end.position
+            self._ends[position] = self._ends.get(position, 0) + 1
+            if len(self._ends) > MAX_CULPRITS:
+                raise EvaluationFailed(f"{TOO_MANY_CULPRITS}: {end.reason}")
+            if end.reason not in _FROM_OUTSIDE or self._ends[position] > 1:
+                self._failures[position] = f"computing it ended the evaluator: {end.reason}"
 
 
-def _run_child(unit: WorkUnit, watchdog: CallWatchdog, pipe: int) -> None:
-    """Write the result and end, in the child, without Python's own clean-up."""
-    own = os.getpid()
-    try:
-        try:
-            process_guard.claim_again()
-            evaluation = Evaluation(unit, watchdog, vectorised=False, is_strict=True)
-            evaluation.advance(len(unit))
-            result = encode_result(evaluation.result()).to_pybytes()
-            answer = _DONE + evaluation.done.to_bytes(_COUNT_BYTES) + result
-        except BaseException as error:  # for the parent to raise
-            answer = _BROKEN + describe(error).encode(errors="replace")
-        while answer and os.getpid() == own:  # a child that a function forked may return here, too
-            answer = answer[os.write(pipe, answer) :]
-    finally:
-        os._exit(0)
+_FROM_OUTSIDE: Final = ("killed by SIGKILL", "killed by SIGTERM")
+"""Ends of a child that another process may have caused, as the kernel does without memory."""
 
 
-def _read_result(
-    pipe: int, child: int, position: memoryview, seconds: float, looked: Callable[[int], None]
-) -> tuple[bytes, bool]:
-    """Return the child's output, and whether it had to be ended: a value took `seconds` twice.
-
-    Processes that the child's functions forked may hold the pipe open: it is read until the child
-    ended.
-    """
-    parts: list[bytes] = []
-    seen, since, hangs, met = IDLE, time.monotonic(), False, 0
-    while True:
-        has_ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        if select.select([pipe], [], [], 0 if has_ended else _POLL_SECONDS)[0]:
-            part = os.read(pipe, 1 << 20)
-            if part and position[0] != IDLE:  # a child answers once it computes no value
-                os.kill(child, signal.SIGKILL)
-                return _BROKEN + process_guard.STRAY.encode(), hangs
-            parts.append(part)
-            has_ended = not part  # while there is more, that comes first
-            if has_ended:
-                _wait_for(child)
-        if has_ended:
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)  # a function may have closed the pipe and go on
-            return b"".join(parts), hangs
-        now = time.monotonic()
-        if position[0] != seen or position[0] == IDLE:
-            seen, since, met = position[0], now, met + (position[0] != IDLE)
-            looked(max(0, met - 1))
-        elif seconds and now - since > KILL_FACTOR * seconds:
-            hangs = True
-            os.kill(child, signal.SIGKILL)
-
-
-def _wait_for(child: int) -> None:
-    """Let a child end that has closed its pipe: then the value that it was computing is known."""
-    until = time.monotonic() + _GRACE
-    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if time.monotonic() > until:
-            return
-        time.sleep(_GRACE / 100)
-
-
-def describe_exit(code: int) -> str:
-    """Return how a process ended, by its exit code as `Popen.returncode`."""
-    if code >= 0:
-        return f"exit code {code}"
-    return f"killed by {signal.Signals(-code).name}"
+def _import_clean(imported: list[tuple[str, bool]]) -> None:
+    """Import here, for the children to come, what a child has found clean."""
+    for code, is_clean in imported:
+        if is_clean and not is_loaded(code):
+            isolation.import_for_children(partial(resolve, "python", code))
 
 
 def evaluate(unit: bytes | memoryview) -> pa.Buffer:
@@ -410,14 +384,8 @@ def evaluate(unit: bytes | memoryview) -> pa.Buffer:
     """
     decoded, count = decode_sound(unit), count_values(unit)
     evaluation = start_evaluation(decoded)
-    evaluation.advance(count)
-    if isinstance(evaluation, Evaluation) and evaluation.done < count:
-        # In children, which at least do not have the threads that this process has.
-        evaluation.end()
-        evaluation = ForkedEvaluation(decoded, evaluation)
     while evaluation.done < count:
-        evaluation.advance(count)
-    evaluation.end()
+        evaluation.advance(count, time.monotonic() + TIME_SLICE)
     return encode_result(evaluation.result())
 
 
@@ -434,6 +402,6 @@ def decode_sound(unit: bytes | memoryview) -> WorkUnit:
 
 def start_evaluation(unit: WorkUnit) -> Evaluation | ForkedEvaluation:
     """Begin the evaluation of this unit."""
-    if unit.limits.is_forked:
+    if unit.limits.is_forked or any(runtime in INSTALLED for runtime, _ in unit.functions):
         return ForkedEvaluation(unit)
     return Evaluation(unit, CallWatchdog(unit.limits))

@@ -9,16 +9,14 @@ An installed function is called in a new, empty context each time. A copy of a c
 it shares decimal's settings with its origin, once they were looked at there.
 """
 
-import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
-from math import inf
 from time import perf_counter
 from types import CodeType, NoneType
 from typing import Any, Final, Self, TypeAlias
@@ -27,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rebaser_server.compute.call_watchdog import IDLE, CallWatchdog
+from rebaser_server.compute.call_watchdog import CallWatchdog
 from rebaser_server.compute.errors import FunctionMissing, ResultTooLarge, describe_call, truncate
 from rebaser_server.compute.functions.runtimes import INSTALLED
 from rebaser_server.compute.functions.vectorised import (
@@ -38,6 +36,7 @@ from rebaser_server.compute.functions.vectorised import (
     any_in_row,
     gather_arguments,
 )
+from rebaser_server.compute.isolation import IDLE, VECTORISED
 from rebaser_server.compute.json_values import (
     Content,
     ReadOnlyDict,
@@ -47,7 +46,6 @@ from rebaser_server.compute.json_values import (
     has_content,
     size_of,
 )
-from rebaser_server.compute.process_guard import CUT_OFF, ProcessGuard, Spoilt
 from rebaser_server.compute.recall import UNKNOWN, Recall
 from rebaser_server.compute.value_buffers import (
     BOOL,
@@ -100,11 +98,9 @@ class EvaluationState:
     """Whether each value came out changed."""
     is_changed: NDArray[np.bool_]
     """Whether each value came out changed, as an array in the memory of `changed`."""
-    guard: ProcessGuard | None
-    """Guard of the process; None: all functions are Rebaser's own."""
 
     @classmethod
-    def of(cls, unit: WorkUnit, watchdog: CallWatchdog, guard: ProcessGuard | None) -> Self:
+    def of(cls, unit: WorkUnit, watchdog: CallWatchdog) -> Self:
         count = len(unit)
         starts = np.zeros(count + 1, np.int64)
         np.cumsum(unit.widths(), out=starts[1:])
@@ -112,23 +108,7 @@ class EvaluationState:
         np.subtract(count - 1, refs, out=refs, where=refs < 0)
         changed = bytearray(count + len(unit.constant_known))
         is_changed = np.frombuffer(changed, np.bool_)
-        return cls(unit, watchdog, ValueBuffers(unit), refs, starts, changed, is_changed, guard)
-
-
-@dataclass(frozen=True, slots=True)
-class SavedValues:
-    """State of some values before they were computed."""
-
-    start: int
-    end: int
-    kinds: bytes
-    bits: Bits
-    materialised: bytes
-    changed: bytes
-    objects: list[Any]
-    blocked: int
-    count: int
-    """Number of values that had come out without one."""
+        return cls(unit, watchdog, ValueBuffers(unit), refs, starts, changed, is_changed)
 
 
 class _ResultWriter:
@@ -146,33 +126,23 @@ class _ResultWriter:
         self.statuses: list[int] = []
         self.texts: list[str] = []
 
-    def save(self, start: int, end: int) -> SavedValues:
-        """Copy the state that computing the values from `start` to `end` changes."""
-        buffers = self._buffers
-        return SavedValues(
-            start,
-            end,
-            bytes(buffers.kind_bytes[start:end]),
-            buffers.bits[start:end].copy(),
-            bytes(buffers.materialised_bytes[start:end]),
-            bytes(self._changed[start:end]),
-            buffers.objects[start:end],
-            self.blocked,
-            len(self.positions),
-        )
+    @property
+    def mark(self) -> int:
+        """Number of values that were noted as failed or blocked."""
+        return len(self.positions)
 
-    def restore(self, saved: SavedValues) -> None:
-        buffers, where = self._buffers, slice(saved.start, saved.end)
-        buffers.kind_bytes[where] = saved.kinds
-        buffers.bits[where] = saved.bits
-        buffers.materialised_bytes[where] = saved.materialised
-        self._changed[where] = saved.changed
-        buffers.objects[where] = saved.objects
-        for position in range(saved.start, saved.end):
-            buffers.computed_texts.pop(position, None)
-        self.blocked = saved.blocked
-        for column in (self.positions, self.statuses, self.texts):
-            del column[saved.count :]
+    def changes(self, mark: int) -> list[Any]:
+        """Return what was noted since there was this mark, for `take` in another process."""
+        return [
+            self.blocked,
+            *(column[mark:] for column in (self.positions, self.statuses, self.texts)),
+        ]
+
+    def take(self, changes: list[Any]) -> None:
+        self.blocked, positions, statuses, texts = changes
+        self.positions += positions
+        self.statuses += statuses
+        self.texts += texts
 
     def to_failure(self, error: BaseException) -> CallFailure:
         if type(error) is FunctionMissing:
@@ -418,71 +388,66 @@ CHUNK: Final = 1024
 """Number of values whose inputs are made Python objects at once."""
 _TIMED_EVERY: Final = 16
 """Number of calls in a row of a function, of which one is timed."""
-_STRICT_ROWS: Final = 64
-"""Number of values that are computed at once, if a call of an installed function does not end
-that."""
-_len: Final = len
-"""Function `len` of Python, for use between a call and the look for changes."""
-_GROUP_SECONDS: Final = 0.0005
-"""Seconds of calls after which it costs little to look for changes of the process."""
 _CONTAINERS: Final = frozenset({ReadOnlyDict, ReadOnlyList})
-_Row = tuple[int, int, int, int, bool]
-"""A position, its signature, the bounds of its refs, and whether it must be computed."""
-
-
-class _ArgumentsChanged(Exception):
-    """A function changed its arguments, although Python's read-only types refuse that."""
-
-
 _CHANGED_ARGUMENTS: Final = CallFailure("TypeError: inputs are read-only: change a copy() of them")
-
-
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """State of values, and of the counters, before the values were computed."""
-
-    written: SavedValues
-    calls: list[int]
-    timed_calls: list[int]
-    timed_seconds: list[float]
 
 
 class ScalarEvaluator:
     """Calls a function for one value after the other; its writer gets the results."""
 
-    def __init__(self, state: EvaluationState, functions: Sequence[Callable[..., Any]]) -> None:
+    def __init__(self, state: EvaluationState) -> None:
         self._unit = state.unit
         self._buffers = state.buffers
         self._refs, self._starts = state.refs, state.starts
         self._changed = state.changed
         self._is_changed = state.is_changed
-        self._functions = functions
-        self._guard = state.guard
-        self._handed: set[int] = set()
-        """Positions of the lists and objects that the current calls were given."""
-        self._content: dict[int, Content] = {}
-        """Content of lists and objects that installed functions were given, by position."""
-        self._group_sizes = [1] * len(functions)
-        """Number of calls, by function, after which the process is looked at."""
+        self._functions: Sequence[Callable[..., Any]] = ()
         self._watchdog = state.watchdog
         self._position = state.watchdog.position
+        self._content: dict[int, Content] = {}
+        """Content of lists and objects that installed functions were given, by position."""
         self._is_installed = [runtime in INSTALLED for runtime, _ in state.unit.functions]
+        self._calls: list[tuple[int, Callable[..., Any], Call]] = []
+        self.writer = _ResultWriter(state)
+        self.recall = Recall(state.unit, state.buffers) if state.unit.remembered else None
+        self.returned: list[Any] = []
+        """Results of the calls that are made together now."""
+        count = len(state.unit.functions)
+        self.calls = [0] * count
+        """Number of calls by function; number and seconds of those that were timed."""
+        self.timed_calls = [0] * count
+        self.timed_seconds = [0.0] * count
+
+    def use(self, functions: Sequence[Callable[..., Any]]) -> None:
+        """Call these functions from now on, which stand in the unit's order."""
+        self._functions = functions
         self._calls = [
             (
                 number,
                 functions[number],
                 _compile_call(functions[number], specs, is_installed=self._is_installed[number]),
             )
-            for number, specs in state.unit.signatures
+            for number, specs in self._unit.signatures
         ]
-        self.writer = _ResultWriter(state)
-        self.recall = Recall(state.unit, state.buffers) if state.unit.remembered else None
-        self.returned: list[Any] = []
-        """Results of the calls that are made together now."""
-        self.calls = [0] * len(functions)
-        """Number of calls by function; number and seconds of those that were timed."""
-        self.timed_calls = [0] * len(functions)
-        self.timed_seconds = [0.0] * len(functions)
+
+    def changes(self, start: int, mark: int) -> list[Any]:
+        """Return what computing the values from `start` on changed, for `take`."""
+        recall = None if self.recall is None else self.recall.changes(start)
+        costs = self.calls, self.timed_calls, self.timed_seconds
+        return [self.writer.changes(mark), recall, costs]
+
+    def take(self, changes: list[Any]) -> None:
+        written, recall, (self.calls, self.timed_calls, self.timed_seconds) = changes
+        if self.recall is not None:
+            self.recall.take(recall)
+        self.writer.take(written)
+
+    def fail(self, position: int, message: str) -> None:
+        """Let a value fail whose call ended its process."""
+        number, _ = self._unit.signatures[self._unit.signature_indices[position]]
+        self.calls[number] += 1
+        self._materialise(self._refs[:0])
+        self.writer.write_failure(position, CallFailure(message))
 
     def take_known(
         self, recall: Recall, positions: Positions, refs: Positions, call: int
@@ -517,118 +482,35 @@ class ScalarEvaluator:
             for position, ref in zip(positions[blocked].tolist(), blocking.tolist(), strict=True):
                 self.writer.write_blocked(position, ref)
             positions, refs = positions[~blocked], refs[~blocked]
-        if len(positions):
+        if not len(positions):
+            return
+        call = int(self._unit.signature_indices[positions[0]])
+        if self._is_installed[self._calls[call][0]] and self._has_containers(refs):
+            # A call may change its arguments: the next call takes them as they were.
+            with self._watchdog.limiting_memory():
+                for position, taken in zip(positions.tolist(), refs.tolist(), strict=True):
+                    self._compute(position, call, taken)
+        else:
             self.writer.write_all(positions, self._call_each(positions, refs))
 
-    def _call_each(self, positions: Positions, refs: Positions) -> list[Any]:
-        """Return the result of each call, or its failure.
+    def _has_containers(self, refs: Positions) -> bool:
+        texts = np.unique(refs[self._buffers.kinds[refs] == TEXT]).tolist()
+        return any(type(self._buffers.objects[ref]) in _CONTAINERS for ref in texts)
 
-        Raises:
-            Spoilt: none of these values is computed.
-        """
+    def _call_each(self, positions: Positions, refs: Positions) -> list[Any]:
+        """Return the result of each call, or its failure."""
         number, specs = self._unit.signatures[self._unit.signature_indices[positions[0]]]
         function, is_installed = self._functions[number], self._is_installed[number]
         loop = _compile_loop(function, specs, is_installed=is_installed)
-        call = partial(self._call_rows, loop, function, specs)
         returned = self.returned
         started = perf_counter()
         with self._watchdog.limiting_memory():
-            if self._guard is None or not is_installed:
-                call(positions, refs)
-            else:
-                try:
-                    self._call_in_groups(self._guard, call, positions, refs)
-                except Spoilt:
-                    self.returned = []
-                    raise
+            self._call_rows(loop, function, specs, positions, refs)
         self.calls[number] += len(returned)
         self.timed_calls[number] += len(returned)
         self.timed_seconds[number] += perf_counter() - started
         self.returned = []
         return returned
-
-    def _call_in_groups(
-        self,
-        guard: ProcessGuard,
-        call: Callable[[Positions, Positions], None],
-        positions: Positions,
-        refs: Positions,
-    ) -> None:
-        """Call in groups, each as long as a look for changes of the process takes.
-
-        A group that changed anything is repeated, call by call: so each begins in a process without
-        traces of the others.
-        """
-        returned, start = self.returned, 0
-        number, _ = self._unit.signatures[self._unit.signature_indices[positions[0]]]
-        while start < len(positions):
-            size = self._group_sizes[number]
-            stop = min(start + size, len(positions))
-            taken = refs[start:stop]
-            self._hand_over(np.unique(taken[self._buffers.kinds[taken] == TEXT]).tolist())
-            began = perf_counter()
-            call(positions[start:stop], taken)
-            seconds = perf_counter() - began
-            try:
-                is_alone = stop - start == 1
-                stands = self._is_sound(guard, int(positions[start]), is_alone=is_alone)
-            except _ArgumentsChanged:
-                returned[start:], stands = [_CHANGED_ARGUMENTS], True
-            if stands:
-                start = stop
-                if seconds < _GROUP_SECONDS / 2 and not guard.is_strict:
-                    self._group_sizes[number] = min(2 * size, CHUNK)
-            else:
-                del returned[start:]
-                self._group_sizes[number] = 1
-            if seconds > _GROUP_SECONDS:
-                self._group_sizes[number] = max(1, size // 2)
-
-    def _hand_over(self, refs: list[int]) -> None:
-        """Remember the content of lists and objects that an installed function is given."""
-        for ref in refs:
-            if type(cell := self._buffers.objects[ref]) in _CONTAINERS:
-                self._handed.add(ref)
-                if ref not in self._content:
-                    self._content[ref] = content_of(cell)
-
-    def _restore_arguments(self) -> bool:
-        """Whether the lists and objects handed over are unchanged; if not, they are made anew."""
-        changed = [ref for ref in self._handed if not has_content(self._content[ref])]
-        self._handed.clear()
-        if changed:
-            self._buffers.materialise(np.array(changed, np.int64))
-            for ref in changed:
-                del self._content[ref]
-        return not changed
-
-    def _is_sound(self, guard: ProcessGuard, position: int, *, is_alone: bool) -> bool:
-        """Whether the results of calls count, one of which was for the value at `position`.
-
-        `is_alone`: it was the only call, and nothing came after it.
-
-        Raises:
-            Spoilt: they do not, and this process cannot compute them again.
-            _ArgumentsChanged: the only call has changed its arguments.
-        """
-        is_clean = guard.is_clean()
-        are_arguments_same = not self._handed or self._restore_arguments()
-        if is_clean and are_arguments_same:
-            return True
-        changed = guard.put_back()
-        self._watchdog.restart()
-        if guard.is_cut_off:
-            self._position[0] = position  # the value to blame, if it is a single one
-            os._exit(CUT_OFF)
-        if changed and is_alone:
-            number, _ = self._unit.signatures[self._unit.signature_indices[position]]
-            value = self._unit.ids[position].as_py()
-            guard.report(self._unit.functions[number][1], f"at value {value}", changed)
-        if guard.spoilt and not guard.is_strict:
-            raise Spoilt
-        if is_alone and not are_arguments_same:
-            raise _ArgumentsChanged
-        return is_alone
 
     def _call_rows(
         self,
@@ -642,7 +524,7 @@ class ScalarEvaluator:
         columns = [positions.tolist(), *_argument_columns(specs, refs, self._buffers.objects)]
         returned, watched, count = self.returned, self._position, len(positions)
         before = len(returned)
-        while (start := _len(returned) - before) < count:
+        while (start := len(returned) - before) < count:
             rows = zip(*(column[start:] for column in columns), strict=True)
             try:
                 loop(function, watched, returned.append, rows)
@@ -661,128 +543,55 @@ class ScalarEvaluator:
         """Make the failure for an error in another context, since that calls the error's code."""
         return Context().run(self.writer.to_failure, error)
 
-    def evaluate_in_order(self, start: int, end: int) -> int:
-        """Compute the values in `[start, end)` that must be computed or have a changed input.
-
-        Returns:
-            Position before which all is computed: `end`, or less if the process was spoilt.
-
-        Raises:
-            Spoilt: the process was spoilt, and some results do not count.
-        """
+    def evaluate_in_order(self, start: int, end: int) -> None:
+        """Compute the values in `[start, end)` that must be computed or have a changed input."""
         for first in range(start, end, CHUNK):
             last = min(first + CHUNK, end)
             refs = self._refs[self._starts[first] : self._starts[last]]
             if self._unit.must_compute[first:last].any() or self._is_changed[refs].any():
                 self._materialise(refs)
                 with self._watchdog.limiting_memory():
-                    done = self._compute_due(slice(first, last), refs.tolist())
-                if done < last:
-                    return done
-        return end
+                    self._compute_due(slice(first, last), refs.tolist())
 
     def _materialise(self, refs: Positions) -> None:
         unboxed = refs[~self._buffers.is_materialised[refs]]
         if len(unboxed) or not self._buffers.objects:
             self._buffers.materialise(unboxed)
 
-    def _compute_due(self, where: slice, refs: list[int]) -> int:
-        """Compute the due values; return the position before which all is computed."""
-        start: int = where.start
+    def _compute_due(self, where: slice, refs: list[int]) -> None:
+        """Compute those of these values that are due."""
         ends = (self._starts[where.start : where.stop + 1] - self._starts[where.start]).tolist()
-        rows = list(
-            zip(
-                range(where.start, where.stop),
-                self._unit.signature_indices[where].tolist(),
-                ends,
-                ends[1:],
-                self._unit.must_compute[where].tolist(),
-                strict=False,
-            )
+        rows = zip(
+            range(where.start, where.stop),
+            self._unit.signature_indices[where].tolist(),
+            ends,
+            ends[1:],
+            self._unit.must_compute[where].tolist(),
+            strict=False,
         )
-        guard, done = self._guard, 0
-        if guard is None:
-            self._compute_rows(rows, refs, inf)
-            return start + len(rows)
-        size = _STRICT_ROWS if guard.is_strict else 1
-        while done < len(rows):
-            group = rows[done : done + size]
-            before = self._save(group[0][0], group[-1][0] + 1)
-            until = 0.0 if guard.is_strict else perf_counter() + _GROUP_SECONDS
-            count, calls, last = self._compute_rows(group, refs, until)
-            # Behind a call even Rebaser's own functions may have met what it changed.
-            is_alone = calls == 1 and last == group[count - 1][0]
-            try:
-                stands = not calls or self._is_sound(guard, last, is_alone=is_alone)
-            except _ArgumentsChanged:
-                self._restore(before)
-                self._compute_rows(group[: count - 1], refs, inf)
-                self._count_changed_arguments(last, group[count - 1][1])
-                stands = True
-            if stands:
-                done += count
-                size = size if guard.is_strict else 2 * size
-            else:
-                self._restore(before)
-                size = 1
-            if guard.is_over:
-                break
-        return start + done
-
-    def _count_changed_arguments(self, position: int, call: int) -> None:
-        self.calls[self._calls[call][0]] += 1
-        self.writer.write_failure(position, _CHANGED_ARGUMENTS)
-
-    def _compute_rows(
-        self, rows: list[_Row], refs: list[int], until: float
-    ) -> tuple[int, int, int]:
-        """Compute rows; return how many, calls of installed functions, and the last position.
-
-        Once a call of such a function ends later than `until`, the other rows are left.
-        """
-        objects, compute, is_installed = self._buffers.objects, self._compute, self._is_installed
-        is_changed, count, calls, last = self._changed.__getitem__, len(rows), 0, -1
-        recall = self.recall
+        kinds, compute, recall = self._buffers.kind_bytes, self._compute, self.recall
+        is_changed = self._changed.__getitem__
         for position, call, start, end, must_compute in rows:
             taken = refs[start:end]
             if not (must_compute or any(map(is_changed, taken))):
                 continue
-            given = [objects[ref] for ref in taken]
-            for cell in given:
-                if cell is NOTHING:
-                    self.writer.write_blocked(position, taken[given.index(NOTHING)])
+            for ref in taken:
+                if kinds[ref] == NONE:
+                    self.writer.write_blocked(position, ref)
                     break
             else:
                 known = UNKNOWN if recall is None else recall.look_up(position, call, taken)
-                if known is not UNKNOWN:
+                if known is UNKNOWN:
+                    compute(position, call, taken)
+                else:
                     self.writer.write(position, known)
-                    continue
-                if not is_installed[self._calls[call][0]]:
-                    compute(position, call, given)
-                    continue
-                self._hand_over(taken)
-                calls, last = calls + 1, position
-                compute(position, call, given)
-                if perf_counter() > until:
-                    return position - rows[0][0] + 1, calls, last
-        return count, calls, last
 
-    def _save(self, start: int, end: int) -> _Saved:
-        """Copy the state that computing the values from `start` to `end` changes."""
-        counts = self.calls[:], self.timed_calls[:], self.timed_seconds[:]
-        return _Saved(self.writer.save(start, end), *counts)
-
-    def _restore(self, saved: _Saved) -> None:
-        self.writer.restore(saved.written)
-        if self.recall is not None:
-            self.recall.forget(saved.written.start, saved.written.end)
-        for position in range(saved.written.start, saved.written.end):
-            self._content.pop(position, None)
-        self.calls[:], self.timed_calls[:] = saved.calls, saved.timed_calls
-        self.timed_seconds[:] = saved.timed_seconds
-
-    def _compute(self, position: int, call: int, given: list[Any]) -> None:
+    def _compute(self, position: int, call: int, taken: list[int]) -> None:
         number, function, make = self._calls[call]
+        given = [self._buffers.objects[ref] for ref in taken]
+        is_handed = self._is_installed[number] and not _CONTAINERS.isdisjoint(map(type, given))
+        if is_handed:
+            self._keep_content(taken)
         watched = self._position
         self.calls[number] += 1
         try:
@@ -799,13 +608,34 @@ class ScalarEvaluator:
             is_memory = issubclass(type(error), MemoryError)
             watched[0] = IDLE
         else:
-            self.writer.write(position, value)
+            if is_handed and not self._restore_arguments(taken):
+                self.writer.write_failure(position, _CHANGED_ARGUMENTS)
+            else:
+                self.writer.write(position, value)
             return
+        if is_handed and not self._restore_arguments(taken):
+            failure, is_memory = _CHANGED_ARGUMENTS, False
         if is_memory and self._watchdog.may_retry(position):
             self.calls[number] -= 1  # a value is counted once
-            self._compute(position, call, given)
+            self._compute(position, call, taken)
         else:
             self.writer.write_failure(position, failure)
+
+    def _keep_content(self, refs: list[int]) -> None:
+        """Keep the content of lists and objects that an installed function is given."""
+        for ref in refs:
+            if ref not in self._content and type(self._buffers.objects[ref]) in _CONTAINERS:
+                self._content[ref] = content_of(self._buffers.objects[ref])
+
+    def _restore_arguments(self, refs: list[int]) -> bool:
+        """Whether the lists and objects of a call are unchanged; if not, they are made anew."""
+        handed = {ref for ref in refs if ref in self._content}
+        changed = [ref for ref in handed if not has_content(self._content[ref])]
+        if changed:
+            self._buffers.materialise(np.array(changed, np.int64))
+            for ref in changed:
+                del self._content[ref]
+        return not changed
 
     def _call_timed(
         self, number: int, function: Callable[..., Any], make: Call, given: list[Any]
@@ -845,25 +675,30 @@ _FEW: Final = 32
 class VectorEvaluator:
     """Calls a function for many values at once; for others it asks the scalar evaluator."""
 
-    def __init__(
-        self,
-        state: EvaluationState,
-        vector_functions: list[VectorFunction | None],
-        scalar: ScalarEvaluator,
-    ) -> None:
+    def __init__(self, state: EvaluationState, scalar: ScalarEvaluator) -> None:
         self._unit = state.unit
         self._buffers = state.buffers
         self._refs, self._starts = state.refs, state.starts
         self._changed = state.is_changed
-        self._vector_functions = vector_functions
+        self._vector_functions: list[VectorFunction | None] = []
         self._scalar = scalar
         self._watchdog = state.watchdog
-        self._guard = state.guard
         self._must_compute_all = bool(state.unit.must_compute.all())
         self.recomputed = 0
-        self.calls = [0] * len(vector_functions)
+        self.calls = [0] * len(state.unit.functions)
         """Number of calls by function; and the seconds that they took in all."""
-        self.seconds = [0.0] * len(vector_functions)
+        self.seconds = [0.0] * len(state.unit.functions)
+
+    def use(self, vector_functions: list[VectorFunction | None]) -> None:
+        """Call these functions from now on, which stand in the unit's order."""
+        self._vector_functions = vector_functions
+
+    def changes(self) -> list[Any]:
+        """Return the counters, for `take` in another process."""
+        return [self.recomputed, self.calls, self.seconds]
+
+    def take(self, changes: list[Any]) -> None:
+        self.recomputed, self.calls, self.seconds = changes
 
     def evaluate(self, start: int, end: int) -> None:
         """Compute the due values in `[start, end)`, none of which is an input of another."""
@@ -926,15 +761,12 @@ class VectorEvaluator:
         is_installed = self._unit.functions[function][0] == "python"
         try:
             if is_installed:
-                with self._limiting_calls(where):
+                with self._limiting_calls():
                     result = Context().run(_call, vector_function, arguments, count)
             else:
                 result = _call(vector_function, arguments, count)
         except BaseException:  # one by one, each tells what is wrong
             return np.arange(count)
-        finally:
-            if is_installed:
-                self._put_process_back(function, where)
         left = None
         if isinstance(result, UniformResult) and complete is None:
             self._write_uniform(where, result)
@@ -948,26 +780,15 @@ class VectorEvaluator:
         return left
 
     @contextmanager
-    def _limiting_calls(self, where: _PositionSet) -> Iterator[None]:
+    def _limiting_calls(self) -> Iterator[None]:
         """Hold all calls at once to the limits of one: beyond, they are made one by one."""
         position = self._watchdog.position
         with self._watchdog.limiting_memory():
             try:
-                position[0] = where.start if isinstance(where, slice) else where[0]
+                position[0] = VECTORISED
                 yield
             finally:
                 position[0] = IDLE
-                self._watchdog.restart()
-
-    def _put_process_back(self, function: int, where: _PositionSet) -> None:
-        """Restore the process; raise `Spoilt` if that fails."""
-        if self._guard is not None and not self._guard.is_clean():
-            changed = self._guard.put_back()
-            first = where.start if isinstance(where, slice) else int(where[0])
-            name, value = self._unit.functions[function][1], self._unit.ids[first].as_py()
-            self._guard.report(name, f"at value {value}", changed)
-            if self._guard.spoilt:
-                raise Spoilt
 
     def _write_uniform(self, where: _PositionSet, result: UniformResult) -> None:
         buffers = self._buffers

@@ -4,9 +4,9 @@ A run goes to one of two executors, by its cost or by the number of its values. 
 which parts of a run are done, and which tasks are next.
 
 Children cost a small run no more than its values do. All workspaces share them, and take them in
-turns. A task that takes longer than `QUICK` leaves its seat to others and goes on in a slow one; if
-no slow seat is free, it is ended, and begins again when one is. So a quick task waits for quick
-ones only. Prints of functions go to the log: bounded, and with the change set that was computed.
+turns. A task that takes longer than `QUICK` leaves its seat to others and goes on beside them, with
+a lower priority (see `isolation`), so a quick task waits for quick ones only. Prints of functions
+go to the log: bounded, and with the change set that was computed.
 """
 
 import asyncio
@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import replace
 from errno import EAGAIN
 from functools import partial
 from typing import Any, Final, Never, Protocol, Self, TypeVar, cast
@@ -31,9 +30,10 @@ import structlog
 
 from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
 from rebaser_server.compute.errors import RunFailed, evaluator_error
+from rebaser_server.compute.evaluation import FIRST_STEP, TIME_SLICE
 from rebaser_server.compute.functions.runtimes import ARROW
+from rebaser_server.compute.isolation import STRAY
 from rebaser_server.compute.local_worker import BROKEN, DONE, LENGTH, NUMBER
-from rebaser_server.compute.process_guard import STRAY
 from rebaser_server.compute.results import (
     PartFile,
     RunStore,
@@ -42,8 +42,6 @@ from rebaser_server.compute.results import (
     contiguous_parts,
 )
 from rebaser_server.compute.task_protocol import (
-    FIRST_STEP,
-    TIME_SLICE,
     GaveWay,
     decode_answer,
     encode_task,
@@ -298,8 +296,6 @@ class WorkerProcess:
     def __init__(self, transport: SubprocessTransport, protocol: _Protocol) -> None:
         self._transport = transport
         self._protocol = protocol
-        self.has_called = False
-        """Whether it may have called functions itself, and not in processes that it forked."""
 
     @classmethod
     async def start(cls) -> Self:
@@ -429,8 +425,6 @@ class DvuRun:
         self._stops = [0] * len(units)
         """Number of values of each unit that are done for sure."""
         self._ended: dict[int, UnitResult | StoredResult] = {}
-        self._unfit: set[int] = set()
-        """The units whose functions made their process unfit for the rest of it."""
 
     def next_tasks(self) -> dict[int, bytes]:
         """The tasks to execute next, by the number of the unit; none once all is done."""
@@ -454,14 +448,13 @@ class DvuRun:
     def _encode_task(self, number: int, parts: list[PartFile]) -> bytes:
         unit = None if self._is_in_store(number) else self._units[number]
         names = [part.name for part in parts]
-        limits = replace(read_limits(self._units[number]), is_forked=self.is_forked(number))
         return encode_task(
-            self._digests[number], unit, names, time_slice=self._time_slice, limits=limits
+            self._digests[number],
+            unit,
+            names,
+            time_slice=self._time_slice,
+            limits=read_limits(self._units[number]),
         )
-
-    def is_forked(self, number: int) -> bool:
-        """Whether the task of a unit is evaluated in processes that its worker forks."""
-        return number in self._unfit or read_limits(self._units[number]).is_forked
 
     def _is_in_store(self, number: int) -> bool:
         return self.store is not None and len(self._units[number]) > _INLINE_UNIT_BYTES
@@ -482,8 +475,6 @@ class DvuRun:
         if not isinstance(ended, GaveWay):
             self._ended[number] = ended
             self._stops[number] = self._sizes[number]
-        elif ended.is_unfit:
-            self._unfit.add(number)
 
     def results(self) -> list[UnitResult | StoredResult]:
         """The result of each unit, once there are no more tasks."""
@@ -503,8 +494,10 @@ HEAD_START: Final = 0.1
 as long as many cheap tasks do."""
 QUICK: Final = 0.25
 """Seconds of a task, from when its child is there, after which it is slow."""
-_SLOW_SEATS: Final = 2
-"""Slow tasks at once, for each quick one."""
+_SLOW_SEATS: Final = 16
+"""Slow tasks at once, at most."""
+_BYTES_PER_SEAT: Final = 512 << 20
+"""Memory of the machine for each slow task."""
 
 
 class ChildProcessExecutor:
@@ -518,21 +511,28 @@ class ChildProcessExecutor:
     def __init__(self, children: int = 1) -> None:
         """Start no child yet.
 
-        `children`: quick tasks at once, and tasks of one run; `_SLOW_SEATS` times as many slow ones
-        go on beside them.
+        `children`: quick tasks at once, and tasks of one run; up to `_SLOW_SEATS` slow ones go on
+        beside them.
         """
         self._limit = children
         self._open = 1
         """Quick tasks at once as of now: more only where they are needed for a while."""
         self._opening: asyncio.TimerHandle | None = None
-        self._quick, self._slow = Turns(self._open), Turns(_SLOW_SEATS * children)
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._quick = Turns(self._open)
+        self._slow = Turns(max(children, min(_SLOW_SEATS, memory // _BYTES_PER_SEAT)))
         self._idle: list[WorkerProcess] = []
         self._busy: set[WorkerProcess] = set()
+        self._starting: asyncio.Task[None] | None = None
+        """Start of a child for tasks to come."""
 
     async def start(self) -> None:
         await self.run([WorkUnit().encode()])
 
     async def close(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
         await asyncio.gather(*map(self._end, [*self._idle, *self._busy]))
 
     async def run(
@@ -567,38 +567,37 @@ class ChildProcessExecutor:
         store: RunStore | None,
         progress: JobProgress,
     ) -> UnitResult | StoredResult:
-        run, is_slow = DvuRun(f"beside-{uuid4()}", [unit], store), False
+        run = DvuRun(f"beside-{uuid4()}", [unit], store)
+        # A function of tables reaches the store in a process that is forked from a child. Clients
+        # of object stores have threads, which a fork of a child that has used one is without.
+        is_fresh = has_runtime(unit, ARROW) and store is not None and not store.files.is_local
         async with background(_report(run, progress)):
             while tasks := await asyncio.to_thread(run.next_tasks):
                 [(number, task)] = tasks.items()
                 question = pickle.dumps(partial(execute, task, store, run.id))
-                answer, is_forked = None, run.is_forked(number)
-                if not is_slow:
-                    answer, is_slow = await self._ask_quickly(question, owner, is_forked=is_forked)
-                if answer is None:
-                    answer = await self._ask_slowly(question, owner, is_forked=is_forked)
+                answer = await self._ask(question, owner, is_fresh=is_fresh)
                 run.record(number, answer)
                 progress.record(await asyncio.to_thread(run.values_done))
         [result] = run.results()
         return result
 
-    async def _ask_quickly(
-        self, question: bytes, owner: str, *, is_forked: bool
-    ) -> tuple[bytes | None, bool]:
-        """The answer, and whether it took long; None if it has to be asked for slowly."""
+    async def _ask(self, question: bytes, owner: str, *, is_fresh: bool = False) -> bytes:
+        """Return the answer of a child, which is asked when it is the owner's turn.
+
+        `is_fresh`: whether the child must not have been asked before.
+        """
         await self._take_quick_seat(owner)
         seat = self._quick
         try:
-            child, is_fresh = await self._take_child(is_forked=is_forked)
-            asking = asyncio.ensure_future(self._execute(question, child, is_fresh=is_fresh))
+            child = await (self._start_child() if is_fresh else self._take_child())
+            asking = asyncio.ensure_future(self._execute(question, child))
             try:
                 await asyncio.wait([asking], timeout=QUICK)
-                if not asking.done():
-                    if not self._slow.take_free():
-                        return None, True
+                if not asking.done() and self._slow.take_free():
                     seat.give()
                     seat = self._slow
-                return await asking, seat is self._slow
+                    self._start_ahead()
+                return await asking
             finally:
                 # Once that is done, the child may be busy for another caller.
                 if not asking.done():
@@ -608,14 +607,6 @@ class ChildProcessExecutor:
                         await self._end(child)
         finally:
             seat.give()
-
-    async def _ask_slowly(self, question: bytes, owner: str, *, is_forked: bool) -> bytes:
-        await self._slow.take(owner)
-        try:
-            child, is_fresh = await self._take_child(is_forked=is_forked)
-            return await self._execute(question, child, is_fresh=is_fresh)
-        finally:
-            self._slow.give()
 
     async def _take_quick_seat(self, owner: str) -> None:
         if not self._quick.take_free():
@@ -634,23 +625,28 @@ class ChildProcessExecutor:
             self._quick.give()
             self._open_later()
 
-    async def _take_child(self, *, is_forked: bool) -> tuple[WorkerProcess, bool]:
-        """A child that is idle, or a new one, and whether it is new.
+    def _start_ahead(self) -> None:
+        """Start a child that the next task finds ready, since slow tasks have the others."""
+        if not self._idle and self._starting is None:
+            self._starting = asyncio.create_task(self._add_child())
 
-        One that is to fork has called no function: libraries such as Polars leave threads that a
-        fork is without, and that it would wait for.
-        """
-        while self._idle:
+    async def _add_child(self) -> None:
+        try:
+            with suppress(RunFailed, OSError):  # the task that needs one starts it, or fails
+                child = await self._start_child()
+                self._busy.discard(child)
+                self._idle.append(child)
+        finally:
+            self._starting = None
+
+    async def _take_child(self) -> WorkerProcess:
+        while self._starting is not None and not self._idle:
+            await asyncio.wait([self._starting])
+        if self._idle:
             child = self._idle.pop()
-            if is_forked and child.has_called:
-                await child.end()
-                continue
-            child.has_called |= not is_forked
             self._busy.add(child)
-            return child, False
-        child = await self._start_child()
-        child.has_called = not is_forked
-        return child, True
+            return child
+        return await self._start_child()
 
     async def _start_child(self) -> WorkerProcess:
         try:
@@ -660,23 +656,7 @@ class ChildProcessExecutor:
         self._busy.add(child)
         return child
 
-    async def _execute(self, question: bytes, child: WorkerProcess, *, is_fresh: bool) -> bytes:
-        """The answer of a child in which no function has left its marks.
-
-        What goes wrong in a child that has computed something before may be the fault of that, so
-        a fresh one tries, too, before it is the unit's.
-        """
-        answer = await self._ask(question, child)
-        if answer[:1] == BROKEN and not is_fresh:
-            child = await self._start_child()
-            child.has_called = True
-            answer = await self._ask(question, child)
-        if answer[:1] == BROKEN:
-            reason = answer[1:].decode()
-            raise evaluator_error(reason.partition(":")[0], reason)
-        return answer[1:]
-
-    async def _ask(self, question: bytes, child: WorkerProcess) -> bytes:
+    async def _execute(self, question: bytes, child: WorkerProcess) -> bytes:
         try:
             answer = await child.ask(question)
         except EOFError as error:
@@ -686,11 +666,14 @@ class ChildProcessExecutor:
             await self._end(child)  # there is no other way to stop a function
             raise
         self._busy.discard(child)
-        if answer[:1] != DONE or len(self._idle) >= self._open:
-            await self._end(child)  # with all that functions did to it
+        if len(self._idle) > self._open:
+            await self._end(child)
         else:
             self._idle.append(child)
-        return answer
+        if answer[:1] != DONE:
+            reason = answer[1:].decode()
+            raise evaluator_error(reason.partition(":")[0], reason)
+        return answer[1:]
 
     async def _end(self, child: WorkerProcess) -> None:
         self._busy.discard(child)

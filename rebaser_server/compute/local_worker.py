@@ -3,9 +3,9 @@
 A question is a callable without arguments, pickled; an answer is the bytes that it returns. A frame
 is a number of eight bytes, its length in as many, then its bytes. The first frame on stdout has
 number zero, is empty, and says that everything for tasks is loaded. Each later frame is an answer
-with the number of its question, random and made when that is asked: so what a function writes into
-the pipe answers no later question. In front of an answer stands a byte: 0 before a result, 1 before
-an error, 2 before the result of a process that should do nothing else.
+with the number of its question, random and made when that is asked: so what a function of runtime
+`pyspark`, which is called in this process, writes into the pipe answers nothing. In front of an
+answer stands a byte: 0 before a result, 1 before an error.
 """
 
 import os
@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import BinaryIO, Final
 
-from rebaser_server.compute import process_guard
+from rebaser_server.compute import isolation
 from rebaser_server.compute.errors import describe
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.work_unit import WorkUnit
@@ -26,7 +26,6 @@ NUMBER: Final = 8
 LENGTH: Final = 8
 DONE: Final = b"\0"
 BROKEN: Final = b"\1"
-_DONE_AND_UNFIT: Final = b"\2"
 
 
 def main() -> None:
@@ -35,19 +34,21 @@ def main() -> None:
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)  # nor what they read a question
     defer_pandas()
-    process_guard.claim()
-    process_guard.end_with_parent()
+    isolation.claim()
+    isolation.end_with_parent()
     queue: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
     Thread(target=_read_questions, args=(questions, queue), daemon=True).start()
     evaluate(WorkUnit().encode())  # loads what any unit takes
     number, answer = bytes(NUMBER), b""
+    channel = os.fstat(answers.fileno())
     while True:
         answers.write(number + len(answer).to_bytes(LENGTH) + answer)
         answers.flush()
+        isolation.end_children()
         number, question = queue.get()
         answer = _answer(question)
-        if process_guard.is_cut_off():
-            os._exit(process_guard.CUT_OFF)  # the parent would wait for the answer
+        if not os.path.samestat(os.fstat(answers.fileno()), channel):
+            return  # a function has replaced the pipe, and the parent would wait for the answer
 
 
 def _read_questions(questions: BinaryIO, queue: SimpleQueue[tuple[bytes, bytes]]) -> None:
@@ -71,7 +72,7 @@ def _answer(question: bytes) -> bytes:
         if os.getpid() != own:
             os._exit(0)  # a child that a function forked
         return BROKEN + describe(error).encode(errors="replace")
-    return (_DONE_AND_UNFIT if process_guard.unfit else DONE) + answer
+    return DONE + answer
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ Evaluators import this on machines without the libraries that `memo` needs.
 """
 
 from collections.abc import Sequence
-from itertools import count
+from mmap import PAGESIZE, mmap
 from typing import Any, Final
 
 import cbor2
@@ -26,8 +26,8 @@ from rebaser_server.compute.work_unit import KEY_BYTES, STRING_TYPE, WorkUnit
 from rebaser_server.values.canonical_json import loads
 
 _CHECK_EVERY: Final = 1_000
-_FOUND: Final = count(1)
-"""Counter of the look-ups of this process that find a result."""
+_FOUND: Final = memoryview(mmap(-1, PAGESIZE)).cast("Q")
+"""Number of look-ups that find a result, in memory that this process shares with its children."""
 _LARGEST: Final = 1 << 20
 """Maximum bytes of a result that is remembered."""
 
@@ -66,7 +66,8 @@ class Recall:
             return UNKNOWN
         key = blake3(prefix + b"".join(map(self._fingerprint, refs))).digest(KEY_BYTES)
         text = self._known_text(position, key)
-        if text is not None and next(_FOUND) % _CHECK_EVERY:
+        _FOUND[0] += text is not None
+        if text is not None and _FOUND[0] % _CHECK_EVERY:
             self.used.add(self._unit.signatures[call][0])
             try:
                 return read_only(loads(text))
@@ -90,12 +91,17 @@ class Recall:
                 return str(result["text"])
         return None
 
-    def forget(self, start: int, end: int) -> None:
-        """Note that the values from `start` to `end` are computed anew."""
-        for position in range(start, end):
-            self._fingerprints.pop(position, None)
-            self._keys.pop(position, None)
-            self._formers.pop(position, None)
+    def changes(self, start: int) -> list[Any]:
+        """Return what was found about the values from `start` on, for `take` elsewhere."""
+        keys = {position: key for position, key in self._keys.items() if position >= start}
+        formers = {position: text for position, text in self._formers.items() if position >= start}
+        return [sorted(self.used), keys, formers]
+
+    def take(self, changes: list[Any]) -> None:
+        used, keys, formers = changes
+        self.used.update(used)
+        self._keys.update(keys)
+        self._formers.update(formers)
 
     def remembered(self, end: int) -> pa.Table:
         """Return the results of values before `end` that were computed, as of `REMEMBERED`."""

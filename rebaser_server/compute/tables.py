@@ -44,7 +44,7 @@ from rebaser_core.table_schemas import (
     spark_fields,
 )
 from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, is_table, table_key
-from rebaser_server.compute.errors import FunctionMissing, breakdown, describe
+from rebaser_server.compute.errors import FunctionMissing, RunFailed, breakdown, describe
 from rebaser_server.compute.executors import Executor, run_apart
 from rebaser_server.compute.functions.arrow import (
     CALL,
@@ -316,6 +316,10 @@ def uris_of(job: Query | SparkCall) -> list[str]:
     return of(list(views.values()))
 
 
+_TRIALS: Final = 3
+"""Number of times that a query must end what computes it to be blamed."""
+
+
 class QueryFailed(Exception):
     """The query or function has a mistake, or its data has; the message is that of its value."""
 
@@ -442,12 +446,24 @@ class TableExecutor:
         if call.blocked_by is not None:
             return BLOCKED, call.blocked_by, 1
         try:
-            value, computed = await self._result(call, owner, progress)
+            value, computed = await self._tried(call, owner, progress)
             return OK, dumps(read_only(value)), computed
         except (FunctionMissing, QueryFailed, SqlRefused, NotATable, TableMissing) as error:
             return FAILED, str(error), 1
         except NotJson as error:
             return FAILED, describe(error), 1
+
+    async def _tried(self, call: "_Call", owner: str, progress: JobProgress) -> tuple[Any, int]:
+        """Return the result; where runs broke down before, blame a query that does so each time."""
+        for _ in range(_TRIALS):
+            try:
+                return await self._result(call, owner, progress)
+            except RunFailed as error:
+                if not call.limits.is_forked:
+                    raise
+                reason = str(error)
+            progress.extend()
+        raise QueryFailed(f"computing it ended the evaluator: {reason}")
 
     async def _result(self, call: "_Call", owner: str, progress: JobProgress) -> tuple[Any, int]:
         """Return a handle, or the value that comes out; and the number of calls made.

@@ -15,8 +15,12 @@ import cbor2
 import pyarrow as pa
 
 from rebaser_server.compute.evaluation import (
-    Evaluation,
+    STEP_SECONDS,
+    TIME_SLICE,
+    ForkedEvaluation,
+    advance_until,
     decode_sound,
+    end_of_turn,
     evaluate,
     start_evaluation,
 )
@@ -76,16 +80,6 @@ class _ProgressReporter:
 _REPORTER: Final = _ProgressReporter()
 
 
-FIRST_STEP: Final = 16
-"""Number of values of the first step; each further one has up to `_GROWTH` times as many."""
-_GROWTH: Final = 16
-_STEP_SECONDS: Final = _REPORT_SECONDS
-"""Seconds of a step, after each of which progress is reported."""
-TIME_SLICE: Final = 2.0
-"""Seconds of work after which a worker keeps its results and gives way: small runs wait only
-briefly for a large one, and a crash costs little."""
-_MIN_START_RATIO: Final = 10
-"""Multiple of the time that beginning took; a turn is not shorter."""
 INLINE_BYTES: Final = 64 * 1024
 """Maximum bytes of a result that travels back with the job; a larger one lies in the run store."""
 
@@ -116,23 +110,13 @@ def encode_task(
 class GaveWay:
     """A worker left the rest of its unit to others."""
 
-    is_unfit: bool
-    """Whether it had to, because of what a function did: the rest is evaluated in forked processes,
-    each of which computes as much as it is fit for."""
-
 
 def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
-    """Execute an encoded task; return the answer for `decode_answer`.
-
-    If a task raises, or `process_guard.unfit` then has a reason, the process should execute no
-    other: it is as functions have left it.
-    """
-    began, own = time.monotonic(), os.getpid()
+    """Execute an encoded task; return the answer for `decode_answer`."""
+    began = time.monotonic()
     digest, unit, names, time_slice, limits = cbor2.loads(task)
     if store is None:
-        result = evaluate(unit)
-        _exit_unless(own)
-        return _encode_inline(result)
+        return _encode_inline(evaluate(unit))
     if unit is None:
         unit = store.get_unit(digest)
     whole = decode_sound(unit)
@@ -143,22 +127,13 @@ def execute(task: bytes, store: RunStore | None, run: str) -> bytes:
     )
 
 
-def _exit_unless(process: int) -> None:
-    """End this process if it is another one: a child that a function forked and returned in.
-
-    Its output would reach the process that waits for its parent's answer.
-    """
-    if os.getpid() != process:
-        os._exit(0)
-
-
 def decode_answer(data: bytes) -> UnitResult | StoredResult | GaveWay:
     """Return the result of the unit, or that its worker gave way, with results in the run store."""
     result, stored = cbor2.loads(data)
     if result is not None:
         return decode_result(result)
-    if stored is None or isinstance(stored, bool):
-        return GaveWay(is_unfit=bool(stored))
+    if stored is None:
+        return GaveWay()
     recomputed, files, costs = stored
     by_function = {(runtime, code): (calls, spent) for runtime, code, calls, spent in costs}
     return StoredResult(recomputed, [(name, count) for name, count in files], by_function)
@@ -206,7 +181,6 @@ class _TaskExecution:
         self._evaluation = start_evaluation(rest)
         self._reported_at = time.monotonic()
         self._has_reported = False
-        self._process = os.getpid()
 
     @property
     def _done(self) -> int:
@@ -214,13 +188,12 @@ class _TaskExecution:
 
     def run(self, began: float, time_slice: float) -> bytes:
         """Go on behind the found parts, until all is done or the time slice is over."""
-        if isinstance(self._evaluation, Evaluation):
-            with _REPORTER.reporting(self._report_ahead):
-                self._advance(began, time_slice)
-        else:
+        if isinstance(self._evaluation, ForkedEvaluation):
             self._evaluation.on_progress = self._report_ahead
             self._advance(began, time_slice)
-        self._evaluation.end()
+        else:
+            with _REPORTER.reporting(self._report_ahead):
+                self._advance(began, time_slice)
         result = self._evaluation.result()
         is_done = self._done == self._size
         size = result.table.nbytes + result.remembered.nbytes
@@ -234,33 +207,24 @@ class _TaskExecution:
             name = self._store.put_part(self._digest, self._start, self._done, result)
             names, results = [*names, name], [*results, result]
         if not is_done:
-            return cbor2.dumps([None, self._evaluation.is_over])
+            return cbor2.dumps([None, None])
         return _encode_stored(_total(names, results))
 
     def _advance(self, began: float, time_slice: float) -> None:
-        now = time.monotonic()
-        until = now + max(time_slice, _MIN_START_RATIO * (now - began))
-        count, usual = FIRST_STEP, min(_STEP_SECONDS, time_slice)
-        while self._done < self._size and (now < until or not self._evaluation.done):
-            if self._evaluation.is_over:
-                return
-            before = now
-            self._evaluation.advance(count)
-            _exit_unless(self._process)
-            now = time.monotonic()
-            count = max(1, int(count * min(usual / max(now - before, 1e-6), _GROWTH)))
-            self._report(now)
+        until, rest = end_of_turn(began, time_slice), self._size - self._start
+        usual = min(STEP_SECONDS, time_slice)
+        advance_until(self._evaluation, rest, until, usual=usual, stepped=self._report)
 
     def _report(self, now: float) -> None:
         """Report the progress from time to time, and the end of a unit that took long."""
         is_last = self._done == self._size
-        if now - self._reported_at >= _STEP_SECONDS or (is_last and self._has_reported):
+        if now - self._reported_at >= STEP_SECONDS or (is_last and self._has_reported):
             self._store.put_progress(self._run, self._digest, self._done)
             self._reported_at, self._has_reported = now, True
 
     def _report_ahead(self) -> None:
         """Report the progress in the midst of a step."""
         now, ahead = time.monotonic(), self._evaluation.ahead
-        if ahead and now - self._reported_at >= _STEP_SECONDS:
+        if ahead and now - self._reported_at >= STEP_SECONDS:
             self._store.put_progress(self._run, self._digest, self._done + ahead)
             self._reported_at, self._has_reported = now, True

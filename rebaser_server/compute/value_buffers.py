@@ -167,6 +167,25 @@ class ValueBuffers:
             STRING_TYPE,
         )
 
+    def changes(self, start: int, stop: int) -> list[Any]:
+        """Return these cells as they were computed, for `take` in another process."""
+        return [
+            self.kinds[start:stop].tobytes(),
+            self.bits[start:stop].tobytes(),
+            {p: text for p, text in self.computed_texts.items() if start <= p < stop},
+            None if self._sources is None else self._sources[start:stop].tobytes(),
+        ]
+
+    def take(self, start: int, stop: int, changes: list[Any]) -> None:
+        kinds, bits, texts, sources = changes
+        self.kinds[start:stop] = np.frombuffer(kinds, np.uint8)
+        self.bits[start:stop] = np.frombuffer(bits, np.int64)
+        self.computed_texts.update(texts)
+        if sources is not None:
+            if self._sources is None:
+                self._sources = np.arange(len(self.kinds))
+            self._sources[start:stop] = np.frombuffer(sources, np.int64)
+
     def fingerprint(self, position: int) -> bytes:
         """Return bytes that only cells with an equal value have. The cell must have one."""
         kind = self.kind_bytes[position : position + 1]

@@ -13,7 +13,7 @@ and the text. Behind that are the known results, as an Arrow stream; nothing if 
 A unit is in topological order, so a run of its values needs only values before it. It can be
 sorted, cut into segments without an edge inside, and cut into units that are evaluated one after
 the other, with equal results: results of an earlier piece are constants of a later one. Other units
-are derived from it to find, or to step over, the values that end their evaluator.
+are derived from it.
 """
 
 import struct
@@ -493,44 +493,11 @@ def _known(unit: WorkUnit, positions: NDArray[Any]) -> pa.LargeListArray | None:
 
 
 FAILED_RUNTIME: Final = "failed"
-"""Runtime of a stand-in for a function that ends its evaluator; the code is the message."""
+"""Runtime of a stand-in for a function that fails its values; the code is the message."""
 MAX_CULPRITS: Final = 16
 """Maximum number of crashing values in a unit; with more, the machine is to blame."""
 TOO_MANY_CULPRITS: Final = f"more than {MAX_CULPRITS} values ended the evaluator"
 """Text of the error about such a unit, since the error comes from another process."""
-
-
-def prefix(unit: WorkUnit, count: int) -> WorkUnit:
-    """Return the first `count` values of a unit, as a unit."""
-    return replace(
-        unit,
-        ids=unit.ids[:count],
-        signature_indices=unit.signature_indices[:count],
-        statuses=unit.statuses[:count],
-        texts=unit.texts[:count],
-        must_compute=unit.must_compute[:count],
-        refs=unit.refs[: unit.widths()[:count].sum()],
-        known_results=None if unit.known_results is None else unit.known_results[:count],
-    )
-
-
-def with_failures(unit: WorkUnit, messages: Mapping[int, str]) -> WorkUnit:
-    """Return a unit in which some values, by their position, fail with a message instead."""
-    functions, signatures = list(unit.functions), list(unit.signatures)
-    calls, must_compute = unit.signature_indices.copy(), unit.must_compute.copy()
-    fails = np.zeros(len(unit), np.bool_)
-    for index, message in messages.items():
-        functions.append((FAILED_RUNTIME, message))
-        signatures.append((len(functions) - 1, []))
-        calls[index], must_compute[index], fails[index] = len(signatures) - 1, True, True
-    return replace(
-        unit,
-        functions=functions,
-        signatures=signatures,
-        signature_indices=calls,
-        must_compute=must_compute,
-        refs=unit.refs[~np.repeat(fails, unit.widths())],
-    )
 
 
 class IncrementalSplit:

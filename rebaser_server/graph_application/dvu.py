@@ -24,7 +24,6 @@ from rebaser_core.updates import SetComputed
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.state import Batch, Content
 from rebaser_server.compute.affected import certain_dependents, closure
-from rebaser_server.compute.call_watchdog import KILL_FACTOR
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed
 from rebaser_server.compute.executors import Executor
@@ -353,8 +352,9 @@ class DvuJob:
 
     def _is_no_functions_fault(self) -> bool:
         """Whether a call that takes as long as the deadline would have been ended before."""
-        longest = KILL_FACTOR * self.services.limits.calls.seconds + 1
-        return 1 < longest < self.services.deadline.total_seconds()
+        seconds = self.services.limits.calls.seconds
+        # Twice as long, since calls are looked at now and then, and may wait for a processor.
+        return seconds > 0 and 2 * seconds + 1 < self.services.deadline.total_seconds()
 
     async def give_up(self, message: str) -> DvuResult:
         """Return the computed values of all rounds; all others that may be affected fail."""

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rebaser_server.compute.errors import RunFailed
 from rebaser_server.compute.executors import Executor
-from rebaser_server.compute.rescue import run_isolated
-from rebaser_server.compute.results import RunStore, StoredResult
+from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows
@@ -70,7 +68,7 @@ def sound_state(x):
     }
 
 
-# What is put back.
+# What changes a process.
 
 def sets_precision(x):
     decimal.getcontext().prec = 3
@@ -177,7 +175,7 @@ def prints(x):
 def reads_input(x): return sys.stdin.read()
 
 
-# What is ended.
+# What leaves processes.
 
 def leaves_child(x):
     if os.fork() == 0:
@@ -199,7 +197,7 @@ def leaves_daemon(x):
     return x
 
 
-# What another process has to go on after.
+# What leaves more, or ends its process.
 
 def leaves_thread(x):
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
@@ -294,11 +292,7 @@ _NAMES = [
 ]
 ENDLESS = [name for name in _NAMES if name.startswith("endless_")]
 SOUND = [name for name in _NAMES if name.startswith("sound_")]
-PUT_BACK = [
-    name for name in _NAMES if name.startswith(("sets_", "prints", "reads_", "closes_output"))
-]
-ENDED = ["leaves_child", "returns_twice", "leaves_program", "leaves_daemon"]
-REPLACED = [name for name in _NAMES if name not in {*SOUND, *PUT_BACK, *ENDED, *ENDLESS}]
+HARMFUL = [name for name in _NAMES if name not in {*SOUND, *ENDLESS}]
 
 
 def install_harmful(directory: Path) -> None:
@@ -324,19 +318,10 @@ def unit_of(names: Sequence[str], limits: CallLimits = CallLimits(seconds=20)) -
 
 
 async def compute(
-    executor: Executor, names: Sequence[str], store: RunStore | None, **limits: Any
+    executor: Executor, names: Sequence[str], **limits: Any
 ) -> list[tuple[str, str, Any]]:
-    """Name, status, and value or message of each, as an update computes them: a run that breaks
-    down is repeated, guarded.
-    """
+    """Name, status, and value or message of a value of each function, in one unit."""
     units = [unit_of(names, CallLimits(**{"seconds": 20, **limits})).encode()]
-    try:
-        [outcome] = await executor.run(units, store=store)
-    except RunFailed:
-        [outcome] = await run_isolated(executor, units, limit=60, store=store)
-    if isinstance(outcome, StoredResult):
-        assert store is not None
-        parts = [store.get_part(name).value_results for name, _ in outcome.files]
-    else:
-        parts = [outcome.value_results]
-    return [(key.split()[1], status, data) for part in parts for key, status, data in part]
+    [outcome] = await executor.run(units)
+    assert isinstance(outcome, UnitResult)
+    return [(key.split()[1], status, data) for key, status, data in outcome.value_results]

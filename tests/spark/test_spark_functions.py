@@ -10,8 +10,8 @@ from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
 from rebaser_core.table_values import TableHandle
+from rebaser_server.compute.isolation import STRAY
 from rebaser_server.compute.plan import plan
-from rebaser_server.compute.process_guard import STRAY
 from rebaser_server.compute.rescue import run_isolated
 from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.spark_executor import SparkExecutor

@@ -184,8 +184,22 @@ def _builtin(name: str) -> Callable[..., Any]:
     return function
 
 
-@cache
+_loaded: dict[str, Callable[..., Any]] = {}
+"""Installed functions that this process, or the one that forked it, has loaded."""
+
+
+def is_loaded(code: str) -> bool:
+    """Whether an installed function can be called here without an import."""
+    return code in _loaded
+
+
 def _installed(code: str) -> Callable[..., Any]:
+    if code not in _loaded:
+        _loaded[code] = _find_installed(code)
+    return _loaded[code]
+
+
+def _find_installed(code: str) -> Callable[..., Any]:
     """Return the function `name`, of the installed version, or `name@version`."""
     points = _entry_points_of(code)
     name, _, version = code.partition("@")

@@ -35,13 +35,12 @@ from rebaser_server.compute.errors import (
     breakdown,
     evaluator_error,
 )
-from rebaser_server.compute.evaluation import describe_exit
 from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun, WorkerProcess
 from rebaser_server.compute.functions.runtimes import SHOWN
 from rebaser_server.compute.functions.sql import SqlRefused
+from rebaser_server.compute.isolation import STRAY, describe_exit
 from rebaser_server.compute.json_values import NotJson
 from rebaser_server.compute.local_worker import BROKEN
-from rebaser_server.compute.process_guard import STRAY
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
 from rebaser_server.compute.spark import spark_call, spark_job, table_job
 from rebaser_server.compute.spark.launch import find_java, launch

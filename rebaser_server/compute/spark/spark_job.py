@@ -1,13 +1,12 @@
 """The one Spark stage of a run: a row for each task in, a row for its answer out."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from rebaser_server.compute import process_guard
+from rebaser_server.compute import isolation
 from rebaser_server.compute.results import RunStore
 from rebaser_server.compute.task_protocol import execute
 
@@ -44,31 +43,7 @@ def _execute_batches(
     store: RunStore | None, run: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        process_guard.claim()
+        isolation.claim()
         rows = [execute(task.as_py(), store, run) for task in batch.column("order")]
-        if process_guard.is_cut_off():
-            os._exit(process_guard.CUT_OFF)  # Spark would wait for what it does not get
-        if process_guard.unfit:
-            _refuse_further_tasks()
+        isolation.end_children()
         yield pa.record_batch([pa.array(rows, pa.binary())], schema=_ANSWER_SCHEMA)
-
-
-def _refuse_further_tasks() -> None:
-    """Make Spark take another process for the next task of this worker.
-
-    A worker that does not find the end of its input says so behind its answer, and ends.
-    """
-    try:
-        from pyspark.messages import SparkSocketMessageReceiver as Receiver  # noqa: PLC0415 - workers have it
-    except ImportError:  # of an older Spark, whose worker itself reads the end
-        from pyspark import worker  # noqa: PLC0415
-
-        worker.read_int = lambda _: 0  # type: ignore[attr-defined]
-        return
-
-    def refuse(receiver: Receiver) -> None:
-        read_end(receiver)
-        raise AssertionError(process_guard.unfit)
-
-    read_end = Receiver._do_get_finish_signal_from_stream  # noqa: SLF001 - see above
-    Receiver._do_get_finish_signal_from_stream = refuse  # type: ignore[method-assign,assignment]  # noqa: SLF001

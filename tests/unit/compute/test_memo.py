@@ -3,7 +3,6 @@
 import os
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,12 @@ from hypothesis import strategies as st
 
 from rebaser_server.compute import memo as memos
 from rebaser_server.compute import recall
-from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.call_watchdog import CallWatchdog
+from rebaser_server.compute.evaluation import evaluate, evaluate_unit
 from rebaser_server.compute.memo import MAX_FILES, ImpureFunctions, Memo, WorkspaceMemo
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import REMEMBERED, UnitResult, decode_result
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.files import SharedFiles, memo_directory
 from tests.helpers.graph_builder import Builder, install
 from tests.helpers.random_batches import examples
@@ -56,7 +57,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def calls(directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What functions were called with; of the results that are known the first are not checked."""
-    monkeypatch.setattr(recall, "_FOUND", count(1))
+    recall._FOUND[0] = 0
     monkeypatch.syspath_prepend(directory)
     called: list[Any] = import_module("counted").CALLS
     called.clear()
@@ -77,7 +78,8 @@ def memo_in(root: Path, workspace: str = WORKSPACE, max_bytes: int = LARGE) -> W
 def compute(build: Builder, memo: WorkspaceMemo | None, seconds: float = 0.0) -> list[UnitResult]:
     """One update; its calls are said to have taken so long."""
     planned = plan(build.graph, 2, memo=memo)
-    outcomes = [decode_result(evaluate(unit)) for unit in planned.units]
+    units = [WorkUnit.decode(unit) for unit in planned.units]
+    outcomes = [evaluate_unit(unit, CallWatchdog(unit.limits)) for unit in units]
     build.apply(outcomes)
     if memo is not None:
         memo.record(
@@ -218,6 +220,19 @@ def test_a_function_that_is_not_pure_is_found_within_5_000_calls(
 
     assert differences
     assert differences[0]["text"] != differences[0]["former"]
+
+
+def test_results_that_children_find_count_for_their_parent(
+    calls: list[Any], memo: WorkspaceMemo
+) -> None:
+    """Else no child would come to the thousandth, which is computed all the same."""
+    for build in (many(10), many(10)):
+        [unit] = plan(build.graph, 1, memo=memo).units
+        outcome = decode_result(evaluate(unit))
+        memo.record(outcome.remembered, 0.0)
+
+    assert recall._FOUND[0] == 10
+    assert calls == []
 
 
 def test_results_of_dear_calls_outlast_the_process(calls: list[Any], tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ PRINTERS = {"terminal/lines.py", "terminal/tables.py"}
 OUTSIDE = {
     "telemetry/logs.py": "events go to stderr through its own processor",
     "__main__.py": "the modules that print may be missing there",
-    "compute/process_guard.py": "puts back the streams of a function's process",
-    "compute/call_watchdog.py": "a stream for Python's own faulthandler",
+    "compute/isolation.py": "sees whether an import replaced the streams of its process",
 }
 
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from rebaser_server.compute.call_watchdog import CallWatchdog
-from rebaser_server.compute.evaluation import evaluate_unit
+from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.evaluators import CHUNK
-from rebaser_server.compute.results import UnitResult, ValueResult
+from rebaser_server.compute.results import UnitResult, ValueResult, decode_result
 from rebaser_server.compute.work_unit import VECTOR_THRESHOLD, CallLimits
 from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows
@@ -49,7 +48,7 @@ def computed(
     ]
     constants = [(f"c{item}", item >= 0, item) for item in given]
     unit = unit_from_rows([("python", f"many.{code}")], [(0, shape)], values, constants, limits)
-    return evaluate_unit(unit, CallWatchdog(limits))
+    return decode_result(evaluate(unit.encode()))
 
 
 def test_whatever_a_call_comes_to_is_its_values_alone() -> None:

@@ -9,7 +9,7 @@ from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.executors import DvuRun
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult, decode_result
-from rebaser_server.compute.work_unit import WorkUnit, digest_of, prefix
+from rebaser_server.compute.work_unit import IncrementalSplit, WorkUnit, digest_of
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import Builder, install
 
@@ -113,7 +113,7 @@ def test_a_blob_goes_on_from_where_it_was_left(
 
 
 def _first(unit: bytes, count: int) -> bytes:
-    return prefix(WorkUnit.decode(unit), count).encode()
+    return IncrementalSplit(WorkUnit.decode(unit)).next(count).encode()
 
 
 def test_two_attempts_never_write_the_same_file(store: RunStore) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute.errors import RunFailed
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import UnitLimits, plan
 from rebaser_server.compute.work_unit import CallLimits
@@ -84,11 +83,11 @@ async def executor(
     await asyncio.wait_for(executor.close(), 30)
 
 
-def units(code: str, path: Path, limits: CallLimits | None = None) -> list[bytes]:
+def units(code: str, path: Path) -> list[bytes]:
     build = Builder()
     build.source("path", str(path))
     build.dependent("it", code, {"path": "path"}, "python")
-    return list(plan(build.graph, slots=1, limits=UnitLimits(limits or CallLimits())).units)
+    return list(plan(build.graph, slots=1, limits=UnitLimits(CallLimits())).units)
 
 
 async def test_the_worker_ends_although_a_forked_child_holds_its_pipes(
@@ -113,20 +112,14 @@ async def test_a_child_that_returns_from_the_function_too_answers_nothing(
         assert outcome.value_results == [("it", "ok", 1)]
 
 
-@pytest.mark.parametrize("is_forked", [False, True])
 async def test_a_crash_is_seen_although_a_forked_child_has_the_pipes(
-    executor: ChildProcessExecutor, tmp_path: Path, *, is_forked: bool
+    executor: ChildProcessExecutor, tmp_path: Path
 ) -> None:
-    limits = CallLimits(is_forked=is_forked)
-    running = executor.run(units("leaves_a_child_and_crashes", tmp_path / "pids", limits))
+    running = executor.run(units("leaves_a_child_and_crashes", tmp_path / "pids"))
 
-    if is_forked:
-        (outcome,) = await asyncio.wait_for(running, 60)
-        ended = "computing it ended the evaluator: killed by SIGABRT"
-        assert outcome.value_results == [("it", "failed", ended)]
-    else:
-        with pytest.raises(RunFailed, match="exit code -6"):
-            await asyncio.wait_for(running, 60)
+    (outcome,) = await asyncio.wait_for(running, 60)
+    ended = "computing it ended the evaluator: killed by SIGABRT"
+    assert outcome.value_results == [("it", "failed", ended)]
 
 
 async def test_a_function_that_ignores_all_signals_is_ended(

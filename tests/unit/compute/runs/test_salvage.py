@@ -8,7 +8,13 @@ from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.rescue import salvage
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult, decode_result
-from rebaser_server.compute.work_unit import CallLimits, WorkUnit, digest_of, prefix, with_limits
+from rebaser_server.compute.work_unit import (
+    CallLimits,
+    IncrementalSplit,
+    WorkUnit,
+    digest_of,
+    with_limits,
+)
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import Builder
 
@@ -31,7 +37,7 @@ async def test_the_first_values_of_a_blob_are_kept_whatever_limits_they_were_com
     store: RunStore,
 ) -> None:
     unit = chain(10)
-    half = prefix(WorkUnit.decode(unit), 6).encode()
+    half = IncrementalSplit(WorkUnit.decode(unit)).next(6).encode()
     store.put_part(digest_of(unit), 0, 6, decode_result(evaluate(half)))
     guarded = with_limits(unit, CallLimits(seconds=5, is_forked=True))
 

@@ -1,0 +1,162 @@
+"""A function harms its own change set only: other values come out as if it had not run."""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rebaser_server.compute.executors import ChildProcessExecutor
+from tests.helpers.graph_builder import eventually, install, is_running, pids_in
+from tests.helpers.harmful_functions import ENDLESS, HARMFUL, SOUND, compute, install_harmful
+
+FUNCTIONS = """
+import decimal, os, sys, time
+from pathlib import Path
+import numpy as np
+
+HERE = Path(__file__)
+with HERE.with_name("imported").open("a") as file:
+    file.write(f"{os.getpid()} ")
+
+def many(x): return x
+def of_many(x):
+    os.chdir("/")
+    os.abort()
+many.vectorised = of_many
+
+def forking(x):
+    if os.fork() == 0:
+        os.setsid()
+        with HERE.with_name("children").open("a") as file:
+            file.write(f"{os.getpid()} ")
+        time.sleep(600)
+    while not HERE.with_name("children").exists():
+        time.sleep(0.01)
+    os.abort()
+"""
+SETTING = """
+import decimal, os, sys
+import numpy as np
+
+decimal.getcontext().prec = 3
+os.chdir("/")
+sys.setrecursionlimit(150)
+np.seterr(all="raise")
+
+def importing(x): return str(decimal.Decimal(x) / decimal.Decimal(3))
+"""
+BROKEN = {
+    "crashing": ("import os; os.abort()", "killed by SIGABRT"),
+    "hanging": ("while True: pass", "it did not return within 0.5 s"),
+    "growing": ("KEPT = bytearray(1 << 30)", "MemoryError"),
+}
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    install_harmful(tmp_path)
+    install(tmp_path, "others", FUNCTIONS, {name: f"others:{name}" for name in ("many", "forking")})
+    install(tmp_path, "setting", SETTING, {"importing": "setting:importing"})
+    for name, (code, _) in BROKEN.items():
+        install(tmp_path, name, f"{code}\ndef {name}(x): return x", {name: f"{name}:{name}"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("TZ", "Europe/Zurich")
+    return tmp_path
+
+
+@pytest.fixture
+async def executor(installed: Path) -> AsyncIterator[ChildProcessExecutor]:
+    del installed
+    executor = ChildProcessExecutor(2)
+    yield executor
+    await executor.close()
+
+
+async def test_sound_values_beside_hostile_functions_are_what_they_are_alone(
+    executor: ChildProcessExecutor,
+) -> None:
+    """In change sets of their own, which are computed at once and one after the other."""
+    rng = random.Random(1)
+    alone = {name: (await compute(executor, [name]))[0] for name in SOUND}
+    for _ in range(int(os.environ.get("ROUNDS", "30"))):
+        hostile = [*rng.sample(SOUND, 2), *rng.choices(HARMFUL, k=rng.choice([1, 3]))]
+        sound = rng.sample(SOUND, 5)
+        names = rng.sample([hostile, sound], 2)
+
+        found = await asyncio.gather(*(compute(executor, each) for each in names))
+
+        for asked, results in zip(names, found, strict=True):
+            assert [name for name, *_ in results] == asked
+            kept = results if asked is sound else results[:2]
+            assert kept == [alone[name] for name, *_ in kept], (asked, names)
+
+
+async def test_a_call_ends_at_its_limit_whatever_it_catches_or_switches_off(
+    executor: ChildProcessExecutor,
+) -> None:
+    alone = await compute(executor, SOUND)
+
+    results = await asyncio.wait_for(compute(executor, [*ENDLESS, *SOUND], seconds=0.4), 120)
+
+    late = "it did not return within 0.4 s"
+    assert results[: len(ENDLESS)] == [(name, "failed", late) for name in ENDLESS]
+    assert results[len(ENDLESS) :] == alone
+
+
+async def test_what_a_module_sets_when_it_is_imported_holds_for_no_other_change_set(
+    executor: ChildProcessExecutor,
+) -> None:
+    alone = await compute(executor, SOUND)
+
+    for _ in range(2):
+        assert await compute(executor, ["importing"]) == [("importing", "ok", "0." + 28 * "3")]
+        assert await compute(executor, SOUND) == alone
+
+
+async def test_a_module_whose_import_changes_nothing_is_imported_for_all(
+    executor: ChildProcessExecutor, installed: Path
+) -> None:
+    """Once in a child that finds that, and once in the process that the others are forked from."""
+    for _ in range(4):
+        assert await compute(executor, ["many"]) == [("many", "ok", 1)]
+
+    assert len(pids_in(installed / "imported")) == 2
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_an_import_that_breaks_down_fails_the_values_of_its_functions_alone(
+    executor: ChildProcessExecutor, name: str
+) -> None:
+    alone = await compute(executor, SOUND)
+
+    results = await compute(executor, [name, *SOUND, name], seconds=0.5, memory=256 << 20)
+
+    assert results[1:-1] == alone
+    for _, status, message in (results[0], results[-1]):
+        assert status == "failed"
+        assert message.startswith(f"Python function {name!r} does not load: {BROKEN[name][1]}")
+
+
+async def test_a_function_of_many_values_that_crashes_is_called_for_each(
+    executor: ChildProcessExecutor,
+) -> None:
+    alone = await compute(executor, SOUND)
+
+    results = await compute(executor, ["many"] * 60 + SOUND)
+
+    assert results == [("many", "ok", 1)] * 60 + alone
+
+
+async def test_what_a_function_forked_ends_with_its_child(
+    executor: ChildProcessExecutor, installed: Path
+) -> None:
+    """Also if it has a session of its own, and its parent did not come to end it."""
+    [(_, status, _)] = await compute(executor, ["forking"])
+
+    assert status == "failed"
+    children = pids_in(installed / "children")
+    assert children
+    await eventually(lambda: not any(map(is_running, children)))
