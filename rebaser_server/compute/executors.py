@@ -5,35 +5,24 @@ which parts of a run are done, and which tasks are next.
 
 Children cost a small run no more than its values do. All workspaces share them, and take them in
 turns. A task that takes longer than `QUICK` leaves its seat to others and goes on beside them, with
-a lower priority (see `isolation`), so a quick task waits for quick ones only. Prints of functions
-go to the log: bounded, and with the change set that was computed.
+a lower priority (see `isolation`), so a quick task waits for quick ones only.
 """
 
 import asyncio
 import os
 import pickle
-import secrets
-import signal
-import sys
-from asyncio import SubprocessTransport
-from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
-from contextvars import Context
-from errno import EAGAIN
 from functools import partial
-from typing import Any, Final, Never, Protocol, Self, TypeVar, cast
+from typing import Any, Final, Never, Protocol, TypeVar
 from uuid import uuid4
-
-import structlog
 
 from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
 from rebaser_server.compute.errors import RunFailed, evaluator_error
 from rebaser_server.compute.evaluation import FIRST_STEP, TIME_SLICE
+from rebaser_server.compute.evaluator_processes import Evaluator, Template
 from rebaser_server.compute.functions.runtimes import ARROW
-from rebaser_server.compute.isolation import STRAY
-from rebaser_server.compute.local_worker import BROKEN, DONE, LENGTH, NUMBER
+from rebaser_server.compute.local_worker import DONE
 from rebaser_server.compute.results import (
     PartFile,
     RunStore,
@@ -55,9 +44,8 @@ from rebaser_server.compute.work_unit import (
     has_runtime,
     read_limits,
 )
-from rebaser_server.runtime.process import child_environment
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.runtime.tasks import PROCESS_LIMITS, TaskGroup, Turns, WorkThreads, background
+from rebaser_server.runtime.tasks import TaskGroup, Turns, WorkThreads, background
 
 P = TypeVar("P")
 
@@ -178,221 +166,6 @@ class RoutingExecutor:
             await self._large.close()
 
 
-_STDERR: Final = 2
-_READ_AHEAD: Final = 1 << 16
-"""Bytes of an answer that are read ahead."""
-_LONGEST: Final = 256 << 20
-"""Maximum bytes of an answer: what is large lies in the run store, except for one value."""
-_LAST_WORDS: Final = 1.0
-"""Seconds in which what a child wrote before it ended is read."""
-_GRACE: Final = 5.0
-"""Seconds in which a process that was killed is gone; else it is left to the kernel."""
-_PRINTED: Final = 2_000
-"""Bytes that are logged of what was printed lately: the last ones, with a crash's reason."""
-_PRINT_PAUSES: Final = (1.0, 10.0)
-"""Seconds between two such lines: first, and as they double while more is printed."""
-_READ_AT_ONCE: Final = 1 << 20
-"""Bytes of prints that are read before the printing process has to wait for `_UNREAD`."""
-_UNREAD: Final = 0.1
-"""Seconds for which prints are not read, so that this process has time for others."""
-
-log: Final = structlog.get_logger()
-
-
-class _Prints:
-    """Prints that are not logged yet, cut."""
-
-    def __init__(self) -> None:
-        self.labels: dict[str, Any] = {}
-        """Labels of log lines about the work in hand: its change set."""
-        self._labels: dict[str, Any] = {}
-        self._text = bytearray()
-        self._left_out = 0
-        self._pause, _ = _PRINT_PAUSES
-        self._timer: asyncio.TimerHandle | None = None
-
-    def take(self, data: bytes) -> None:
-        """Note it, to be logged together with what follows soon."""
-        if not self._text:
-            self._labels = self.labels
-        else:  # of several change sets, what they have in common
-            both = self._labels.items() & self.labels.items()
-            self._labels = dict(both)
-        self._text += data
-        beyond = max(0, len(self._text) - _PRINTED)
-        del self._text[:beyond]
-        self._left_out += beyond
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._pause, self._next)
-
-    def _next(self) -> None:
-        first, longest = _PRINT_PAUSES
-        self._timer = None
-        if not self._text:
-            self._pause = first
-            return
-        self.tell()
-        self._pause = min(2 * self._pause, longest)
-        self._timer = asyncio.get_running_loop().call_later(self._pause, self._next)
-
-    def tell(self) -> None:
-        """Log what there is."""
-        text, left_out = self._text.decode(errors="replace").strip("\n"), self._left_out
-        self._text.clear()
-        self._left_out = 0
-        if text:  # the end of a line may come by itself
-            Context().run(_log_prints, self._labels, text, left_out)
-
-    def close(self) -> None:
-        self.tell()
-        if self._timer is not None:
-            self._timer.cancel()
-
-
-def _log_prints(labels: dict[str, Any], text: str, left_out: int) -> None:
-    before = {"bytes_before": left_out} if left_out else {}
-    with structlog.contextvars.bound_contextvars(**labels):
-        log.info("functions printed", text=text, **before)
-
-
-class _Protocol(SubprocessStreamProtocol):
-    """Tells that the process has ended, also while its pipes are open in processes it forked."""
-
-    def __init__(self) -> None:
-        super().__init__(limit=_READ_AHEAD, loop=asyncio.get_running_loop())
-        self.ended = asyncio.Event()
-        self.prints = _Prints()
-        self._process: SubprocessTransport | None = None
-        self._unpaused = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._process = cast("SubprocessTransport", transport)
-
-    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
-        if fd != _STDERR or isinstance(data, str):
-            super().pipe_data_received(fd, data)
-            return
-        self.prints.take(data)
-        self._unpaused += len(data)
-        if self._unpaused >= _READ_AT_ONCE and self._process is not None:
-            pipe = cast("asyncio.ReadTransport", self._process.get_pipe_transport(fd))
-            pipe.pause_reading()
-            asyncio.get_running_loop().call_later(_UNREAD, pipe.resume_reading)
-            self._unpaused = 0
-
-    def process_exited(self) -> None:
-        super().process_exited()
-        self.ended.set()
-
-
-class _StrayAnswer(Exception):
-    """The next frame answers no question, or is longer than any answer."""
-
-
-class WorkerProcess:
-    """A child in a session of its own: Ctrl-C is for this process, which decides what it means."""
-
-    def __init__(self, transport: SubprocessTransport, protocol: _Protocol) -> None:
-        self._transport = transport
-        self._protocol = protocol
-
-    @classmethod
-    async def start(cls) -> Self:
-        """Return once it has loaded what it needs, which takes longer than most tasks.
-
-        Cancelled, it leaves no process.
-
-        Raises:
-            EOFError: it ended before.
-            BlockingIOError: it, or the thread that waits for its end, could not be started.
-        """
-        try:
-            transport, protocol = await asyncio.get_running_loop().subprocess_exec(
-                _Protocol,
-                # Unbuffered: it may end at any time, and what was printed last says why.
-                *(sys.executable, "-u", "-P", "-m", "rebaser_server.compute.local_worker"),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=PIPE,
-                env=child_environment(),
-                start_new_session=True,
-            )
-        except RuntimeError as error:  # "can't start new thread"; its pipes end with the transport
-            raise BlockingIOError(EAGAIN, f"{error}: {PROCESS_LIMITS}") from error
-        child = cls(transport, protocol)
-        try:
-            await child._reply(child._read(bytes(NUMBER)))
-        except (EOFError, asyncio.CancelledError):
-            await child.end()
-            raise
-        return child
-
-    @property
-    def code(self) -> int | None:
-        """Exit code, as `Popen.returncode`."""
-        return self._transport.get_returncode()
-
-    async def ask(self, question: bytes) -> bytes:
-        """Return its answer: `BROKEN` with `STRAY`, if functions wrote into the pipe.
-
-        Raises:
-            EOFError: it has ended, or closed its pipes.
-        """
-        self._protocol.prints.labels = structlog.contextvars.get_contextvars()
-        try:
-            return await self._reply(self._ask(question))
-        except _StrayAnswer:
-            log.error("evaluator ended", reason=STRAY, process=self._transport.get_pid())
-            return BROKEN + STRAY.encode()
-
-    async def _reply(self, reply: Coroutine[Any, Any, bytes]) -> bytes:
-        asking = asyncio.ensure_future(reply)
-        ending = asyncio.ensure_future(self._protocol.ended.wait())
-        try:
-            await asyncio.wait([asking, ending], return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                await asyncio.wait([asking], timeout=_LAST_WORDS)
-            if not asking.done():
-                raise EOFError
-            return await asking
-        except (OSError, EOFError) as error:
-            await asyncio.wait([ending], timeout=_LAST_WORDS)  # killed, it would not tell its code
-            raise EOFError from error
-        finally:
-            asking.cancel()
-            ending.cancel()
-
-    async def _ask(self, question: bytes) -> bytes:
-        if (stdin := self._protocol.stdin) is None:
-            raise EOFError
-        number = secrets.token_bytes(NUMBER)
-        stdin.write(number + len(question).to_bytes(LENGTH) + question)
-        await stdin.drain()
-        return await self._read(number)
-
-    async def _read(self, number: bytes) -> bytes:
-        if (stdout := self._protocol.stdout) is None:
-            raise EOFError
-        is_ours = await stdout.readexactly(NUMBER) == number
-        length = int.from_bytes(await stdout.readexactly(LENGTH))
-        if not is_ours or length > _LONGEST:
-            raise _StrayAnswer
-        return await stdout.readexactly(length)
-
-    async def end(self) -> None:
-        """Kill it and what it has forked, unless that left its session. Takes seconds at most."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._transport.get_pid(), signal.SIGKILL)
-        ending = asyncio.ensure_future(self._protocol.ended.wait())
-        await asyncio.wait([ending], timeout=_GRACE)
-        ending.cancel()
-        # Last: it closes the pipes that others may hold, and takes the exit code from asyncio's
-        # watcher of a process whose end that has not seen.
-        self._transport.close()
-        self._protocol.prints.close()
-
-
 _INLINE_UNIT_BYTES: Final = 256 * 1024
 """Bytes of a unit that travels with the job; a larger one lies in the run store, if there is one:
 in a job it would be held several times over by driver, scheduler and worker."""
@@ -489,11 +262,8 @@ class DvuRun:
         )
 
 
-HEAD_START: Final = 0.1
-"""Seconds that tasks wait for children that are there before another one is started, which takes
-as long as many cheap tasks do."""
 QUICK: Final = 0.25
-"""Seconds of a task, from when its child is there, after which it is slow."""
+"""Seconds of a task after which it is slow."""
 _SLOW_SEATS: Final = 16
 """Slow tasks at once, at most."""
 _BYTES_PER_SEAT: Final = 512 << 20
@@ -504,36 +274,30 @@ class ChildProcessExecutor:
     """An `Executor` with several child processes, each of which computes one unit at a time.
 
     Not threads: functions would hold up the event loop that keeps tasks ours, could not be
-    stopped, and could take this process down. A child is started when a task needs it, anew
+    stopped, and could take this process down. A child is forked when a task needs it, anew
     after a cancellation or a crash, and ends with this process.
     """
 
     def __init__(self, children: int = 1) -> None:
-        """Start no child yet.
+        """Fork no child yet.
 
         `children`: quick tasks at once, and tasks of one run; up to `_SLOW_SEATS` slow ones go on
         beside them.
         """
         self._limit = children
-        self._open = 1
-        """Quick tasks at once as of now: more only where they are needed for a while."""
-        self._opening: asyncio.TimerHandle | None = None
+        self._template = Template()
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self._quick = Turns(self._open)
+        self._quick = Turns(children)
         self._slow = Turns(max(children, min(_SLOW_SEATS, memory // _BYTES_PER_SEAT)))
-        self._idle: list[WorkerProcess] = []
-        self._busy: set[WorkerProcess] = set()
-        self._starting: asyncio.Task[None] | None = None
-        """Start of a child for tasks to come."""
+        self._idle: list[Evaluator] = []
+        self._busy: set[Evaluator] = set()
 
     async def start(self) -> None:
         await self.run([WorkUnit().encode()])
 
     async def close(self) -> None:
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
         await asyncio.gather(*map(self._end, [*self._idle, *self._busy]))
+        await self._template.close()
 
     async def run(
         self,
@@ -586,17 +350,16 @@ class ChildProcessExecutor:
 
         `is_fresh`: whether the child must not have been asked before.
         """
-        await self._take_quick_seat(owner)
+        await self._quick.take(owner)
         seat = self._quick
         try:
-            child = await (self._start_child() if is_fresh else self._take_child())
+            child = await self._take_child(is_fresh=is_fresh)
             asking = asyncio.ensure_future(self._execute(question, child))
             try:
                 await asyncio.wait([asking], timeout=QUICK)
                 if not asking.done() and self._slow.take_free():
                     seat.give()
                     seat = self._slow
-                    self._start_ahead()
                 return await asking
             finally:
                 # Once that is done, the child may be busy for another caller.
@@ -608,55 +371,18 @@ class ChildProcessExecutor:
         finally:
             seat.give()
 
-    async def _take_quick_seat(self, owner: str) -> None:
-        if not self._quick.take_free():
-            self._open_later()
-            await self._quick.take(owner)
-
-    def _open_later(self) -> None:
-        if self._opening is None and self._open < self._limit:
-            loop = asyncio.get_running_loop()
-            self._opening = loop.call_later(HEAD_START, self._open_seat)
-
-    def _open_seat(self) -> None:
-        self._opening = None
-        if self._quick.is_wanted:
-            self._open += 1
-            self._quick.give()
-            self._open_later()
-
-    def _start_ahead(self) -> None:
-        """Start a child that the next task finds ready, since slow tasks have the others."""
-        if not self._idle and self._starting is None:
-            self._starting = asyncio.create_task(self._add_child())
-
-    async def _add_child(self) -> None:
-        try:
-            with suppress(RunFailed, OSError):  # the task that needs one starts it, or fails
-                child = await self._start_child()
-                self._busy.discard(child)
-                self._idle.append(child)
-        finally:
-            self._starting = None
-
-    async def _take_child(self) -> WorkerProcess:
-        while self._starting is not None and not self._idle:
-            await asyncio.wait([self._starting])
-        if self._idle:
+    async def _take_child(self, *, is_fresh: bool) -> Evaluator:
+        if self._idle and not is_fresh:
             child = self._idle.pop()
-            self._busy.add(child)
-            return child
-        return await self._start_child()
-
-    async def _start_child(self) -> WorkerProcess:
-        try:
-            child = await WorkerProcess.start()
-        except EOFError as error:
-            raise RunFailed("the evaluator ended before it was ready") from error
+        else:
+            try:
+                child = await self._template.fork()
+            except EOFError as error:
+                raise RunFailed("the evaluator ended before it was ready") from error
         self._busy.add(child)
         return child
 
-    async def _execute(self, question: bytes, child: WorkerProcess) -> bytes:
+    async def _execute(self, question: bytes, child: Evaluator) -> bytes:
         try:
             answer = await child.ask(question)
         except EOFError as error:
@@ -666,7 +392,7 @@ class ChildProcessExecutor:
             await self._end(child)  # there is no other way to stop a function
             raise
         self._busy.discard(child)
-        if len(self._idle) > self._open:
+        if len(self._idle) > self._limit:
             await self._end(child)
         else:
             self._idle.append(child)
@@ -675,7 +401,7 @@ class ChildProcessExecutor:
             raise evaluator_error(reason.partition(":")[0], reason)
         return answer[1:]
 
-    async def _end(self, child: WorkerProcess) -> None:
+    async def _end(self, child: Evaluator) -> None:
         self._busy.discard(child)
         await child.end()
 

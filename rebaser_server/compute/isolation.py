@@ -66,8 +66,8 @@ _UNBUFFERED: Final = 2  # setvbuf(3)
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
-_prctl: Any = None
-"""Function of C, once this process is claimed."""
+_prctl: Final = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+_is_claimed = False
 _forking: tuple[int, bool] = 0, False
 """The process that forks, and whether it does on its main thread."""
 _pipe: int | None = None
@@ -272,7 +272,7 @@ def _close_others(pipe: int) -> None:
     Descriptors are replaced and not closed: objects that close them later do no harm.
     """
     null = os.open(os.devnull, os.O_RDWR)
-    for number in _descriptors() - _of_modules - {pipe, null, *range(_STANDARD + 1)}:
+    for number in descriptors() - _of_modules - {pipe, null, *range(_STANDARD + 1)}:
         with suppress(OSError):
             os.dup2(null, number, inheritable=False)
     os.close(null)
@@ -282,7 +282,7 @@ def end_children() -> None:
     """Wait until children that have answered are gone, and end what their functions started."""
     while _ended:
         _ended.pop().end()
-        if _prctl is not None:
+        if _is_claimed:
             _end_orphans()
 
 
@@ -313,7 +313,8 @@ def _children() -> list[int]:
     return children
 
 
-def _descriptors() -> set[int]:
+def descriptors() -> set[int]:
+    """Return those that are open in this process, and a few that are not."""
     return {int(name) for name in os.listdir("/dev/fd")}  # noqa: PTH208 - names
 
 
@@ -329,28 +330,40 @@ def claim() -> None:
 
     From then on processes that functions leave behind end with the child that called them.
     """
-    global _prctl  # noqa: PLW0603 - of the process
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what can be printed is no matter of the machine
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    if sys.platform != "linux" or _prctl is not None:
+    global _is_claimed  # noqa: PLW0603 - of the process
+    print_everything()
+    if _prctl is None or _is_claimed:
         return
+    _is_claimed = True
     c = ctypes.CDLL(None)
     # A child ends without a clean-up, and what C has in its buffers would be lost.
     c.setvbuf(ctypes.c_void_p.in_dll(c, "stdout"), None, _UNBUFFERED, 0)
-    _prctl = c.prctl
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
     # Processes whose parents ended become this one's children, and not those of process 1.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_with_parent() -> None:
-    """Ask the kernel to end this process, which is claimed, with the process that started it.
+def print_everything() -> None:
+    """Let this process print every text, on any machine. Idempotent."""
+    how = {"encoding": "utf-8", "errors": "backslashreplace"}
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and (stream.encoding, stream.errors) != (
+            *how.values(),
+        ):
+            stream.reconfigure(**how)
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """Ask the kernel to end this process with the process that started it.
 
     Threads of this one cannot do that while a function lets no other thread get on.
+
+    `parent`: its process id, if that may have ended already.
     """
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if parent is not None and os.getppid() != parent:
+        os._exit(0)
 
 
 def _before_fork() -> None:
@@ -362,9 +375,7 @@ def _after_fork_in_child() -> None:
     """Make the child end with its parent, and not hold the pipe that the parent answers by."""
     parent, is_main_thread = _forking
     if is_main_thread:  # the kernel goes by the thread, and others may end long before the process
-        _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # the parent ended before the signal was asked for
-            os._exit(0)
+        end_with_parent(parent)
     if _pipe is not None:
         with suppress(OSError):
             os.close(_pipe)
@@ -372,10 +383,10 @@ def _after_fork_in_child() -> None:
 
 def import_for_children(load: Callable[[], object]) -> None:
     """Call what imports a module whose import was found clean in a child."""
-    before = _descriptors()
+    before = descriptors()
     with suppress(Exception):  # the children find the error themselves
         load()
-    _of_modules.update(_descriptors() - before)
+    _of_modules.update(descriptors() - before)
     gc.freeze()  # no collection makes children copy the memory in which the module lies
 
 

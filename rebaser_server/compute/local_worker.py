@@ -1,20 +1,28 @@
-"""The other end of `WorkerProcess`: answers the questions that come on stdin, until that ends.
+"""The other end of `evaluator_processes`: the template of evaluators, and what an evaluator does.
 
-A question is a callable without arguments, pickled; an answer is the bytes that it returns. A frame
-is a number of eight bytes, its length in as many, then its bytes. The first frame on stdout has
-number zero, is empty, and says that everything for tasks is loaded. Each later frame is an answer
-with the number of its question, random and made when that is asked: so what a function of runtime
-`pyspark`, which is called in this process, writes into the pipe answers nothing. In front of an
-answer stands a byte: 0 before a result, 1 before an error.
+The template has its end of a socket on stdin. For each message there, a number of eight bytes with
+two descriptors, it forks an evaluator with these: a channel, and a pipe for prints. Of each it
+reports, as `REPORT` says, that it was forked, or why not, and how it ended. It ends with its
+socket.
+
+An evaluator answers the questions that come by its channel, until that ends. A question is a
+callable without arguments, pickled; an answer is the bytes that it returns. A frame is a number of
+eight bytes, its length in as many, then its bytes. An answer has the number of its question, random
+and made when that is asked: so what a function of runtime `pyspark`, which is called in this
+process, writes into the channel answers nothing. In front of an answer stands a byte: 0 before a
+result, 1 before an error.
 """
 
+import gc
 import os
 import pickle
-import signal
+import select
+import socket
+import traceback
+from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
-from typing import BinaryIO, Final
+from struct import Struct
+from typing import Final, Never
 
 from rebaser_server.compute import isolation
 from rebaser_server.compute.errors import describe
@@ -27,48 +35,95 @@ LENGTH: Final = 8
 DONE: Final = b"\0"
 BROKEN: Final = b"\1"
 
+REPORT: Final = Struct("=qqq")
+"""Report of the template: what became of an evaluator, its number, and more of it."""
+FORKED: Final = 1
+"""It is there; the third is its process id."""
+REFUSED: Final = 2
+"""It could not be forked; the third is the system's number of the error."""
+ENDED: Final = 3
+"""The third is its exit code, as `Popen.returncode`."""
+
 
 def main() -> None:
-    answers, questions = os.fdopen(os.dup(1), "wb"), os.fdopen(os.dup(0), "rb")
-    os.dup2(2, 1)  # the output of functions is no answer
+    control = socket.socket(fileno=os.dup(0))
     with Path(os.devnull).open("rb") as nothing:
-        os.dup2(nothing.fileno(), 0)  # nor what they read a question
-    defer_pandas()
-    isolation.claim()
+        os.dup2(nothing.fileno(), 0)  # what functions read is no message
+    isolation.print_everything()  # now: a stream cannot be told to once its file is another kind
     isolation.end_with_parent()
-    queue: SimpleQueue[tuple[bytes, bytes]] = SimpleQueue()
-    Thread(target=_read_questions, args=(questions, queue), daemon=True).start()
+    defer_pandas()
     evaluate(WorkUnit().encode())  # loads what any unit takes
-    number, answer = bytes(NUMBER), b""
-    channel = os.fstat(answers.fileno())
+    gc.collect()
+    gc.freeze()  # else each evaluator would copy all this, by its collections of garbage
+    evaluators: dict[int, tuple[int, int]] = {}
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
     while True:
-        answers.write(number + len(answer).to_bytes(LENGTH) + answer)
-        answers.flush()
-        isolation.end_children()
-        number, question = queue.get()
-        answer = _answer(question)
-        if not os.path.samestat(os.fstat(answers.fileno()), channel):
-            return  # a function has replaced the pipe, and the parent would wait for the answer
+        for ready, _ in poll.poll():
+            if ready in evaluators:
+                number, pid = evaluators.pop(ready)
+                poll.unregister(ready)
+                os.close(ready)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                control.send(REPORT.pack(ENDED, number, code))
+                continue
+            message, given, _, _ = socket.recv_fds(control, NUMBER, 2)
+            if not message:
+                return
+            number, template = int.from_bytes(message), os.getpid()
+            try:
+                pid = os.fork()
+            except OSError as error:
+                control.send(REPORT.pack(REFUSED, number, error.errno or 0))
+            else:
+                if pid == 0:
+                    _evaluate_until_closed(control, number, template, *given)
+                pidfd = os.pidfd_open(pid)
+                evaluators[pidfd] = number, pid
+                poll.register(pidfd, select.POLLIN)
+            for each in given:
+                os.close(each)
 
 
-def _read_questions(questions: BinaryIO, queue: SimpleQueue[tuple[bytes, bytes]]) -> None:
+def _evaluate_until_closed(
+    control: socket.socket, number: int, template: int, channel: int, prints: int
+) -> Never:
+    """Be an evaluator, and end."""
     try:
-        while len(number := questions.read(NUMBER)) == NUMBER:
-            length = int.from_bytes(questions.read(LENGTH))
-            queue.put((number, questions.read(length)))
+        os.setsid()
+        os.dup2(prints, 1)
+        os.dup2(prints, 2)
+        # Of other evaluators: one would not end while this one held its channel.
+        for other in isolation.descriptors() - {0, 1, 2, channel, control.fileno()}:
+            with suppress(OSError):
+                os.close(other)
+        isolation.claim()
+        isolation.end_with_parent(template)
+        control.send(REPORT.pack(FORKED, number, os.getpid()))
+        control.close()
+        _answer_questions(socket.socket(fileno=channel))
+    except BaseException:  # noqa: BLE001 - it ends
+        traceback.print_exc()
     finally:
-        # The parent is gone, or a function has closed what it asks by; and maybe one that never
-        # returns is running, here or in a child.
-        if os.getpgrp() == os.getpid():
-            os.killpg(0, signal.SIGKILL)
-        os._exit(0)
+        os._exit(1)  # at once: threads that functions left may never end
+
+
+def _answer_questions(channel: socket.socket) -> None:
+    own, stream = os.fstat(channel.fileno()), channel.makefile("rwb")
+    while len(number := stream.read(NUMBER)) == NUMBER:
+        answer = _answer(stream.read(int.from_bytes(stream.read(LENGTH))))
+        if not os.path.samestat(os.fstat(channel.fileno()), own):
+            return  # a function has replaced it, and the daemon would wait for the answer
+        stream.write(number + len(answer).to_bytes(LENGTH) + answer)
+        stream.flush()
+        isolation.end_children()
 
 
 def _answer(question: bytes) -> bytes:
     own = os.getpid()
     try:
-        answer: bytes = pickle.loads(question)()  # noqa: S301 - from our parent
-    except BaseException as error:  # noqa: BLE001 - for the parent to raise
+        answer: bytes = pickle.loads(question)()  # noqa: S301 - from our daemon
+    except BaseException as error:  # noqa: BLE001 - for the daemon to raise
         if os.getpid() != own:
             os._exit(0)  # a child that a function forked
         return BROKEN + describe(error).encode(errors="replace")
@@ -76,7 +131,4 @@ def _answer(question: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    finally:
-        os._exit(1)  # at once: threads that functions left may never end
+    main()

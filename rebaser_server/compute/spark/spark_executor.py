@@ -35,7 +35,8 @@ from rebaser_server.compute.errors import (
     breakdown,
     evaluator_error,
 )
-from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun, WorkerProcess
+from rebaser_server.compute.evaluator_processes import Template
+from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun
 from rebaser_server.compute.functions.runtimes import SHOWN
 from rebaser_server.compute.functions.sql import SqlRefused
 from rebaser_server.compute.isolation import STRAY, describe_exit
@@ -289,12 +290,12 @@ _FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM)
 """Exit codes of a child that another process may have ended, as the kernel does without memory."""
 
 
-async def _ask_child(question: bytes, gone: Future[None]) -> bytes | int | None:
+async def _ask_child(template: Template, question: bytes, gone: Future[None]) -> bytes | int | None:
     """Return the answer of a child, or its exit code; None once the caller is gone.
 
     The child is asked nothing else, and has ended when this returns.
     """
-    asking = asyncio.ensure_future(_in_child(question))
+    asking = asyncio.ensure_future(_in_child(template, question))
     try:
         either: list[asyncio.Future[Any]] = [asking, asyncio.wrap_future(gone)]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -304,9 +305,9 @@ async def _ask_child(question: bytes, gone: Future[None]) -> bytes | int | None:
         await asyncio.wait([asking])
 
 
-async def _in_child(question: bytes) -> bytes | int | None:
+async def _in_child(template: Template, question: bytes) -> bytes | int | None:
     try:
-        child = await WorkerProcess.start()
+        child = await template.fork()
     except EOFError as error:
         raise RunFailed("the evaluator ended before it was ready") from error
     try:
@@ -345,6 +346,7 @@ class SparkExecutor:
         again."""
         self._has_computed = False
         self._session = _SessionHolder(options, has_tables)
+        self._template = Template()
         self._turns = Turns(max_concurrent_runs)
         self._threads = WorkThreads(max_concurrent_runs, thread_name_prefix="spark-run")
 
@@ -470,6 +472,7 @@ class SparkExecutor:
     async def close(self) -> None:
         await asyncio.to_thread(self._session.close)
         await asyncio.to_thread(self._threads.shutdown)
+        await self._template.close()
 
     def _evaluate(
         self, run: DvuRun, about: str, gone: Future[None]
@@ -513,10 +516,10 @@ class SparkExecutor:
         with self._required_session(run, about, call) as entrance:
             if gone.done():
                 return None
-            # By the child's standard input: others see command lines and environments.
+            # By the child's channel: others see command lines and environments.
             question = pickle.dumps(partial(spark_call.answer, entrance, call, self.slots))
-            asking = asyncio.run_coroutine_threadsafe(_ask_child(question, gone), loop)
-            found = asking.result()
+            answer = _ask_child(self._template, question, gone)
+            found = asyncio.run_coroutine_threadsafe(answer, loop).result()
             if found is None:
                 return None
             result = self._result(call, found)

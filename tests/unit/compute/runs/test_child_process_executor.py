@@ -5,8 +5,6 @@ import os
 import pickle
 import re
 import resource
-import signal
-import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -19,7 +17,7 @@ from rebaser_server.compute import executors
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import CodeDiffers, EvaluationFailed
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.executors import ChildProcessExecutor, WorkerProcess
+from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.isolation import STRAY
 from rebaser_server.compute.level_parallel import LevelParallelExecutor
 from rebaser_server.compute.plan import plan
@@ -298,24 +296,6 @@ async def test_dear_values_are_computed_by_all_cores(
     assert await most_at_once(executor, meetings(tmp_path / "here", 8, joined=joined)) == 2
 
 
-async def test_units_that_are_cheap_start_one_child(
-    children: ChildProcessExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another would take longer to start than they do."""
-    monkeypatch.setattr(executors, "HEAD_START", 60)
-    monkeypatch.setattr(executors, "QUICK", 60)
-    build = Builder()
-    build.source("pids", str(tmp_path / "pids"))
-    for n in range(10):
-        build.dependent(f"{n}", "told", {"path": "pids"}, "python")
-    await children.start()
-
-    await children.run(plan(build.graph, slots=2, small=0).units)
-
-    assert len(pids_in(tmp_path / "pids")) == 10
-    assert len(set(pids_in(tmp_path / "pids"))) == 1
-
-
 async def test_a_quick_run_passes_more_slow_ones_than_there_are_children(
     children: ChildProcessExecutor, tmp_path: Path
 ) -> None:
@@ -373,22 +353,3 @@ async def test_a_child_that_another_caller_has_by_now_goes_on(
     assert answer == bytes(3)
     [result] = await slow
     assert result.value_results == [("it", "ok", 1)]
-
-
-async def test_a_child_that_ended_before_it_is_ended_is_known_to_asyncio(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the watcher that newer Pythons have."""
-    if sys.version_info < (3, 12):
-        watcher = asyncio.PidfdChildWatcher()
-        watcher.attach_loop(asyncio.get_running_loop())
-        monkeypatch.setattr(asyncio.get_event_loop_policy(), "_watcher", watcher)
-    child = await WorkerProcess.start()
-    pid = child._transport.get_pid()
-    os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - and the loop sees nothing
-
-    await child.end()
-
-    assert child.code == -signal.SIGKILL
-    assert [line.message for line in caplog.records if "child" in line.message] == []

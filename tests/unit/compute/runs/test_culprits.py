@@ -102,17 +102,9 @@ async def test_where_every_value_breaks_it_the_run_fails(executor: ChildProcessE
         await run_isolated(executor, plan(build.graph, slots=1).units, limit=10)
 
 
-def evaluators() -> list[int]:
-    return [
-        child
-        for child in children(os.getpid())
-        if b"local_worker" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
-
-
-def kill_evaluator() -> None:
-    for child in evaluators():
-        os.kill(child, signal.SIGKILL)
+def kill_evaluator(executor: ChildProcessExecutor) -> None:
+    [evaluator] = executor._busy
+    os.kill(evaluator.pid, signal.SIGKILL)
 
 
 async def test_a_value_is_not_blamed_for_an_evaluator_that_is_killed(
@@ -127,7 +119,7 @@ async def test_a_value_is_not_blamed_for_an_evaluator_that_is_killed(
         run_isolated(executor, plan(build.graph, slots=1).units, limit=10)
     )
     await eventually(path.exists)
-    kill_evaluator()
+    kill_evaluator(executor)
 
     with pytest.raises(RunFailed):
         await running
@@ -143,8 +135,8 @@ async def test_a_value_is_not_blamed_for_a_child_that_is_killed_once(
     build.dependent("v", "noted", {"values": ["one"], "path": "path"}, "python")
     running = asyncio.create_task(executor.run(plan(build.graph, slots=1).units))
     await eventually(path.exists)
-    [worker] = evaluators()
-    for child in children(worker):
+    [evaluator] = executor._busy
+    for child in children(evaluator.pid):
         os.kill(child, signal.SIGKILL)
 
     [outcome] = await running

@@ -56,10 +56,10 @@ PARENT = """
 import asyncio, pickle, sys
 from functools import partial
 import forking
-from rebaser_server.compute.executors import WorkerProcess
+from rebaser_server.compute.evaluator_processes import Template
 
 async def ask():
-    child = await WorkerProcess.start()
+    child = await Template().fork()
     await child.ask(pickle.dumps(partial(forking.lets_no_thread_get_on, sys.argv[1])))
 
 asyncio.run(ask())
