@@ -262,7 +262,7 @@ class DvuRun:
         )
 
 
-QUICK: Final = 0.25
+QUICK: Final = 0.05
 """Seconds of a task after which it is slow."""
 _SLOW_SEATS: Final = 16
 """Slow tasks at once, at most."""

@@ -243,7 +243,7 @@ class _Watch:
 
     def _lower(self, seconds: float) -> None:
         """Lower its priority each time that it took twice as long: cheaper calls go first."""
-        nice = min(_LOWEST, 2 * int(log2(max(seconds, _LOOK) / _LOOK)))
+        nice = min(_LOWEST, 3 * int(log2(max(seconds, _LOOK) / _LOOK)))
         if nice > self._nice:
             self._nice = nice
             with suppress(OSError):

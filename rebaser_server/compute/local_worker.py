@@ -90,7 +90,7 @@ def _evaluate_until_closed(
 ) -> Never:
     """Be an evaluator, and end."""
     try:
-        os.setsid()
+        os.setpgid(0, 0)  # and no session: in others, priorities of one kernel mean nothing
         os.dup2(prints, 1)
         os.dup2(prints, 2)
         # Of other evaluators: one would not end while this one held its channel.
