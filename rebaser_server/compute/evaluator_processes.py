@@ -101,7 +101,7 @@ class Template:
                 self._process = await asyncio.create_subprocess_exec(
                     # Unbuffered: a process may end at any time, and what it printed last says why.
                     *(sys.executable, "-u", "-P", "-m", "rebaser_server.compute.local_worker"),
-                    stdin=theirs,
+                    stdin=theirs.fileno(),
                     stdout=DEVNULL,
                     env=child_environment(),
                     start_new_session=True,  # Ctrl-C is for this process, which knows what it means
@@ -130,7 +130,9 @@ class Template:
             if kind == FORKED:
                 _set(self._forked.pop(number), value)
             elif kind == REFUSED:
-                self._refuse(number, OSError(value, f"{os.strerror(value)}: {PROCESS_LIMITS}"))
+                limits = f": {PROCESS_LIMITS}" if value == EAGAIN else ""
+                self._refuse(number, OSError(value, os.strerror(value) + limits))
+                self._ended.pop(number, None)
             else:
                 self._refuse(number, EOFError())  # unless it was forked, and so is not in there
                 _set(self._ended.pop(number), value)

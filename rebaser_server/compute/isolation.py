@@ -345,12 +345,12 @@ def claim() -> None:
 
 def print_everything() -> None:
     """Let this process print every text, on any machine. Idempotent."""
-    how = {"encoding": "utf-8", "errors": "backslashreplace"}
+    encoding, errors = "utf-8", "backslashreplace"
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and (stream.encoding, stream.errors) != (
-            *how.values(),
-        ):
-            stream.reconfigure(**how)
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        if (stream.encoding, stream.errors) != (encoding, errors):
+            stream.reconfigure(encoding=encoding, errors=errors)
 
 
 def end_with_parent(parent: int | None = None) -> None:

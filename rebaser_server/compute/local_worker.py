@@ -20,6 +20,7 @@ import select
 import socket
 import traceback
 from contextlib import suppress
+from errno import EMFILE
 from pathlib import Path
 from struct import Struct
 from typing import Final, Never
@@ -35,6 +36,8 @@ LENGTH: Final = 8
 DONE: Final = b"\0"
 BROKEN: Final = b"\1"
 
+_GIVEN: Final = 2
+"""Descriptors of a message."""
 REPORT: Final = Struct("=qqq")
 """Report of the template: what became of an evaluator, its number, and more of it."""
 FORKED: Final = 1
@@ -67,18 +70,20 @@ def main() -> None:
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 control.send(REPORT.pack(ENDED, number, code))
                 continue
-            message, given, _, _ = socket.recv_fds(control, NUMBER, 2)
+            message, given, _, _ = socket.recv_fds(control, NUMBER, _GIVEN)
             if not message:
                 return
             number, template = int.from_bytes(message), os.getpid()
             try:
+                if len(given) < _GIVEN:  # the system keeps them back where no more may be open
+                    raise OSError(EMFILE, "")
                 pid = os.fork()
-            except OSError as error:
-                control.send(REPORT.pack(REFUSED, number, error.errno or 0))
-            else:
                 if pid == 0:
                     _evaluate_until_closed(control, number, template, *given)
                 pidfd = os.pidfd_open(pid)
+            except OSError as error:  # an evaluator that is there all the same ends by itself
+                control.send(REPORT.pack(REFUSED, number, error.errno or 0))
+            else:
                 evaluators[pidfd] = number, pid
                 poll.register(pidfd, select.POLLIN)
             for each in given:

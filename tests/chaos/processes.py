@@ -161,21 +161,26 @@ class Seat:
         self._tell("thawed")
 
     def kill_evaluator(self) -> None:
-        """End the child in which functions run, as the system does when memory is short."""
-        self._kill_children(b"compute.local_worker")
+        """End those in which functions run, or what they are forked from if there are none.
+
+        The system does so when memory is short.
+        """
+        name = b"compute.local_worker"
+        for template in self._children(name):
+            if not _kill(children(template)):
+                _kill([template])
 
     def kill_jvm(self) -> bool:
         """End the JVM of its Spark likewise; whether it has one."""
-        return self._kill_children(b"/java\0")
+        return _kill(self._children(b"/java\0"))
 
-    def _kill_children(self, named: bytes) -> bool:
-        """Kill those whose command line has the name in it; whether there was one."""
-        found = False
-        with contextlib.suppress(OSError):
-            for pid in children(self.pid):
+    def _children(self, named: bytes) -> list[int]:
+        """List those whose command line has the name in it."""
+        found = []
+        for pid in children(self.pid):
+            with contextlib.suppress(OSError):
                 if named in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    os.kill(pid, signal.SIGKILL)
-                    found = True
+                    found.append(pid)
         return found
 
     async def supervise(self) -> None:
@@ -408,3 +413,11 @@ async def seats(
             for seat in made:
                 if seat.daemon is not None:
                     seat.daemon.kill()
+
+
+def _kill(pids: list[int]) -> bool:
+    """Kill them; whether there was one."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(pids)

@@ -140,3 +140,4 @@ def forget_code() -> None:
     """Have this process look anew at what is installed, as one does that starts."""
     for each in (runtimes.code_digest, runtimes.installed_version, runtimes._entry_point):
         each.cache_clear()
+    runtimes._loaded.clear()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rebaser_server.compute import task_protocol
+from rebaser_server.compute import evaluation, task_protocol
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.executors import DvuRun
 from rebaser_server.compute.plan import plan
@@ -154,7 +154,7 @@ def test_clearing_keeps_what_is_referred_to_and_the_batch_that_does(store: RunSt
 
 @pytest.fixture
 def _time_slices_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_protocol, "_MIN_START_RATIO", 0)
+    monkeypatch.setattr(evaluation, "_MIN_START_RATIO", 0)
 
 
 @pytest.mark.usefixtures("_time_slices_are_short")

@@ -1,0 +1,109 @@
+"""Evaluators and the template that they are forked from, whichever of them ends."""
+
+import asyncio
+import os
+import pickle
+import resource
+import signal
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+
+import pytest
+from structlog.testing import capture_logs
+
+from rebaser_server.compute.evaluator_processes import Evaluator, Template
+from rebaser_server.compute.local_worker import DONE
+from tests.helpers.graph_builder import children, eventually, is_running
+
+
+@pytest.fixture
+async def template() -> AsyncIterator[Template]:
+    template = Template()
+    yield template
+    await template.close()
+
+
+def question(count: int) -> bytes:
+    return pickle.dumps(partial(bytes, count))
+
+
+async def is_sound(evaluator: Evaluator) -> bool:
+    return await evaluator.ask(question(3)) == DONE + bytes(3)
+
+
+async def test_evaluators_end_by_themselves_and_others_go_on(template: Template) -> None:
+    one, other = await template.fork(), await template.fork()
+    os.kill(one.pid, signal.SIGKILL)
+
+    with pytest.raises(EOFError):
+        await one.ask(question(1))
+
+    assert one.code == -signal.SIGKILL
+    assert await is_sound(other)
+    await asyncio.gather(one.end(), other.end())
+    assert other.code == -signal.SIGKILL
+
+
+async def test_an_evaluator_that_exits_tells_its_code(template: Template) -> None:
+    evaluator = await template.fork()
+
+    with pytest.raises(EOFError):
+        await evaluator.ask(pickle.dumps(partial(os._exit, 7)))
+
+    assert evaluator.code == 7
+    await evaluator.end()
+
+
+async def test_a_template_that_ends_takes_its_evaluators_along_and_is_replaced(
+    template: Template,
+) -> None:
+    """Its evaluators' questions fail at once, and none of them is left behind."""
+    evaluator = await template.fork()
+    asking = asyncio.create_task(evaluator.ask(pickle.dumps(partial(time.sleep, 60))))
+    [process] = children(os.getpid())
+    with capture_logs() as logs:
+        os.kill(process, signal.SIGKILL)
+
+        with pytest.raises(EOFError):
+            await asyncio.wait_for(asking, 30)
+
+    assert [line["event"] for line in logs] == ["template of evaluators ended"]
+    await eventually(lambda: not is_running(evaluator.pid))
+    await evaluator.end()
+    other = await template.fork()
+    assert await is_sound(other)
+    await other.end()
+
+
+async def test_a_wait_for_an_evaluator_that_is_given_up_leaves_none(template: Template) -> None:
+    """The evaluator comes, and ends when it finds its channel closed."""
+    first = await template.fork()
+    [process] = children(os.getpid())
+    forking = asyncio.create_task(template.fork())
+    while not template._forked:  # noqa: ASYNC110 - in the very turn of the loop in which it is asked
+        await asyncio.sleep(0)
+    forking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await forking
+
+    await eventually(lambda: not template._forked and children(process) == [first.pid])
+    assert await is_sound(first)
+    await first.end()
+
+
+async def test_no_room_for_another_process_is_said_and_ends_no_other(template: Template) -> None:
+    evaluator = await template.fork()
+    [process] = children(os.getpid())
+    before = resource.prlimit(process, resource.RLIMIT_NOFILE)
+    open_now = max(map(int, os.listdir(f"/proc/{process}/fd"))) + 1
+    resource.prlimit(process, resource.RLIMIT_NOFILE, (open_now, before[1]))
+
+    with pytest.raises(OSError, match="Too many open files"):
+        await template.fork()
+
+    resource.prlimit(process, resource.RLIMIT_NOFILE, before)
+    other = await template.fork()
+    assert await is_sound(evaluator)
+    assert await is_sound(other)
+    await asyncio.gather(evaluator.end(), other.end())
