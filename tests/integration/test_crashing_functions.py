@@ -24,6 +24,8 @@ def crash(*, value, once_for):
     return value
 '''
 
+ENDLESS = "x.map(a, x.map(b, x.exists(c, c == -1)))"
+
 
 @pytest.fixture
 async def daemon(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Daemon:
@@ -34,7 +36,7 @@ async def daemon(deployment: Deployment, tmp_path: Path, monkeypatch: pytest.Mon
     return await deployment.start(QUIET_PERIOD="60")
 
 
-async def test_updates_that_break_down_in_one_run_are_repeated(
+async def test_updates_that_break_down_in_one_run_are_repeated_until_one_computes_all(
     deployment: Deployment, daemon: Daemon, tmp_path: Path
 ) -> None:
     """D6: the wait for another attempt is in the task in which an update has just broken down."""
@@ -68,3 +70,29 @@ async def test_updates_that_break_down_in_one_run_are_repeated(
     assert daemon.said("dvu failed") == []
     assert len(daemon.said("taken")) == 1, "all in one run"
     assert daemon.said("work failed") == []
+
+
+@pytest.mark.long
+async def test_an_expression_that_ends_its_evaluator_fails_its_value_at_the_second_attempt(
+    deployment: Deployment,
+) -> None:
+    """D6: at the first it is not known which value it was. The kernel's timer ends it after 31 s."""
+    daemon = await deployment.start(QUIET_PERIOD="60", FUNCTIONS__TIMEOUT="1")
+    [change_set] = new_change_sets(1)
+    source, endless, value = (new_id() for _ in range(3))
+    function = {"funcId": endless, "name": "e", "runtime": "cel", "code": ENDLESS}
+    await deployment.client.enqueue_updates(
+        *change_set,
+        [
+            {"putFunc": function},
+            put(source, list(range(2000))),
+            {"putValue": {"valueId": value, "funcId": endless, "inputs": {"x": source}}},
+        ],
+    )
+
+    async def has_failed() -> bool:
+        return (await deployment.graph(change_set)).values[value].status.value == "failed"
+
+    await eventually(has_failed, within=180)
+    assert [line["attempts"] for line in daemon.said("dvu postponed")] == [1]
+    assert daemon.said("dvu failed") == []
