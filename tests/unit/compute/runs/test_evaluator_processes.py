@@ -25,6 +25,11 @@ async def template() -> AsyncIterator[Template]:
     await template.close()
 
 
+def process_of(template: Template) -> int:
+    assert template._process is not None
+    return template._process.pid
+
+
 def question(count: int) -> bytes:
     return pickle.dumps(partial(bytes, count))
 
@@ -62,7 +67,7 @@ async def test_a_template_that_ends_takes_its_evaluators_along_and_is_replaced(
     """Its evaluators' questions fail at once, and none of them is left behind."""
     evaluator = await template.fork()
     asking = asyncio.create_task(evaluator.ask(pickle.dumps(partial(time.sleep, 60))))
-    [process] = children(os.getpid())
+    process = process_of(template)
     with capture_logs() as logs:
         os.kill(process, signal.SIGKILL)
 
@@ -80,7 +85,7 @@ async def test_a_template_that_ends_takes_its_evaluators_along_and_is_replaced(
 async def test_a_wait_for_an_evaluator_that_is_given_up_leaves_none(template: Template) -> None:
     """The evaluator comes, and ends when it finds its channel closed."""
     first = await template.fork()
-    [process] = children(os.getpid())
+    process = process_of(template)
     forking = asyncio.create_task(template.fork())
     while not template._forked:  # noqa: ASYNC110 - in the very turn of the loop in which it is asked
         await asyncio.sleep(0)
@@ -95,7 +100,7 @@ async def test_a_wait_for_an_evaluator_that_is_given_up_leaves_none(template: Te
 
 async def test_no_room_for_another_process_is_said_and_ends_no_other(template: Template) -> None:
     evaluator = await template.fork()
-    [process] = children(os.getpid())
+    process = process_of(template)
     before = resource.prlimit(process, resource.RLIMIT_NOFILE)
     resource.prlimit(process, resource.RLIMIT_NOFILE, (first_free(process), before[1]))
 
