@@ -58,7 +58,7 @@ class Template:
         self._starting = asyncio.Lock()
         self._process: Process | None = None
         self._control: socket.socket | None = None
-        """Its reports come here; None: it does not run."""
+        """Socket of its reports; None: it does not run."""
         self._numbers = count(1)
         self._forked: dict[int, asyncio.Future[int]] = {}
         """Process ids of evaluators to come, by their numbers."""
@@ -75,7 +75,7 @@ class Template:
         async with self._starting:
             control = self._control or await self._start()
         loop, number = asyncio.get_running_loop(), next(self._numbers)
-        # With its channel an evaluator ends, also one that comes when nobody waits for it any more.
+        # With its channel an evaluator ends, also one that comes when its caller is gone.
         with ExitStack() as opened:
             channel, theirs = map(opened.enter_context, socket.socketpair())
             read, write = os.pipe()

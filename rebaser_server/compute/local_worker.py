@@ -39,13 +39,13 @@ BROKEN: Final = b"\1"
 _GIVEN: Final = 2
 """Descriptors of a message."""
 REPORT: Final = Struct("=qqq")
-"""Report of the template: what became of an evaluator, its number, and more of it."""
+"""Report about an evaluator: its kind, the evaluator's number, and a third."""
 FORKED: Final = 1
-"""It is there; the third is its process id."""
+"""Kind of one that is there; the third is its process id."""
 REFUSED: Final = 2
-"""It could not be forked; the third is the system's number of the error."""
+"""Kind of one that could not be forked; the third is the system's number of the error."""
 ENDED: Final = 3
-"""The third is its exit code, as `Popen.returncode`."""
+"""Kind of one that has ended; the third is its exit code, as `Popen.returncode`."""
 
 
 def main() -> None:
