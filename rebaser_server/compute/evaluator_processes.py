@@ -24,7 +24,15 @@ from typing import Any, Final, cast
 import structlog
 
 from rebaser_server.compute.isolation import STRAY
-from rebaser_server.compute.local_worker import BROKEN, FORKED, LENGTH, NUMBER, REFUSED, REPORT
+from rebaser_server.compute.local_worker import (
+    BROKEN,
+    ENDED,
+    FORKED,
+    LENGTH,
+    NUMBER,
+    REFUSED,
+    REPORT,
+)
 from rebaser_server.runtime.process import child_environment
 from rebaser_server.runtime.tasks import PROCESS_LIMITS
 
@@ -84,7 +92,10 @@ class Template:
             opened.enter_context(printed)
             forked = self._forked[number] = loop.create_future()
             ended = self._ended[number] = loop.create_future()
-            socket.send_fds(control, [number.to_bytes(NUMBER)], [theirs.fileno(), write])
+            try:
+                socket.send_fds(control, [number.to_bytes(NUMBER)], [theirs.fileno(), write])
+            except ConnectionError as error:  # it has just ended
+                raise EOFError from error
             theirs.close()
             printed.close()
             pid = await forked
@@ -127,13 +138,14 @@ class Template:
                 self._forget()
                 return
             kind, number, value = REPORT.unpack(report)
-            if kind == FORKED:
-                _set(self._forked.pop(number), value)
+            # One that was refused may report itself nevertheless, and ends with its channel.
+            if kind == FORKED and (forked := self._forked.pop(number, None)) is not None:
+                _set(forked, value)
             elif kind == REFUSED:
                 limits = f": {PROCESS_LIMITS}" if value == EAGAIN else ""
                 self._refuse(number, OSError(value, os.strerror(value) + limits))
                 self._ended.pop(number, None)
-            else:
+            elif kind == ENDED:
                 self._refuse(number, EOFError())  # unless it was forked, and so is not in there
                 _set(self._ended.pop(number), value)
 
@@ -157,11 +169,12 @@ class Template:
 
     async def close(self) -> None:
         """End it and its evaluators."""
-        self._forget()
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
+        async with self._starting:
+            self._forget()
+            if self._process is not None:
+                with suppress(ProcessLookupError):
+                    self._process.kill()
+                await self._process.wait()
 
 
 def _set(future: "asyncio.Future[int]", value: int) -> None:

@@ -290,12 +290,12 @@ _FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM)
 """Exit codes of a child that another process may have ended, as the kernel does without memory."""
 
 
-async def _ask_child(template: Template, question: bytes, gone: Future[None]) -> bytes | int | None:
+async def _ask_child(question: bytes, gone: Future[None]) -> bytes | int | None:
     """Return the answer of a child, or its exit code; None once the caller is gone.
 
     The child is asked nothing else, and has ended when this returns.
     """
-    asking = asyncio.ensure_future(_in_child(template, question))
+    asking = asyncio.ensure_future(_in_child(question))
     try:
         either: list[asyncio.Future[Any]] = [asking, asyncio.wrap_future(gone)]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -305,18 +305,21 @@ async def _ask_child(template: Template, question: bytes, gone: Future[None]) ->
         await asyncio.wait([asking])
 
 
-async def _in_child(template: Template, question: bytes) -> bytes | int | None:
+async def _in_child(question: bytes) -> bytes | int | None:
+    template = Template()
     try:
         child = await template.fork()
+        try:
+            return await child.ask(question)
+        except EOFError:
+            await child.end()  # first, since it may have closed its channel alone
+            return child.code
+        finally:
+            await child.end()
     except EOFError as error:
         raise RunFailed("the evaluator ended before it was ready") from error
-    try:
-        return await child.ask(question)
-    except EOFError:
-        await child.end()
-        return child.code
     finally:
-        await child.end()
+        await template.close()
 
 
 class SparkExecutor:
@@ -346,7 +349,6 @@ class SparkExecutor:
         again."""
         self._has_computed = False
         self._session = _SessionHolder(options, has_tables)
-        self._template = Template()
         self._turns = Turns(max_concurrent_runs)
         self._threads = WorkThreads(max_concurrent_runs, thread_name_prefix="spark-run")
 
@@ -472,7 +474,6 @@ class SparkExecutor:
     async def close(self) -> None:
         await asyncio.to_thread(self._session.close)
         await asyncio.to_thread(self._threads.shutdown)
-        await self._template.close()
 
     def _evaluate(
         self, run: DvuRun, about: str, gone: Future[None]
@@ -518,7 +519,7 @@ class SparkExecutor:
                 return None
             # By the child's channel: others see command lines and environments.
             question = pickle.dumps(partial(spark_call.answer, entrance, call, self.slots))
-            answer = _ask_child(self._template, question, gone)
+            answer = _ask_child(question, gone)
             found = asyncio.run_coroutine_threadsafe(answer, loop).result()
             if found is None:
                 return None
