@@ -256,7 +256,7 @@ class _StrayAnswer(Exception):
 
 
 class Evaluator:
-    """A process in a session of its own, for one question at a time."""
+    """A process in a group of its own, for one question at a time."""
 
     def __init__(
         self,
@@ -318,7 +318,7 @@ class Evaluator:
         return await self._reader.readexactly(length)
 
     async def end(self) -> None:
-        """Kill it and what it has forked, unless that left its session. Takes seconds at most."""
+        """Kill it and what it has forked, unless that left its group. Takes seconds at most."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         await asyncio.wait([self._ended], timeout=_GRACE)

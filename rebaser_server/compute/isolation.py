@@ -272,7 +272,7 @@ def _close_others(pipe: int) -> None:
     Descriptors are replaced and not closed: objects that close them later do no harm.
     """
     null = os.open(os.devnull, os.O_RDWR)
-    for number in descriptors() - _of_modules - {pipe, null, *range(_STANDARD + 1)}:
+    for number in _descriptors() - _of_modules - {pipe, null, *range(_STANDARD + 1)}:
         with suppress(OSError):
             os.dup2(null, number, inheritable=False)
     os.close(null)
@@ -313,8 +313,7 @@ def _children() -> list[int]:
     return children
 
 
-def descriptors() -> set[int]:
-    """Return those that are open in this process, and a few that are not."""
+def _descriptors() -> set[int]:
     return {int(name) for name in os.listdir("/dev/fd")}  # noqa: PTH208 - names
 
 
@@ -383,10 +382,10 @@ def _after_fork_in_child() -> None:
 
 def import_for_children(load: Callable[[], object]) -> None:
     """Call what imports a module whose import was found clean in a child."""
-    before = descriptors()
+    before = _descriptors()
     with suppress(Exception):  # the children find the error themselves
         load()
-    _of_modules.update(descriptors() - before)
+    _of_modules.update(_descriptors() - before)
     gc.freeze()  # no collection makes children copy the memory in which the module lies
 
 

@@ -19,11 +19,10 @@ import pickle
 import select
 import socket
 import traceback
-from contextlib import suppress
 from errno import EMFILE
 from pathlib import Path
 from struct import Struct
-from typing import Final, Never
+from typing import Final
 
 from rebaser_server.compute import isolation
 from rebaser_server.compute.errors import describe
@@ -58,7 +57,13 @@ def main() -> None:
     evaluate(WorkUnit().encode())  # loads what any unit takes
     gc.collect()
     gc.freeze()  # else each evaluator would copy all this, by its collections of garbage
+    _fork_on_demand(control)
+
+
+def _fork_on_demand(control: socket.socket) -> None:
+    """Fork evaluators and report their ends, until the daemon's end of the socket is closed."""
     evaluators: dict[int, tuple[int, int]] = {}
+    """Number and process id of each, by a descriptor of its process."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
     while True:
@@ -73,15 +78,12 @@ def main() -> None:
             message, given, _, _ = socket.recv_fds(control, NUMBER, _GIVEN)
             if not message:
                 return
-            number, template = int.from_bytes(message), os.getpid()
+            number = int.from_bytes(message)
             try:
                 if len(given) < _GIVEN:  # the system keeps them back where no more may be open
                     raise OSError(EMFILE, "")
-                pid = os.fork()
-                if pid == 0:
-                    _evaluate_until_closed(control, number, template, *given)
-                pidfd = os.pidfd_open(pid)
-            except OSError as error:  # an evaluator that is there all the same ends by itself
+                pid, pidfd = _fork(control, number, [*evaluators], *given)
+            except OSError as error:
                 control.send(REPORT.pack(REFUSED, number, error.errno or 0))
             else:
                 evaluators[pidfd] = number, pid
@@ -90,24 +92,30 @@ def main() -> None:
                 os.close(each)
 
 
-def _evaluate_until_closed(
-    control: socket.socket, number: int, template: int, channel: int, prints: int
-) -> Never:
-    """Be an evaluator, and end."""
+def _fork(
+    control: socket.socket, number: int, others: list[int], channel: int, prints: int
+) -> tuple[int, int]:
+    """Fork an evaluator; return its process id, and a descriptor of its process.
+
+    `others`: descriptors of other evaluators' processes, which it should not have.
+    """
+    template, pid = os.getpid(), os.fork()
+    if pid:
+        return pid, os.pidfd_open(pid)
     try:
-        os.setpgid(0, 0)  # and no session: in others, priorities of one kernel mean nothing
+        # A session of its own would be a group of its own to the kernel's scheduler, and priorities
+        # mean something within a group alone.
+        os.setpgid(0, 0)
         os.dup2(prints, 1)
         os.dup2(prints, 2)
-        # Of other evaluators: one would not end while this one held its channel.
-        for other in isolation.descriptors() - {0, 1, 2, channel, control.fileno()}:
-            with suppress(OSError):
-                os.close(other)
+        for each in (*others, prints):
+            os.close(each)
         isolation.claim()
         isolation.end_with_parent(template)
         control.send(REPORT.pack(FORKED, number, os.getpid()))
         control.close()
         _answer_questions(socket.socket(fileno=channel))
-    except BaseException:  # noqa: BLE001 - it ends
+    except BaseException:  # noqa: BLE001 - it is the last one
         traceback.print_exc()
     finally:
         os._exit(1)  # at once: threads that functions left may never end
