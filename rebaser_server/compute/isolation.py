@@ -131,7 +131,7 @@ class _Child:
         self._position = position
         self._token = os.urandom(_TOKEN)
         self._pipe, theirs = os.pipe()
-        self._pid = _fork()
+        self._pid = fork()
         if self._pid == 0:
             self._answer(work, theirs)
         os.close(theirs)
@@ -257,11 +257,11 @@ class _Watch:
         return time.monotonic() - waited / 1e9
 
 
-def _fork() -> int:
+def fork() -> int:
+    """Fork this process, whose other threads hold no lock that the child uses."""
     if sys.version_info < (3, 12):
         return os.fork()
     with warnings.catch_warnings():
-        # This process may have threads, but the child uses no lock of theirs.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 

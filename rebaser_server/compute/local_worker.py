@@ -99,7 +99,7 @@ def _fork(
 
     `others`: descriptors of other evaluators' processes, which it should not have.
     """
-    template, pid = os.getpid(), os.fork()
+    template, pid = os.getpid(), isolation.fork()
     if pid:
         return pid, os.pidfd_open(pid)
     try:
