@@ -25,6 +25,9 @@ _SET_BY_OTHERS = re.compile("^(PYTEST_CURRENT_TEST|SPARK_.*|_RJEM_MALLOC_CONF)$|
 def pytest_configure() -> None:
     """Have `python` be a program that only complains, as it is missing on a bare machine."""
     os.environ["PATH"] = f"{BARE}{os.pathsep}{os.environ['PATH']}"
+    # Tests fork this process, in which other tests use Spark Connect, as no process of Rebaser's
+    # does. In each child gRPC would go on with descriptors that the child has given away.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
 
 @pytest.fixture(autouse=True)

@@ -104,12 +104,13 @@ async def test_values_that_end_what_computes_them_are_found_at_the_second_attemp
 
     async def is_computed() -> bool:
         found = (await deployment.graph(change_set)).values.values()
-        return {value.status.value for value in found} == {"ok"}
+        # One whose children were ended twice has failed.
+        return {value.status.value for value in found} <= {"ok", "failed"}
 
     await eventually(is_postponed, within=60)
     await eventually(is_found, within=120)
     assert "values ended the evaluator: killed by SIGKILL" in daemon.said("dvu failed")[0]["reason"]
-    await eventually(is_computed, within=120)
+    await eventually(is_computed, within=300)
 
 
 def evaluators(daemon: Daemon) -> list[int]:

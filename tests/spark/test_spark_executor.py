@@ -133,9 +133,10 @@ async def test_of_much_that_functions_print_the_end_is_kept(executor: SparkExecu
     assert b"bytes before this were dropped" in log.read_bytes()[:200]
 
 
-async def test_a_crash_fails_the_run_and_not_the_next(executor: SparkExecutor) -> None:
-    with pytest.raises(RunFailed, match="crashed"):
-        await executor.run(plan(python("crash", value=1).graph, slots=2).units)
+async def test_a_crash_fails_its_value_and_not_the_next_run(executor: SparkExecutor) -> None:
+    (crashed,) = await executor.run(plan(python("crash", value=1).graph, slots=2).units)
+    [(_, status, message)] = crashed.value_results
+    assert (status, "computing it ended the evaluator" in str(message)) == ("failed", True)
 
     (outcome,) = await executor.run(plan(python("slow", value=1, seconds=0).graph, slots=2).units)
     assert outcome.value_results == [("it", "ok", 1)]
