@@ -158,6 +158,7 @@ async def test_a_batch_comes_only_while_so_many_messages_wait(js: JetStream) -> 
 
     assert await consumer.fetch(9, no_wait=True, group=three) == []
     await publish_many(js, range(2, 4))
+    await eventually(lambda: has_pending(js, 4))
     assert numbers(await consumer.fetch(9, no_wait=True, group=three)) == [0, 1]
     assert numbers(await consumer.fetch(9, no_wait=True, group=JOBS)) == [2, 3]
 
@@ -166,6 +167,7 @@ async def test_a_batch_comes_only_while_so_many_acks_are_missing(js: JetStream) 
     consumer = await looked_up(js, **vars_of(OVERFLOW))
     two = PriorityGroup("jobs", min_ack_pending=2)
     await publish_many(js, range(6))
+    await eventually(lambda: has_pending(js, 6))
 
     assert await consumer.fetch(2, no_wait=True, group=two) == []
     held = await consumer.fetch(2, no_wait=True, group=JOBS)
@@ -180,8 +182,14 @@ async def test_of_two_conditions_one_is_enough(js: JetStream) -> None:
     consumer = await looked_up(js, **vars_of(OVERFLOW))
     either = PriorityGroup("jobs", min_pending=2, min_ack_pending=2)
     await publish_many(js, range(3))
+    await eventually(lambda: has_pending(js, 3))
 
     assert numbers(await consumer.fetch(9, no_wait=True, group=either)) == [0, 1, 2]
+
+
+async def has_pending(js: JetStream, count: int) -> bool:
+    """Whether the consumer knows of so many, which it learns a moment after the stream has them."""
+    return (await state(js)).num_pending == count
 
 
 async def test_a_pull_whose_condition_is_not_met_waits_like_any_other(js: JetStream) -> None:
