@@ -393,4 +393,5 @@ async def test_a_child_that_ended_before_it_is_ended_is_known_to_asyncio(
     await child.end()
 
     assert child.code == -signal.SIGKILL
-    assert [line.message for line in caplog.records if "child" in line.message] == []
+    messages = [line.getMessage() for line in caplog.records]
+    assert [each for each in messages if "child" in each] == []
