@@ -12,8 +12,8 @@ demo: .venv/ready ## the main job, on real input
 example-tables: .venv/ready ## twelve queries of TPC-H as tables, a branch with another tax: make example-tables SCALE=1
 	$(BIN)/python examples/tpch/tpch.py --scale $(or $(SCALE),0.1)
 
-# Processes that tests run in, three for each of two cores, since most tests wait; 0 for this one alone.
-WORKERS ?= 6
+# Processes that tests run in, two for each of two cores: with more they wait for each other; 0 for this one alone.
+WORKERS ?= 4
 # Without bytecode each of these processes compiles all tests, which takes longer than collecting them.
 unexport PYTHONDONTWRITEBYTECODE
 IN_PARALLEL = -n $(WORKERS) --dist loadgroup

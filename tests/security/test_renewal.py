@@ -80,7 +80,7 @@ async def test_a_connection_whose_credentials_are_renewed_late_comes_back_by_its
                 await Connection.of(nc).request("nowhere", timeout=0.1)
             file.write_text(issuer.credentials)
             await came_back(nc)
-    refusal, end = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    refusal, end = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert "login refused" in refusal
     assert "login accepted again" in end
 

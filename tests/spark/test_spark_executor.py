@@ -7,17 +7,19 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.contextvars import bound_contextvars
 
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.errors import RunFailed
+from rebaser_server.compute.errors import RunFailed, SessionFailed
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.level_parallel import LevelParallelExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.rescue import run_isolated
 from rebaser_server.compute.results import RunStore, decode_result
+from rebaser_server.compute.spark import spark_executor
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.files import SharedFiles
@@ -278,10 +280,34 @@ async def test_a_lost_jvm_fails_its_runs_and_the_next_has_another(
     await eventually(lambda: not any(map(is_running, pids_in(tmp_path / "pids"))))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("is_stopped", [False, True])
+async def test_a_session_that_has_just_ended_is_no_error_of_who_looks_or_begins(
+    executor: SparkExecutor, *, is_stopped: bool
+) -> None:
+    """Its JVM has ended, or pyspark has forgotten it, too, while a run still has the session."""
+    await executor.start()
+    session: Any = executor._session._running
+    os.kill(session.jvm_pid, signal.SIGKILL)
+    session._gateway.proc.wait()
+    if is_stopped:
+        await executor.run(plan(python("slow", value=1, seconds=0).graph, slots=2).units)
+        assert executor._session._running is not session
+
+    assert session.steps("run") == 0
+    session.cancel("run")
+    session._reap()  # what its thread does: an error would be that thread's end
+    for begin in (session.job, session.query, session.call):
+        with pytest.raises(SessionFailed, match="ended before a run began"):  # noqa: SIM117
+            with spark_executor._begun(begin("run", "about")):
+                pass
+
+
 SCRIPT = """
 import asyncio, os, sys
 from pathlib import Path
 from rebaser_server.compute.errors import SessionFailed
+from rebaser_server.compute.spark import spark_executor
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.plan import plan

@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -125,7 +125,7 @@ class _SessionHolder:
                 opened = running.call(run, about)
             else:
                 opened = running.query(run, about)
-            with opened as session:
+            with _begun(opened) as session:
                 yield session
         finally:
             with self._counting:
@@ -320,6 +320,20 @@ async def _in_child(question: bytes) -> bytes | int | None:
         raise RunFailed("the evaluator ended before it was ready") from error
     finally:
         await template.close()
+
+
+@contextmanager
+def _begun(opened: AbstractContextManager[Any]) -> Iterator[Any]:
+    """Enter it; if that fails, the session has ended since it was looked at, and is no value's."""
+    with ExitStack() as stack:
+        try:
+            session = stack.enter_context(opened)
+        except EvaluatorAway:
+            raise
+        except Exception as error:  # py4j, pyspark and gRPC raise many kinds
+            reason = f"Spark's session ended before a run began: {root_cause(error)}"
+            raise SessionFailed(reason) from error
+        yield session
 
 
 class SparkExecutor:
