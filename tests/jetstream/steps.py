@@ -57,6 +57,14 @@ async def state(js: JetStream, consumer: str = "d") -> ConsumerInfo:
     return await js.consumer_info("S", consumer)
 
 
+async def has_pending(js: JetStream, count: int) -> bool:
+    """Whether the consumer knows of so many, which it learns a moment after the stream has them.
+
+    Until then a pull that does not wait ends without them.
+    """
+    return (await state(js)).num_pending == count
+
+
 async def waiting_pulls(js: JetStream, number: int = 1) -> bool:
     """Whether the server has so many pull requests of the consumer waiting."""
     return bool((await state(js)).num_waiting == number)

@@ -23,6 +23,7 @@ from tests.helpers.nats_process import NatsServer
 from tests.jetstream.steps import (
     durable,
     filled,
+    has_pending,
     numbers,
     publish_many,
     spied,
@@ -58,6 +59,7 @@ async def test_one_client_gets_all_and_says_so_in_its_pulls(js: JetStream) -> No
     [group] = (await state(js)).priority_groups
     assert (group.group, group.pinned_client_id) == ("jobs", None)
     await publish_many(js, range(4))
+    await eventually(lambda: has_pending(js, 4))
     async with spied(js, PULLS) as pulls:
         [first] = await ours.fetch(1, group=JOBS)
         assert await other.fetch(4, no_wait=True, group=JOBS) == []
@@ -78,6 +80,7 @@ async def test_one_client_gets_all_and_says_so_in_its_pulls(js: JetStream) -> No
 async def test_another_client_takes_over_when_the_pinned_one_pulls_no_more(js: JetStream) -> None:
     ours, other = await two_clients(js, priority_timeout=TIMEOUT)
     await publish_many(js, range(3))
+    await eventually(lambda: has_pending(js, 3))
     assert numbers(await ours.fetch(1, group=JOBS)) == [0]
 
     assert numbers(await other.fetch(2, group=JOBS)) == [1, 2]
@@ -104,6 +107,7 @@ async def test_a_batch_goes_on_without_a_pin_that_the_server_gave_up(js: JetStre
     """The pull with the pin is ended with 423, which is no error."""
     ours, _ = await two_clients(js)
     await publish_many(js, range(2))
+    await eventually(lambda: has_pending(js, 2))
     async with spied(js, PULLS) as pulls:
         await ours.fetch(1, group=JOBS)
         await js.unpin_consumer("S", "d", "jobs")
@@ -133,6 +137,7 @@ async def test_a_batch_that_waits_goes_on_without_its_pin(js: JetStream) -> None
 async def test_a_pin_that_another_client_has_by_now_is_forgotten(js: JetStream) -> None:
     ours, other = await two_clients(js)
     await publish_many(js, range(3))
+    await eventually(lambda: has_pending(js, 3))
     await ours.fetch(1, group=JOBS)
     await js.unpin_consumer("S", "d", "jobs")
     assert numbers(await other.fetch(1, group=JOBS)) == [1]
@@ -296,6 +301,7 @@ async def test_the_pin_is_the_servers_and_not_what_a_client_stored(js: JetStream
     ours, _ = await two_clients(js)
     for _ in range(2):
         await js.publish("s.a", headers={"Nats-Pin-Id": "forged"})
+    await eventually(lambda: has_pending(js, 2))
     async with spied(js, PULLS) as pulls:
         await ours.fetch(1, group=JOBS)
         await ours.fetch(1, group=JOBS)

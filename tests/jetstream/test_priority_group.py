@@ -18,6 +18,7 @@ from tests.helpers.eventually import eventually
 from tests.jetstream.steps import (
     durable,
     filled,
+    has_pending,
     numbers,
     publish_many,
     spied,
@@ -185,11 +186,6 @@ async def test_of_two_conditions_one_is_enough(js: JetStream) -> None:
     await eventually(lambda: has_pending(js, 3))
 
     assert numbers(await consumer.fetch(9, no_wait=True, group=either)) == [0, 1, 2]
-
-
-async def has_pending(js: JetStream, count: int) -> bool:
-    """Whether the consumer knows of so many, which it learns a moment after the stream has them."""
-    return (await state(js)).num_pending == count
 
 
 async def test_a_pull_whose_condition_is_not_met_waits_like_any_other(js: JetStream) -> None:
