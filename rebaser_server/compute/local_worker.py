@@ -17,6 +17,7 @@ import gc
 import os
 import pickle
 import select
+import signal
 import socket
 import traceback
 from errno import EMFILE
@@ -37,6 +38,8 @@ BROKEN: Final = b"\1"
 
 _GIVEN: Final = 2
 """Descriptors of a message."""
+_AT_ONCE: Final = 1 << 16
+"""Bytes of a pipe that are read at once: all that it holds."""
 REPORT: Final = Struct("=qqq")
 """Report about an evaluator: its kind, the evaluator's number, and a third."""
 FORKED: Final = 1
@@ -62,53 +65,59 @@ def main() -> None:
 
 def _fork_on_demand(control: socket.socket) -> None:
     """Fork evaluators and report their ends, until the daemon's end of the socket is closed."""
-    evaluators: dict[int, tuple[int, int]] = {}
-    """Number and process id of each, by a descriptor of its process."""
+    ends, written = os.pipe()
+    for each in (ends, written):
+        os.set_blocking(each, False)
+    signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    evaluators: dict[int, int] = {}
+    """Number of each, by its process id."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
+    poll.register(ends, select.POLLIN)
     while True:
-        for ready, _ in poll.poll():
-            if ready in evaluators:
-                number, pid = evaluators.pop(ready)
-                poll.unregister(ready)
-                os.close(ready)
-                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                control.send(REPORT.pack(ENDED, number, code))
-                continue
-            message, given, _, _ = socket.recv_fds(control, NUMBER, _GIVEN)
-            if not message:
-                return
-            number = int.from_bytes(message)
-            try:
-                if len(given) < _GIVEN:  # the system keeps them back where no more may be open
-                    raise OSError(EMFILE, "")
-                pid, pidfd = _fork(control, number, [*evaluators], *given)
-            except OSError as error:
-                control.send(REPORT.pack(REFUSED, number, error.errno or 0))
-            else:
-                evaluators[pidfd] = number, pid
-                poll.register(pidfd, select.POLLIN)
-            for each in given:
-                os.close(each)
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if ends in ready:
+            os.read(ends, _AT_ONCE)  # before they are looked for: one that ends now wakes again
+            _report_ends(control, evaluators)
+        if control.fileno() not in ready:
+            continue
+        message, given, _, _ = socket.recv_fds(control, NUMBER, _GIVEN)
+        if not message:
+            return
+        number = int.from_bytes(message)
+        try:
+            if len(given) < _GIVEN:  # the system keeps them back where no more may be open
+                raise OSError(EMFILE, "")
+            evaluators[_fork(control, ends, number, *given)] = number
+        except OSError as error:
+            control.send(REPORT.pack(REFUSED, number, error.errno or 0))
+        for each in given:
+            os.close(each)
 
 
-def _fork(
-    control: socket.socket, number: int, others: list[int], channel: int, prints: int
-) -> tuple[int, int]:
-    """Fork an evaluator; return its process id, and a descriptor of its process.
+def _report_ends(control: socket.socket, evaluators: dict[int, int]) -> None:
+    while evaluators:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        number, code = evaluators.pop(pid), os.waitstatus_to_exitcode(status)
+        control.send(REPORT.pack(ENDED, number, code))
 
-    `others`: descriptors of other evaluators' processes, which it should not have.
-    """
+
+def _fork(control: socket.socket, ends: int, number: int, channel: int, prints: int) -> int:
+    """Fork an evaluator; return its process id."""
     template, pid = os.getpid(), isolation.fork()
     if pid:
-        return pid, os.pidfd_open(pid)
+        return pid
     try:
         # A session of its own would be a group of its own to the kernel's scheduler, and priorities
         # mean something within a group alone.
         os.setpgid(0, 0)
         os.dup2(prints, 1)
         os.dup2(prints, 2)
-        for each in (*others, prints):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for each in (prints, ends, signal.set_wakeup_fd(-1)):
             os.close(each)
         isolation.claim()
         isolation.end_with_parent(template)
