@@ -338,6 +338,9 @@ def claim() -> None:
     # A child ends without a clean-up, and what C has in its buffers would be lost.
     c.setvbuf(ctypes.c_void_p.in_dll(c, "stdout"), None, _UNBUFFERED, 0)
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+    # Where memory runs out, functions are what took it, and neither the daemon nor Spark's JVM.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     # Processes whose parents ended become this one's children, and not those of process 1.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -57,6 +58,16 @@ async def test_an_evaluator_that_exits_tells_its_code(template: Template) -> Non
         await evaluator.ask(pickle.dumps(partial(os._exit, 7)))
 
     assert evaluator.code == 7
+    await evaluator.end()
+
+
+async def test_a_machine_without_memory_ends_evaluators_first(template: Template) -> None:
+    """And what they fork for functions: a score is inherited."""
+    evaluator = await template.fork()
+
+    score = pickle.dumps(partial(Path.read_bytes, Path("/proc/self/oom_score_adj")))
+
+    assert await evaluator.ask(score) == DONE + b"1000\n"
     await evaluator.end()
 
 
