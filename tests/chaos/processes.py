@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from tests.helpers.fork_server import preload
 from tests.helpers.graph_builder import children
 from tests.helpers.loop_monitor import turns_in
 from tests.helpers.nats_process import NatsServer
+from tests.helpers.ports import free_port, free_ports
 from tests.spark.servers import (
     Cluster,
     Jvm,
@@ -274,7 +274,7 @@ async def spark_elsewhere(
     place: Place, directory: Path, tools: Path | None = None
 ) -> AsyncIterator[SparkElsewhere]:
     """Start it; it ends with the body."""
-    port = _free_ports(1)[0]
+    port = free_port()
     spark = SparkElsewhere()
     with contextlib.ExitStack() as stack:
         with _environment(PYTHONPATH=str(install(tools or directory))):
@@ -357,7 +357,7 @@ async def nats_servers(
 
 def three_servers(directory: Path, more: Sequence[str] = ("", "", "")) -> list[NatsServer]:
     """A cluster of three, none of them started; `more` is for the configuration of each."""
-    ports = _free_ports(3)
+    ports = free_ports(3)
     configs = (_cluster(number, ports) + more[number] for number in range(3))
     return [NatsServer(directory / f"nats-{n}", config) for n, config in enumerate(configs)]
 
@@ -370,14 +370,6 @@ cluster {{
   name: chaos, listen: "127.0.0.1:{ports[number]}", routes: [{routes}], no_advertise: true
 }}
 """
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @asynccontextmanager

@@ -109,7 +109,7 @@ class Fork:
 
 
 def rebaser(
-    *words: str, environment: Mapping[str, str], says: str = "", timeout: float = 30
+    *words: str, environment: Mapping[str, str], says: str = "", timeout: float = 120
 ) -> CompletedProcess[str]:
     """Run the command to its end, with `says` on its stdin; kill it if it takes longer."""
     if not forkable(environment):

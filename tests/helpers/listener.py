@@ -25,5 +25,5 @@ async def listening(meet: Meet, **options: Any) -> AsyncIterator[int]:
 
     async with await asyncio.start_server(meet_and_close, "127.0.0.1", 0, **options) as server:
         yield server.sockets[0].getsockname()[1]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*meetings)

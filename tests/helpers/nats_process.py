@@ -16,9 +16,11 @@ from typing import Final
 
 from rebaser_core.jetstream.connection import Connection
 from tests.helpers.eventually import eventually
+from tests.helpers.ports import free_ports
 
-START_TIMEOUT: Final = 20.0  # seconds
+START_TIMEOUT: Final = 60.0  # seconds
 POLL_INTERVAL: Final = 0.005  # seconds
+_PORTS_TRIED: Final = 10
 MONITORING: Final = "http: '127.0.0.1:-1'\n"
 SYNC_ALWAYS: Final = "jetstream { sync_interval: always }\n"
 
@@ -33,7 +35,7 @@ def nats_server_binary() -> str:
 
 
 class NatsServer:
-    """A real `nats-server` with JetStream, on a port of its own choosing and a private store.
+    """A real `nats-server` with JetStream, on a free port and with a private store.
 
     Args:
         directory: for its store, log and configuration; one server each.
@@ -46,7 +48,7 @@ class NatsServer:
         self._directory = directory
         self._config = config
         self._jetstream = jetstream
-        self._port = -1  # let the server choose; kept from then on
+        self._port = 0  # kept from the first start on
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -70,18 +72,25 @@ class NatsServer:
 
     def start(self) -> None:
         """Return once clients can connect. A restart keeps the port and the store."""
-        config = self._directory / "nats.conf"
-        config.write_text(self._config)
+        (self._directory / "nats.conf").write_text(self._config)
+        ports = [self._port] if self._port else free_ports(_PORTS_TRIED)
+        for port in ports:  # another test's server may have taken it meanwhile
+            with (self._directory / "nats.log").open("ab") as log:
+                self.process = subprocess.Popen(self._command(port), stderr=log, stdout=log)
+            if self._listens(self.process):
+                self._port = port
+                return
+        raise RuntimeError(self.log)
+
+    def _command(self, port: int) -> list[str]:
         command = [
-            nats_server_binary(), "--config", str(config),
-            "--addr", "127.0.0.1", "--port", str(self._port),
+            nats_server_binary(), "--config", str(self._directory / "nats.conf"),
+            "--addr", "127.0.0.1", "--port", str(port),
             "--ports_file_dir", str(self._directory),
         ]  # fmt: skip
         if self._jetstream:
             command += ["--jetstream", "--store_dir", str(self._directory)]
-        with (self._directory / "nats.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stderr=log, stdout=log)
-        self._port = self._chosen_port(self.process)
+        return command
 
     def reload(self, config: str) -> None:
         """Have another configuration, without a restart; the connections that it forbids end."""
@@ -100,13 +109,16 @@ class NatsServer:
         ports: dict[str, list[str]] = json.loads(file.read_text())
         return ports
 
-    def _chosen_port(self, process: "subprocess.Popen[bytes]") -> int:
+    def _listens(self, process: "subprocess.Popen[bytes]") -> bool:
+        """Wait until clients can connect; return whether it found its port free."""
         deadline = time.monotonic() + START_TIMEOUT
         while time.monotonic() < deadline and process.poll() is None:
             with contextlib.suppress(FileNotFoundError, ValueError):
-                return int(self._ports(process)["nats"][0].rpartition(":")[2])
+                return bool(self._ports(process)["nats"])
             time.sleep(POLL_INTERVAL)
         self.kill()
+        if "bind: address already in use" in self.log:
+            return False
         raise RuntimeError(self.log)
 
     def stop(self) -> None:

@@ -1,13 +1,12 @@
 """What `nats stream backup` and `nats stream restore` do: JetStream's snapshots, over its API."""
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
 
 from nats.aio.client import Client
 
-TIMEOUT = 10.0  # seconds
+TIMEOUT = 60.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,8 @@ async def restore(nc: Client, snapshot: Snapshot) -> None:
 
 
 async def _asked(nc: Client, what: str, body: dict[str, Any]) -> dict[str, Any]:
-    async with asyncio.timeout(TIMEOUT):
-        answer = await nc.request(f"$JS.API.STREAM.{what}", json.dumps(body).encode())
+    subject = f"$JS.API.STREAM.{what}"
+    answer = await nc.request(subject, json.dumps(body).encode(), timeout=TIMEOUT)
     told: dict[str, Any] = json.loads(answer.data)
     assert "error" not in told, told
     return told

@@ -32,7 +32,7 @@ from tests.helpers.eventually import eventually
 from tests.helpers.fork_server import Fork, StandardStreams
 from tests.helpers.graph_builder import children as started_by
 from tests.helpers.nats_process import NatsServer, running
-from tests.spark.servers import free_port
+from tests.helpers.ports import free_port
 
 
 def hush(name: str) -> str:

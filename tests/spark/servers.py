@@ -17,12 +17,6 @@ from tests.helpers.paths import ROOT
 HERE = "127.0.0.1"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HERE, 0))
-        return int(probe.getsockname()[1])
-
-
 async def listening(port: int) -> None:
     def is_listening() -> bool:
         with socket.socket() as probe:

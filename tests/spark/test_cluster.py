@@ -11,8 +11,9 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
 from tests.helpers.eventually import eventually
+from tests.helpers.ports import free_port
 from tests.helpers.table_sheet import compute_by_day
-from tests.spark.servers import cluster, driver_settings, free_port, listening
+from tests.spark.servers import cluster, driver_settings, listening
 from tests.spark.test_spark_executor import wide
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
