@@ -61,17 +61,20 @@ def teller(clock: Clock) -> Iterator[Teller]:
 def test_the_wall_clock_of_a_running_process_is_set_and_its_others_run_on(
     clock: Clock, teller: Teller, ahead: float
 ) -> None:
+    began = time.monotonic()
     before = teller.ask()
     clock.set(ahead)
     after = teller.ask()
+    took = time.monotonic() - began
     clock.set(0)
+    began = time.time()
     right_again = teller.ask()
 
     wall, date, running = (b - a for a, b in zip(before, after, strict=True))
-    assert wall == pytest.approx(ahead, abs=0.9)
-    assert date == pytest.approx(ahead, abs=0.9)
-    assert 0 <= running < 0.9
-    assert right_again[0] == pytest.approx(time.time(), abs=0.9)
+    assert 0 <= running <= took
+    assert ahead - 0.1 <= wall <= ahead + took
+    assert ahead - 0.1 <= date <= ahead + took
+    assert began - 0.1 <= right_again[0] <= time.time() + 0.1
 
 
 LEARN = """
@@ -120,7 +123,7 @@ async def test_the_files_of_a_process_are_slow_for_as_long_as_they_are_to_be(
 
     try:
         await takes()
-        async with slow_files(process.pid, 0.3):
+        async with slow_files(process.pid, 1.5):
             slow = await takes()
         fast = await takes()
     except NotPossible:
@@ -129,5 +132,5 @@ async def test_the_files_of_a_process_are_slow_for_as_long_as_they_are_to_be(
         process.kill()
         await process.wait()
 
-    assert slow >= 0.6
-    assert fast < 0.3
+    assert slow >= 3
+    assert fast < 1.5

@@ -13,7 +13,7 @@ import os, time
 from pathlib import Path
 
 def meets(directory, number):
-    place, end, at_once = Path(directory) / str(os.getpid()), time.monotonic() + 1, 0
+    place, end, at_once = Path(directory) / str(os.getpid()), time.monotonic() + 3, 0
     place.touch()
     while time.monotonic() < end and at_once < 2:
         time.sleep(0.01)
@@ -24,7 +24,7 @@ def meets(directory, number):
 
 
 def install_meeting(directory: Path) -> None:
-    """Install the function `meets`, which waits a second for another process in it."""
+    """Install the function `meets`, which waits three seconds for another process in it."""
     install(directory, "meeting", MEETS, {"meets": "meeting:meets"})
 
 

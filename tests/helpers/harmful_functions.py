@@ -292,6 +292,8 @@ _NAMES = [
 ]
 ENDLESS = [name for name in _NAMES if name.startswith("endless_")]
 SOUND = [name for name in _NAMES if name.startswith("sound_")]
+QUICK = [name for name in SOUND if name != "sound_process"]
+"""Those that wait for no other process, which may be late on a busy machine."""
 HARMFUL = [name for name in _NAMES if name not in {*SOUND, *ENDLESS}]
 
 

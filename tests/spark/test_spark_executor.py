@@ -231,7 +231,7 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
     await eventually(lambda: progress.done)
 
     small = plan(python("slow", value=1, seconds=0).graph, slots=2).units
-    (outcome,) = await asyncio.wait_for(executor.run(small), 20)
+    (outcome,) = await asyncio.wait_for(executor.run(small), 60)
 
     assert outcome.value_results == [("it", "ok", 1)]
     assert len(units) == 2

@@ -26,7 +26,7 @@ def test_a_missing_package_is_named_with_the_extras_that_have_it(
         "from rebaser_server.__main__ import run; run()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
 
     assert done.returncode == 1
@@ -45,7 +45,7 @@ def test_commands_import_without_what_only_the_server_needs() -> None:
         "pkgutil.walk_packages(commands.__path__, 'rebaser_server.commands.')]"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
 
     assert (run.returncode, run.stderr) == (0, "")

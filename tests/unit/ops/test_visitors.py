@@ -91,7 +91,7 @@ async def test_the_connection_that_was_silent_longest_makes_room() -> None:
         async with _connected(port) as [fourth]:
             assert b"200" in await fourth.answer()
 
-        await asyncio.wait_for(second.is_ended(), 10)
+        await asyncio.wait_for(second.is_ended(), 60)
         assert b"200" in await first.answer()
         assert b"200" in await third.answer()
 
@@ -101,7 +101,7 @@ async def test_an_answer_in_hand_goes_after_connections_that_wait() -> None:
         answer = asyncio.create_task(asked.answer(ASK.replace(b"/ ", b"/slow ", 1)))
         await gate.wait()
         async with _connected(port, 20) as held:
-            await asyncio.wait_for(held[0].is_ended(), 10)
+            await asyncio.wait_for(held[0].is_ended(), 60)
             assert b"200" in await held[-1].answer()
             await gate.wait()
 
@@ -111,10 +111,10 @@ async def test_an_answer_in_hand_goes_after_connections_that_wait() -> None:
 @pytest.mark.parametrize(
     ("said", "bounds"),
     [
-        (b"", Bounds(100, 100, headers=0.2)),
-        (ASK[:-4], Bounds(100, 100, headers=0.2)),
-        (b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n", Bounds(100, 100, answer=0.2)),
-        (ASK, Bounds(100, 100, idle=0.2)),
+        (b"", Bounds(100, 100, headers=0.6)),
+        (ASK[:-4], Bounds(100, 100, headers=0.6)),
+        (b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n", Bounds(100, 100, answer=0.6)),
+        (ASK, Bounds(100, 100, idle=0.6)),
     ],
     ids=["nothing", "half a header", "an answer not read", "nothing more"],
 )
@@ -126,7 +126,7 @@ async def test_a_connection_ends_that_takes_too_long_for(said: bytes, bounds: Bo
             slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
             await eventually(lambda: _is_reset(slow))
         else:
-            await asyncio.wait_for(slow.is_ended(), 10)
+            await asyncio.wait_for(slow.is_ended(), 60)
 
         async with _connected(port) as [quick]:
             assert b"200" in await quick.answer()
@@ -140,7 +140,7 @@ def _is_reset(connection: _Connection) -> bool:
 
 async def test_a_body_that_takes_too_long_is_answered_with_408() -> None:
     post = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"
-    async with _served(Bounds(100, 100, body=0.2)) as (port, _), _connected(port, 2) as both:
+    async with _served(Bounds(100, 100, body=0.6)) as (port, _), _connected(port, 2) as both:
         late = await both[0].answer(post + b"ab")
         assert b" 408 " in late
 
@@ -149,11 +149,11 @@ async def test_a_body_that_takes_too_long_is_answered_with_408() -> None:
 
 async def test_a_request_after_a_pause_is_answered_on_the_same_connection() -> None:
     """The seconds for headers begin anew with each request."""
-    async with _served(Bounds(100, 100, headers=0.3)) as (port, _), _connected(port) as [steady]:
+    async with _served(Bounds(100, 100, headers=1.2)) as (port, _), _connected(port) as [steady]:
         for _ in range(3):
             assert b" 200 " in await steady.answer()
             await steady.reader.readexactly(1)
-            over = time.monotonic() + 0.2
+            over = time.monotonic() + 0.7
             await eventually(lambda over=over: time.monotonic() > over)  # type: ignore[misc]
 
 
@@ -170,7 +170,7 @@ async def test_a_handshake_that_is_never_ended_makes_room(tmp_path: Path) -> Non
     context.load_cert_chain(certificate, key)
     trust = ssl.create_default_context(cafile=certificate)
     async with _served(Bounds(5, 5), context) as (port, _), _connected(port, 20) as held:
-        await asyncio.wait_for(held[0].is_ended(), 10)
+        await asyncio.wait_for(held[0].is_ended(), 60)
 
         secure = _Connection(
             *await asyncio.open_connection(HOST, port, ssl=trust, server_hostname="localhost")

@@ -36,7 +36,7 @@ import os, subprocess, sys
 from pathlib import Path
 from rebaser_server.runtime.data_directory import data_directory
 with data_directory(Path({str(tmp_path)!r})) as directory:
-    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"],
+    subprocess.Popen(["sleep", "0.5"],
                      pass_fds=[directory.file], stdout=subprocess.DEVNULL)
     os._exit(0)
 """

@@ -1,6 +1,7 @@
 """Parts of a job's progress sum up; a deadline passes without progress, and only then."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -49,23 +50,45 @@ async def test_a_deadline_passes_without_progress() -> None:
             await asyncio.Event().wait()
 
 
-async def test_progress_of_a_part_restarts_a_deadline() -> None:
+Pass = Callable[[float], Awaitable[None]]
+
+
+@pytest.fixture
+async def passing(monkeypatch: pytest.MonkeyPatch) -> Pass:
+    """Let so many seconds pass, at once: what is due by then happens."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+
+    async def passing(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    return passing
+
+
+async def test_progress_of_a_part_restarts_a_deadline(passing: Pass) -> None:
     whole = JobProgress(100)
     part = whole.part(50)
 
     async with whole.limiting(1):
         for done in range(1, 15):
-            await asyncio.sleep(0.1)  # longer than the deadline, all together
+            await passing(0.9)
             part.record(done)
+    with pytest.raises(Stalled):
+        async with whole.limiting(1):
+            await passing(1.1)
 
 
-async def test_progress_of_another_kind_restarts_the_deadline_of_the_whole() -> None:
+async def test_progress_of_another_kind_restarts_the_deadline_of_the_whole(passing: Pass) -> None:
     whole = JobProgress(100)
     part = whole.part(50)
 
     async with whole.limiting(1):
         for _ in range(14):
-            await asyncio.sleep(0.1)  # longer than the deadline, all together
+            await passing(0.9)
             part.extend()
 
 

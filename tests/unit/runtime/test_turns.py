@@ -53,17 +53,18 @@ async def test_cancellation_loses_no_seat(seed: int) -> None:
 
 
 async def test_an_owner_has_one_thread_at_a_time_and_others_do_not_wait() -> None:
-    order, free = list[str](), threading.Event()
+    order, begun, free = list[str](), threading.Event(), threading.Event()
 
     def compute(what: str) -> None:
         order.append(what)
         if what == "long":
+            begun.set()
             free.wait()
 
     async with asyncio.TaskGroup() as group:
         long = group.create_task(compute_in_turn("busy", compute, "long"))
         behind = group.create_task(compute_in_turn("busy", compute, "behind"))
-        await asyncio.sleep(0)
+        await asyncio.to_thread(begun.wait)
         await compute_in_turn("small", compute, "other")
         assert not behind.done()
         free.set()

@@ -80,7 +80,7 @@ async def executor(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     executor = ChildProcessExecutor()
     yield executor
-    await asyncio.wait_for(executor.close(), 30)
+    await asyncio.wait_for(executor.close(), 60)
 
 
 def units(code: str, path: Path) -> list[bytes]:
@@ -97,7 +97,7 @@ async def test_the_worker_ends_although_a_forked_child_holds_its_pipes(
     (outcome,) = await executor.run(units("leaves_a_child", pids))
     await eventually(lambda: pids_in(pids))
 
-    await asyncio.wait_for(executor.close(), 30)
+    await asyncio.wait_for(executor.close(), 60)
 
     assert outcome.value_results == [("it", "ok", 1)]
     await eventually(lambda: not any(map(is_running, pids_in(pids))))
@@ -107,7 +107,7 @@ async def test_a_child_that_returns_from_the_function_too_answers_nothing(
     executor: ChildProcessExecutor, tmp_path: Path
 ) -> None:
     for _ in range(3):
-        (outcome,) = await asyncio.wait_for(executor.run(units("returns_twice", tmp_path)), 30)
+        (outcome,) = await asyncio.wait_for(executor.run(units("returns_twice", tmp_path)), 60)
 
         assert outcome.value_results == [("it", "ok", 1)]
 
@@ -131,7 +131,7 @@ async def test_a_function_that_ignores_all_signals_is_ended(
 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 30)
+        await asyncio.wait_for(running, 60)
 
     await eventually(lambda: not any(map(is_running, pids_in(pids))))
 
