@@ -100,6 +100,7 @@ class Template:
             printed.close()
             pid = await forked
             reader, writer = await asyncio.open_unix_connection(sock=channel, limit=_READ_AHEAD)
+            opened.callback(writer.close)  # first: the loop must not watch what is closed
             _, log_of_prints = await loop.connect_read_pipe(_Prints, prints)
             opened.pop_all()
         return Evaluator(pid, ended, reader, writer, log_of_prints)

@@ -7,8 +7,10 @@ import resource
 import signal
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -106,6 +108,30 @@ async def test_a_wait_for_an_evaluator_that_is_given_up_leaves_none(template: Te
     await eventually(lambda: not template._forked and children(process) == [first.pid])
     assert await is_sound(first)
     await first.end()
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_fork_that_is_given_up_late_leaves_nothing_in_the_loop(
+    template: Template, turns: int
+) -> None:
+    """A descriptor that is closed while the loop watches it is soon another connection's."""
+    forking = asyncio.create_task(template.fork())
+    while not template._forked:  # noqa: ASYNC110 - each turn of the loop counts
+        await asyncio.sleep(0)
+    while template._forked:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    forking.cancel()
+    with suppress(asyncio.CancelledError):
+        await (await forking).end()
+
+    loop: Any = asyncio.get_running_loop()
+    for descriptor in loop._selector.get_map():
+        os.fstat(descriptor)
+    other = await template.fork()
+    assert await is_sound(other)
+    await other.end()
 
 
 async def test_no_room_for_another_process_is_said_and_ends_no_other(template: Template) -> None:
