@@ -283,11 +283,11 @@ async def test_in_a_group_each_request_ends_as_it_would_alone(deployment: Deploy
         await deployment.start(LIMITS__VALUE_BYTES="100")
         await deployment.at_rest()
         await eventually(lambda: len(recorder.settled(change_set)) == len(sent))
+        await eventually(lambda: heard == [request for request, _, _ in sent])
 
     settled = [line.settled for line in recorder.lines[change_set] if line.settled is not None]
     clients = [each for each in settled if each.covers is None]
     assert [(str(each.id), each.outcome, len(each.corrections)) for each in clients] == sent
-    assert heard == [request for request, _, _ in sent]
     letters = await deployment.dead_letters(change_set)
     assert [letter.headers[ATTEMPTS] for letter in letters] == ["1"] * 4
     own_lines = [line for line in recorder.lines[change_set] if line.settled in clients]

@@ -23,7 +23,8 @@ STREAM = SUBJECTS.requests_stream
 
 
 @pytest.fixture
-async def js(nats_server: NatsServer) -> AsyncIterator[JetStream]:
+async def js(nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[JetStream]:
+    monkeypatch.setattr(request_queue, "MAX_DELAY", 600)  # however slow the machine is
     async with connected(ConnectOptions(servers=(nats_server.url,))) as nc:
         await prepare(JetStream(nc), Settings())
         yield JetStream(nc)

@@ -224,7 +224,7 @@ async def test_a_long_read_holds_up_no_request(deployment: Deployment) -> None:
 
     def look(state: State) -> object:
         begun.set()
-        assert free.wait(10)
+        assert free.wait(60)
         return graph_of(state).values[value].value
 
     with held.owned(owner.archive.change_set, owner.own):
@@ -247,7 +247,7 @@ async def test_a_run_waits_for_a_long_read_of_a_state_that_was_released(
 
     def look(state: State) -> str:
         begun.set()
-        assert free.wait(10)
+        assert free.wait(60)
         return graph_of(state).values[value].text
 
     reading = asyncio.create_task(held.read(owner.archive, look, "a moment"))

@@ -90,7 +90,7 @@ async def status(daemon: Daemon, target: str, host: str, header: str, body: byte
     lines += ["Connection: close", f"Content-Length: {len(body)}"] if body else []
     head = "\r\n".join([*lines, *([header] if header else []), "", ""])
     writer.write(head.encode("latin-1") + body)
-    answer = await asyncio.wait_for(reader.readline(), 30)
+    answer = await asyncio.wait_for(reader.readline(), 60)
     writer.close()
     return int(answer.split()[1])
 

@@ -21,7 +21,7 @@ async def test_pokes_write_no_lines_and_find_a_request_all_the_same(
     for number in range(1, POKES + 1):
         for change_set in (used, stray):
             await ensure_task(deployment.streams, change_set)
-        await eventually(lambda number=number: len(daemon.said("quiet")) > 2 * number, within=30)
+        await eventually(lambda number=number: len(daemon.said("quiet")) > 2 * number, within=60)
         await deployment.at_rest()
 
     assert await lines(deployment) == before
@@ -48,7 +48,7 @@ async def test_a_history_that_stays_broken_grows_by_no_lines(deployment: Deploym
     before = await lines(deployment)
 
     second = await deployment.start("second")
-    await eventually(lambda: bool(second.said("history broken")), within=30)
+    await eventually(lambda: bool(second.said("history broken")), within=60)
 
     assert await lines(deployment) == before
 

@@ -1,8 +1,8 @@
 """A change set that has nothing to do costs the server no consumer, and misses no request."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
+from urllib.parse import urlparse
 
 import pytest
 
@@ -12,6 +12,7 @@ from rebaser_server.processor.request_queue import RequestQueue
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import restart
+from tests.helpers.ports import free_port
 
 LONG = 60.0
 
@@ -63,7 +64,7 @@ async def test_a_request_that_comes_while_it_goes_to_rest_is_found(
         await asyncio.sleep(0.04 + 0.0005 * number)  # to another moment each time
         stored = await store(deployment, queue)
 
-        found = await asyncio.wait_for(waiting, 10)
+        found = await asyncio.wait_for(waiting, 60)
 
         assert found is not None
         assert found.stream_sequence == stored
@@ -76,7 +77,7 @@ async def test_a_request_that_comes_before_it_listens_for_news_is_found(
     stored = await store(deployment, queue)
 
     end = asyncio.get_running_loop().time() + LONG
-    assert await asyncio.wait_for(queue._wait_for_message(end), 10)
+    assert await asyncio.wait_for(queue._wait_for_message(end), 60)
 
     found = await queue.next(LONG)
     assert found is not None
@@ -117,7 +118,7 @@ async def test_it_is_heard_of_after_the_server_was_away(
     await restart(deployment.nats, deployment.js.connection)
     stored = await store(deployment, queue)
 
-    found = await asyncio.wait_for(waiting, 20)
+    found = await asyncio.wait_for(waiting, 60)
 
     assert found is not None
     assert found.stream_sequence == stored
@@ -133,16 +134,17 @@ async def test_a_request_stored_while_it_was_not_connected_is_found_soon(
     await at_rest(deployment)
     async with connected(ConnectOptions(servers=(deployment.nats.url,))) as other:
         nc = deployment.nc
-        nc.options["reconnect_time_wait"] = 1.0
-        for server in nc._server_pool:
-            server.last_attempt = time.monotonic()  # so it waits before the next one
+        nc.options["reconnect_time_wait"] = 0.1
+        [server] = nc._server_pool
+        sound, server.uri = server.uri, urlparse(f"nats://127.0.0.1:{free_port()}")
         assert nc._transport is not None
         nc._transport.close()
         await eventually(lambda: not nc.is_connected)
         stored = await JetStream(other).publish(queue._subject, b"a request")
         assert not nc.is_connected
+        server.uri = sound
 
-    found = await asyncio.wait_for(waiting, 20)
+    found = await asyncio.wait_for(waiting, 60)
 
     assert found is not None
     assert found.stream_sequence == stored.sequence

@@ -69,6 +69,7 @@ async def test_many_results_are_folded_from_files(deployment: Deployment) -> Non
         await deployment.client.enqueue_updates(*change_set, batch)
         await deployment.at_rest()
 
+        await eventually(lambda: any(map(_is_result, log.lines[change_set])))
         graph = await deployment.graph(change_set)
         addresses = [line.settled.updates for line in log.lines[change_set] if _is_result(line)]
     assert {graph.values[value].value for value in dependents} == {2}

@@ -14,7 +14,7 @@ async def test_a_hole_of_thousands_of_numbers_costs_few_reads(deployment: Deploy
     await js.publish(streams.dead_letters(kept))
     receipts = [await js.publish_async(streams.dead_letters(purged)) for _ in range(5000)]
     for receipt in receipts:
-        await receipt.result(10)
+        await receipt.result(60)
     await js.publish(streams.dead_letters(kept))
     await js.purge(streams.dead_letters_stream, subject=streams.dead_letters(purged))
     before = js.nc.stats["out_msgs"]

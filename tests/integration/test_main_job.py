@@ -107,7 +107,7 @@ async def test_a_request_is_read_and_answered_whatever_the_case_of_its_headers(
     await deployment.js.publish(deployment.streams.requests(change_set), payload, headers=headers)
 
     await deployment.start()
-    answer = await answers.next_msg(30)
+    answer = await answers.next_msg(timeout=60)
 
     assert (answer.headers or {})[CONTENT_TYPE] == codecs.JSON
     assert EnqueueUpdatesResponse.decode(answer.headers or {}, answer.data).id == request_id
@@ -150,7 +150,7 @@ async def test_the_caller_of_a_dead_request_gets_the_reason(deployment: Deployme
     await publish_request(deployment.streams, one, headers, payload)
 
     await deployment.start()
-    answer = await answers.next_msg(timeout=20)
+    answer = await answers.next_msg(timeout=60)
 
     assert f"but is for {other}".encode() in answer.data
 

@@ -21,6 +21,12 @@ from tests.helpers.nats_process import NatsServer
 SUBJECTS = Subjects()
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that a busy machine answers late is not given up."""
+    monkeypatch.setattr(membership, "CHECK_TIMEOUT", 2.0)
+
+
 @asynccontextmanager
 async def member(server: NatsServer, name: str) -> AsyncIterator[tuple[Membership, Client]]:
     """One with a connection of its own, which beats and checks."""

@@ -86,7 +86,7 @@ async def test_a_server_that_answers_and_cannot_write_is_found(deployment: Deplo
     process = deployment.nats.process
     assert process is not None
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, 1))  # octets of a file
-    impatient = JetStream(deployment.nc, timeout=0.5)
+    impatient = JetStream(deployment.nc, timeout=3)
 
     found = nats_checks.room(provisioner_of(impatient, deployment.settings), None)
     [finding] = [finding async for finding in found]

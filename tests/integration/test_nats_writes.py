@@ -33,7 +33,7 @@ async def test_a_full_disk_of_nats_is_said_where_people_wait_and_look(
     assert process is not None
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
 
-    waiting = await commands.give("values", "set", "shop", "rate", "2", "--wait", "--timeout", "9")
+    waiting = await commands.give("values", "set", "shop", "rate", "2", "--wait", "--timeout", "15")
 
     assert waiting.code == 7
     assert "NATS cannot write: write " in waiting.err
@@ -50,7 +50,7 @@ async def test_a_full_disk_of_nats_is_said_where_people_wait_and_look(
     deployment.nats.stop()
     deployment.nats.start()
 
-    await eventually(lambda: bool(daemon.said("nats writes again")), within=30)
+    await eventually(lambda: bool(daemon.said("nats writes again")), within=60)
     assert len(daemon.said("nats cannot write")) == 1
     await commands.tell("values", "set", "shop", "rate", "3", "--wait")
 
@@ -80,10 +80,10 @@ async def test_a_configuration_that_loses_messages_is_in_the_metrics_until_it_is
     async def is_over() -> bool:
         return not any((await gauges_of(daemon)).values())
 
-    await eventually(is_shown, within=20)
+    await eventually(is_shown, within=60)
     assert sum((await gauges_of(daemon)).values()) == 1
     await js.update_stream(sound)
-    await eventually(is_over, within=20)
+    await eventually(is_over, within=60)
     assert before == dict.fromkeys(KINDS, 0)
 
 
@@ -104,11 +104,11 @@ async def test_an_account_at_its_limit_is_in_the_metrics_though_nobody_works(
             async def has_room() -> bool:
                 return await fullness() < 0.5
 
-            await eventually(has_room, within=20)
+            await eventually(has_room, within=60)
             await reach(deployment, "max_file")
-            await eventually(is_full, within=20)
+            await eventually(is_full, within=60)
             await make_room(deployment, "max_file")
-            await eventually(has_room, within=20)
+            await eventually(has_room, within=60)
 
 
 FULL = {
@@ -147,7 +147,7 @@ async def test_a_limit_that_holds_work_up_is_named_where_people_wait_and_look(
             await reach(deployment, limit)
             daemon = await started(deployment)
 
-            await eventually(lambda: bool(daemon.said("nats cannot write")), within=30)
+            await eventually(lambda: bool(daemon.said("nats cannot write")), within=60)
             [said] = daemon.said("nats cannot write")
             _, ready = await get(url_of(daemon) + "readyz")
             [rebaser] = (await status_of(daemon))["rebasers"]

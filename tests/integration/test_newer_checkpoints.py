@@ -88,7 +88,7 @@ async def test_what_a_newer_release_adds_is_passed_over(deployment: Deployment) 
     def is_saved() -> bool:
         return checkpoints_of(deployment.archive(change_set)).last_commit(change_set) >= commit
 
-    await eventually(is_saved, within=30)
+    await eventually(is_saved, within=60)
     assert daemon.said("checkpoint failed") == []
     assert len((await deployment.graph(change_set)).values) == 3
 
@@ -109,7 +109,7 @@ async def test_what_only_a_newer_release_can_read_is_left_to_it(
     async with asyncio.timeout(60):
         assert (await reply).status
 
-    await eventually(lambda: bool(daemon.said("retry scheduled")), within=30)
+    await eventually(lambda: bool(daemon.said("retry scheduled")), within=60)
     [line, *_] = daemon.said("retry scheduled")
     assert "left for a newer server: checkpoint of format 2" in line["reason"]
     subject = deployment.streams.requests(change_set)

@@ -177,7 +177,7 @@ async def test_watch_prints_activities_until_it_is_ended(
         stdout=asyncio.subprocess.PIPE,
     )
     subject = deployment.streams.activities(change_set)
-    await eventually(lambda: heard_by_anyone(deployment, subject), within=30)
+    await eventually(lambda: heard_by_anyone(deployment, subject), within=60)
     await deployment.start()
     await deployment.client.enqueue_updates(*change_set, ExampleGraph().define())
 
@@ -204,7 +204,7 @@ async def test_watch_goes_on_after_an_activity_whose_id_is_of_a_time_that_no_cal
         stdout=asyncio.subprocess.PIPE,
     )
     subject = deployment.streams.activities(change_set)
-    await eventually(lambda: heard_by_anyone(deployment, subject), within=30)
+    await eventually(lambda: heard_by_anyone(deployment, subject), within=60)
     latest = ActivityV1(
         id=RequestId.from_str("7" + 25 * "Z"),
         workspace_id=change_set.workspace_id,
@@ -217,7 +217,7 @@ async def test_watch_goes_on_after_an_activity_whose_id_is_of_a_time_that_no_cal
         await deployment.nc.publish(subject, payload, headers=headers)
 
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         lines = [await process.stdout.readline() for _ in range(2)]
     process.kill()
     await process.wait()
@@ -235,7 +235,7 @@ async def heard_by_anyone(deployment: Deployment, subject: str) -> bool:
     answers = await deployment.nc.subscribe(f"{inbox}.*")
     await deployment.nc.publish(subject, reply=f"{inbox}.unheard")
     await deployment.nc.publish(deployment.nc.new_inbox(), reply=f"{inbox}.heard")
-    first = await answers.next_msg(timeout=30)
+    first = await answers.next_msg(timeout=60)
     await answers.unsubscribe()
     return first.subject == f"{inbox}.heard"
 

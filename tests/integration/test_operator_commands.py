@@ -83,7 +83,7 @@ async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_o
     daemon = await deployment.start()
     gate.close()
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
-    await eventually(gate.seen, within=30)
+    await eventually(gate.seen, within=60)
 
     [running] = await operator.read("dvu", "status")
     await operator.tell("dvu", "cancel", *change_set)
@@ -92,14 +92,17 @@ async def test_an_update_is_shown_while_it_runs_and_cancelled_and_run_again_at_o
     gate.open()
     said = await operator.tell("dvu", "run", *change_set, "gated", "--wait")
     await deployment.at_rest()
-    nothing = await operator.tell("dvu", "cancel", *change_set, code=1)
 
+    async def nobody_holds_it() -> bool:  # a run acknowledges its task before it ends
+        nothing = await operator.tell("dvu", "cancel", *change_set, code=1)
+        return "no Rebaser works on this change set" in nothing
+
+    await eventually(nobody_holds_it)
     assert (running["state"], running["affected"], running["done"]) == ("running", 1, 0)
     assert running["instance"].startswith(daemon.name)
     assert cancelled["state"] == "claimed, not running"
     assert cancelled["failures"] == 0
     assert "the values are computed" in said
-    assert "no Rebaser works on this change set" in nothing
     assert await value_of(deployment, change_set, gate.value) == ("ok", 1)
 
 
@@ -109,7 +112,7 @@ async def test_a_dvu_cancelled_with_a_pause_waits_for_the_resume(
     daemon = await deployment.start()
     gate.close()
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
-    await eventually(gate.seen, within=30)
+    await eventually(gate.seen, within=60)
 
     await operator.tell("pause", *change_set)
     await operator.tell("dvu", "cancel", *change_set)
@@ -162,10 +165,12 @@ async def test_a_given_up_dvu_is_recomputed_on_request(
     deployment: Deployment, operator: Commands, gate: Gate, change_set: ChangeSet
 ) -> None:
     """D6: after too many updates that failed its values are, until somebody asks."""
+    gate.close()
     hasty = await deployment.start(DVU_DEADLINE="0.01", DVU_MAX_ATTEMPTS="1")
     await deployment.client.enqueue_updates(*change_set, gate.define(5))
     await deployment.at_rest()
     hasty.kill()
+    gate.open()
 
     found = await operator.read("dvu", "status", *change_set)
     await deployment.start()
@@ -184,7 +189,7 @@ async def test_a_branch_whose_values_are_computed_again_differs_from_head_no_mor
     gate.broken(broken=True)
     where = (workspace.workspace_id, head.change_set_id)
     _, reply = await client.enqueue_updates_with_reply(*where, gate.define(5))
-    await asyncio.wait_for(reply, 30)
+    await asyncio.wait_for(reply, 60)
     branch = await client.workspaces.fork(workspace.workspace_id, "b")
     await client.change_set(workspace.workspace_id, branch.change_set_id).refresh()
     gate.broken(broken=False)
@@ -205,7 +210,7 @@ async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
     daemon = await deployment.start(QUIET_PERIOD="600", CHECKPOINT_EVERY="1000000")
     values = ExampleGraph()
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define(1, 2))
-    await asyncio.wait_for(reply, 30)
+    await asyncio.wait_for(reply, 60)
 
     stored = await operator.read("checkpoint", *change_set)
 
@@ -217,9 +222,9 @@ async def test_a_checkpoint_is_in_the_store_when_the_command_says_so(
 
     await operator.tell("pause", "--all")
     await eventually(lambda: bool(daemon.said("paused")))
-    said = await operator.tell("checkpoint", *change_set, "--timeout", 1, code=7)
+    said = await operator.tell("checkpoint", *change_set, "--timeout", 4, code=7)
     assert "everything is paused: the request waits for `rebaser resume --all`" in said
-    assert "timeout of 1 s is over" in said
+    assert "timeout of 4 s is over" in said
 
 
 async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on_it(
@@ -231,7 +236,7 @@ async def test_a_value_is_set_by_name_and_shown_in_the_tree_with_what_depends_on
     first[1]["putValue"]["name"] = "prices/net"
     total["putValue"]["name"] = "prices/gross"
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, [*first, total])
-    await asyncio.wait_for(reply, 30)
+    await asyncio.wait_for(reply, 60)
 
     said = await operator.tell("values", "set", *change_set, "prices/net", "40", "--wait")
     tree = await operator.tell("values", "--tree", *change_set, "prices")

@@ -83,7 +83,7 @@ async def test_a_run_that_is_overtaken_while_idle_ends_and_gives_its_slot_back(
 
     await acquire_ownership(deployment.archive(change_set), "successor")
 
-    await eventually(lambda: bool(daemon.said("ownership lost")), within=30)
+    await eventually(lambda: bool(daemon.said("ownership lost")), within=60)
     assert await owner_of(deployment, change_set) == "successor"
 
 

@@ -24,7 +24,7 @@ from tests.helpers.canned_pages import (
 )
 from tests.integration.test_change_set_page import require_readable
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=60_000)
 REFRESH: Final = "document.onvisibilitychange()"
 WATCH: Final = """
   window.touched = new Set();

@@ -21,6 +21,12 @@ SUBJECTS = Subjects()
 MEMBER = f"other/1{ANSWERS}"
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that a busy machine answers late is not given up."""
+    monkeypatch.setattr(membership, "CHECK_TIMEOUT", 2.0)
+
+
 @pytest.fixture
 async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
     async with connected(ConnectOptions(servers=(nats_server.url,))) as nc:

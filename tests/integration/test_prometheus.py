@@ -118,7 +118,7 @@ async def prometheus(directory: Path, target: str) -> AsyncIterator[Prometheus]:
             address[:] = re.findall(r'Listening on".*?address=(\S+)', log.read_text())
             return bool(address) and "Server is ready" in log.read_text()
 
-        await eventually(listens, within=30)
+        await eventually(listens, within=60)
         yield Prometheus(f"http://{address[0]}")
     finally:
         process.kill()
@@ -135,7 +135,7 @@ async def test_a_real_prometheus_reads_all_of_it(deployment: Deployment, tmp_pat
         async def scraped() -> bool:
             return await server.value("up") == 1
 
-        await eventually(scraped, within=30)
+        await eventually(scraped, within=60)
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, values.define())
         await reply
         await deployment.at_rest()
@@ -147,7 +147,7 @@ async def test_a_real_prometheus_reads_all_of_it(deployment: Deployment, tmp_pat
             )
             return [await server.value(count) for count in counts] == [1, 1]
 
-        await eventually(counted, within=30)
+        await eventually(counted, within=60)
         for expression in panels():
             await server.ask("query", query=expression.replace("$__rate_interval", "1m"))
         loaded = (await server.ask("rules"))["groups"]

@@ -48,7 +48,7 @@ async def asked(
     deployment: Deployment, subject: str, question: tuple[dict[str, str], bytes]
 ) -> Msg:
     headers, payload = question
-    return await deployment.nc.request(subject, payload, timeout=20, headers=headers)
+    return await deployment.nc.request(subject, payload, timeout=60, headers=headers)
 
 
 async def test_a_question_tells_of_no_change_set_but_that_of_its_subject(
@@ -179,7 +179,7 @@ async def test_a_flood_of_questions_is_turned_away_and_not_kept(deployment: Depl
     async with served.serve():
         for _ in range(400):  # 24 MB
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
-        busy = await heard.next_msg(timeout=20)
+        busy = await heard.next_msg(timeout=60)
         intakes = [obj for obj in gc.get_objects() if type(obj).__name__ == "_Intake"]
         assert any(intake._queue.bytes for intake in intakes)
         assert all(intake._queue.bytes <= bounds.waiting_bytes for intake in intakes)
@@ -217,7 +217,7 @@ async def test_questions_of_a_workspace_leave_room_and_an_answerer_to_others(
         for _ in range(400):
             subject = deployment.streams.values(busy)
             await deployment.nc.publish(subject, payload, reply=inbox, headers=headers)
-        refused = await heard.next_msg(timeout=20)
+        refused = await heard.next_msg(timeout=60)
         found = await deployment.client.change_set(*other).values(value)
 
     assert RETRY_AFTER in refused.headers
@@ -247,7 +247,8 @@ async def test_a_question_at_a_time_without_a_leader_is_answered_later(
     async with served.serve():
         found = await deployment.client.change_set(*change_set).values(value)
 
-    assert (found[value].value, elections) == (1, -1)
+    assert found[value].value == 1
+    assert elections < 0, "it was asked again"
 
 
 class Counted:
@@ -291,7 +292,7 @@ async def test_a_question_whose_asker_left_is_not_answered(deployment: Deploymen
         await nc.flush()
         await asyncio.sleep(0.1)  # until the fifth asker has left
         gate.set()
-        await inboxes[5].next_msg(timeout=20)  # of one that waited behind
+        await inboxes[5].next_msg(timeout=60)  # of one that waited behind
 
         assert inboxes[4].pending_msgs == 0
 

@@ -21,7 +21,7 @@ async def test_the_example_of_the_readme_runs(deployment: Deployment) -> None:
         [sys.executable, "-c", example],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

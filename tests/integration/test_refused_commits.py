@@ -53,10 +53,10 @@ async def test_of_lines_sent_ahead_only_the_refused_one_is_not_applied(
     async with recording(deployment) as recorder:
         with capture_logs() as said:
             await worked_off(services, change_set)
+        await eventually(lambda: recorder.settled(change_set) == ids)
 
     refused = [at for at, line in enumerate(sent) if len(line.data) > LARGEST_LINE]
     assert any(AHEAD in line.headers for at in refused for line in sent[at : at + 2])
-    assert recorder.settled(change_set) == ids
     lines = [line.settled for line in recorder.lines[change_set] if line.settled]
     assert [str(each.id) for each in lines if each.outcome is RequestOutcome.DEAD] == [culprit]
     assert len(await deployment.dead_letters(change_set)) == 1
@@ -87,8 +87,8 @@ async def test_of_a_group_that_meets_a_limit_of_nats_each_request_is_applied_onc
         await limit_lines(deployment, max_bytes=-1)
 
         await worked_off(services, change_set)
+        await eventually(lambda: recorder.settled(change_set) == ids)
 
-    assert recorder.settled(change_set) == ids
     assert await deployment.dead_letters(change_set) == []
     assert (await deployment.graph(change_set)).values[values.gross].value == 59
 

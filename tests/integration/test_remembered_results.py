@@ -152,7 +152,14 @@ async def test_a_function_that_is_not_pure_is_found_and_named(
                 break
     assert found["function"] == "impure"
     assert found["before"] != found["now"]
-    (failure,) = (await status_of(daemon))["rebasers"][0]["failures"]
+    failures: list[dict[str, Any]] = []
+
+    async def is_shown() -> bool:
+        failures[:] = (await status_of(daemon))["rebasers"][0]["failures"]
+        return bool(failures)
+
+    await eventually(is_shown)
+    (failure,) = failures
     assert (failure["what"], found["now"] in failure["reason"]) == ("function is not pure", True)
     assert found["value"] not in failure["reason"], "people know no ids"
 

@@ -58,7 +58,7 @@ async def doctor_has_them_replayed(
         named = [what in finding for finding in found if LOST not in finding]
         return (code, named) == (Exit.REPAIRABLE, [True])
 
-    await eventually(is_named_alone, within=30)
+    await eventually(is_named_alone, within=60)
     assert (await doctor(deployment, repair=True))[0] == Exit.OK
     [letter] = await deployment.dead_letters(change_set)
     batches = deployment.archive(change_set).batches

@@ -34,7 +34,7 @@ async def test_a_task_given_back_before_nats_stopped_is_taken_up_afterwards(
         second = await deployment.start(**LEASE)
 
         await settled(recorder, change_set, 2)
-    assert second.said("orphaned tasks reclaimed")
+    await eventually(lambda: bool(second.said("orphaned tasks reclaimed")))
 
 
 async def test_a_leaving_rebasers_task_gets_a_slot_at_a_full_one(
@@ -53,7 +53,7 @@ async def test_a_leaving_rebasers_task_gets_a_slot_at_a_full_one(
 
         first.send(signal.SIGTERM)
 
-        await eventually(lambda: str(one.change_set_id) in taken_by(second), within=30)
+        await eventually(lambda: str(one.change_set_id) in taken_by(second), within=60)
 
 
 def taken_by(daemon: Daemon) -> list[str]:
@@ -62,4 +62,4 @@ def taken_by(daemon: Daemon) -> list[str]:
 
 
 async def settled(recorder: Recorder, change_set: ChangeSet, count: int) -> None:
-    await eventually(lambda: len(recorder.settled(change_set)) >= count, within=30)
+    await eventually(lambda: len(recorder.settled(change_set)) >= count, within=60)

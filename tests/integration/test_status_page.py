@@ -20,7 +20,7 @@ from tests.helpers.deployment import Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.integration.test_ops_endpoint import started, url_of
 
-PATIENCE = 20_000  # milliseconds
+PATIENCE = 60_000  # milliseconds
 expect.set_options(timeout=PATIENCE)
 SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 AA = 4.5

@@ -13,14 +13,15 @@ from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 
 
-async def found(deployment: Deployment) -> list[Finding]:
-    provisioner = provisioner_of(JetStream(deployment.nc, timeout=0.5), deployment.settings)
+async def found(deployment: Deployment, *, patience: float = 30) -> list[Finding]:
+    js = JetStream(deployment.nc, timeout=patience)
+    provisioner = provisioner_of(js, deployment.settings)
     return [finding async for finding in streams(provisioner)]
 
 
-async def is_stored(deployment: Deployment, subject: str) -> bool:
+async def is_stored(deployment: Deployment, subject: str, *, patience: float = 0.5) -> bool:
     try:
-        await deployment.js.publish(subject, b"", timeout=0.5)
+        await deployment.js.publish(subject, b"", timeout=patience)
     except NatsUnreachable:
         return False
     return True
@@ -33,14 +34,14 @@ async def test_a_stream_that_was_written_to_while_the_disk_was_full_is_named(
     process, stream = deployment.nats.process, deployment.streams.commits_stream
     [change_set] = new_change_sets(1)
     subject = deployment.streams.commits(change_set)
-    assert await is_stored(deployment, subject)
+    assert await is_stored(deployment, subject, patience=30)
     before = await found(deployment)
     assert process is not None
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
     assert not await is_stored(deployment, subject)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 
-    [finding] = await found(deployment)
+    [finding] = await found(deployment, patience=3)
     assert not await is_stored(deployment, subject)
     deployment.nats.stop()
     deployment.nats.start()
@@ -68,7 +69,7 @@ async def test_a_server_that_stands_still_does_not_answer(deployment: Deployment
     """Where NATS does not say what may be tried, a note says that nothing was."""
     deployment.nats.freeze()
 
-    [note] = await found(deployment)
+    [note] = await found(deployment, patience=0.5)
 
     deployment.nats.thaw()
     assert note.severity is Severity.NOTE

@@ -124,10 +124,10 @@ async def test_an_update_in_hand_gives_way_to_a_stop_and_is_computed_afterwards(
     daemon = await started(deployment)
     gate.close()
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
-    await eventually(gate.seen, within=30)
+    await eventually(gate.seen, within=60)
 
     await edit(deployment, COMMITS, max_age=3600 * SECOND)
-    await eventually(lambda: _is_given_back(daemon), within=30)
+    await eventually(lambda: _is_given_back(daemon), within=60)
     gate.open()
 
     assert (await deployment.graph(change_set)).values[gate.value].value is None
@@ -190,6 +190,7 @@ async def test_a_sealed_stream_is_no_full_disk(deployment: Deployment, stream: s
     assert code == Exit.DAMAGED
     assert "restart" not in str(found)
     assert "nats stream restore" in found[0]["remedy"]
+    await eventually(lambda: bool(daemon.said("work stopped")))
     [said] = daemon.said("work stopped")
     assert "sealed" in str([row["what"] for row in found])
     assert stream in said["reason"]

@@ -126,12 +126,7 @@ async def test_one_trace_spans_enqueue_handle_commit_update_and_reply(
 
     await enqueue(deployment, change_set, file)
 
-    def all_there() -> bool:
-        settled, received = collector.named("rebaser handle"), "rebaser reply received"
-        updated = collector.named("rebaser dvu")
-        return bool(settled and updated and collector.named(received))
-
-    await eventually(all_there, within=30)
+    await eventually(lambda: len(collector.spans) >= 7)  # each process sends those that ended
     spans = {span["id"]: span for span in collector.spans}
 
     def path(span: dict[str, Any]) -> list[str]:
@@ -171,7 +166,7 @@ async def test_an_update_for_several_requests_is_linked_to_all_of_them(
         found = [{span["trace"], *span["links"]} for span in collector.named("rebaser dvu")]
         return bool(found) and set().union(*found) == set(traces)
 
-    await eventually(all_linked, within=30)
+    await eventually(all_linked, within=60)
     assert {span["trace"] for span in collector.named("rebaser commit")} == set(traces)
 
 
@@ -202,7 +197,7 @@ async def test_a_takeover_continues_the_trace_of_the_request(
     await deployment.start("successor")
 
     done = (sorted(successor), sorted({*successor, "handle", "reply"}))
-    await eventually(lambda: collector.by("successor") in done, within=30)
+    await eventually(lambda: collector.by("successor") in done, within=60)
     assert {span["trace"] for span in collector.spans} == {trace}
 
 
@@ -214,7 +209,7 @@ async def test_a_log_line_of_a_request_leads_to_its_trace_and_back(
 
     await ask(deployment, change_set, [{"nonsense": {}}], trace)
 
-    await eventually(lambda: bool(collector.named("rebaser handle")), within=30)
+    await eventually(lambda: bool(collector.named("rebaser handle")), within=60)
     [line], [span] = daemon.said("request dead-lettered"), collector.named("rebaser handle")
     assert (line["trace_id"], line["span_id"]) == (trace, span["id"])
     assert (line["request"], line["instance"]) == (

@@ -150,7 +150,7 @@ async def test_a_store_that_fails_for_longer_than_all_attempts_buries_nothing(
         *change_set, [*values.define(3, 4), *a_correction_and_600_more(values)]
     )
 
-    await eventually(lambda: len(daemon.said("retry scheduled")) >= 2, within=30)
+    await eventually(lambda: len(daemon.said("retry scheduled")) >= 2, within=60)
     wall.unlink()
     await deployment.at_rest()
 
@@ -168,7 +168,7 @@ async def test_a_request_stays_until_its_copy_is_stored(deployment: Deployment) 
     await js.publish(streams.requests(change_set), b"?")
     await ensure_task(streams, change_set)
 
-    await eventually(lambda: bool(daemon.said("retry scheduled")), within=30)
+    await eventually(lambda: bool(daemon.said("retry scheduled")), within=60)
     assert await js.stream_subjects(streams.requests_stream)
     await js.update_stream(config)
     await deployment.at_rest()

@@ -58,7 +58,7 @@ async def claimed(deployment: Deployment, change_set: ChangeSet, gate: Gate) -> 
     gate.close()
     await deployment.start(CONCURRENCY="1")
     await deployment.client.enqueue_updates(*change_set, gate.define(41))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for message in heard.messages:
             told = Activity.decode(message.headers or {}, message.data)
             if told.kind is ActivityKind.DVU_STARTED and told.request_id is not None:
@@ -120,6 +120,7 @@ async def test_a_client_that_knows_the_claim_cannot_say_what_was_computed(
         await eventually(judged)
         gate.open()
         await deployment.at_rest()
+        await eventually(lambda: log.lines[change_set][-1].control.clean_sequence == 1)
 
     assert (await deployment.graph(change_set)).values[gate.value].value == 41
     results = [line.settled for line in log.lines[change_set] if line.settled]
@@ -151,7 +152,7 @@ class _SlowPlanner:
     def prepare(self, content: Content, after: int, *, is_repeated: bool) -> Callable[[], Job]:
         def plan() -> Never:
             self._loop.call_soon_threadsafe(self.planning.set)
-            assert self.ended.wait(30)
+            assert self.ended.wait(60)
             raise JobFailed(f"{after} {is_repeated}")
 
         return plan
@@ -166,7 +167,7 @@ async def test_a_request_does_not_wait_for_a_plan(deployment: Deployment) -> Non
     own = (await Owner.of(deployment, change_set)).own
     await own.write(dirty_sequence=1)
     claiming = asyncio.create_task(claim_update(own, planner, 3))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await planner.planning.wait()
         async with own.lock:
             await own.write(dirty_sequence=2)
@@ -287,14 +288,14 @@ async def test_an_update_in_hand_outlasts_the_turn(deployment: Deployment, gate:
     await deployment.client.enqueue_updates(*change_set, gate.define(41))
     async with recording(deployment) as recorder:
         running = asyncio.create_task(process(services, change_set, Shutdown(), slot))
-        await eventually(gate.seen, within=30)
+        await eventually(gate.seen, within=60)
         slot.expired = True
         batch = [set_to(new_id(), 1)]
         await asyncio.gather(
             *(deployment.client.enqueue_updates(*change_set, batch) for _ in range(burst))
         )
 
-        await eventually(lambda: len(recorder.settled(change_set)) == 1 + burst, within=30)
+        await eventually(lambda: len(recorder.settled(change_set)) == 1 + burst, within=60)
         assert not running.done()
         gate.open()
         await asyncio.wait_for(running, 60)

@@ -38,7 +38,7 @@ def _half_said(url: str, count: int) -> Iterator[list[socket.socket]]:
     with ExitStack() as stack:
         held = []
         for _ in range(count):
-            held.append(stack.enter_context(socket.create_connection((host, int(port)), 10)))
+            held.append(stack.enter_context(socket.create_connection((host, int(port)), 60)))
             held[-1].sendall(b"GET / HTTP/1.1\r\nHost: local")
         yield held
 
@@ -46,7 +46,7 @@ def _half_said(url: str, count: int) -> Iterator[list[socket.socket]]:
 async def _is_handled(deployment: Deployment, change_set: ChangeSet) -> bool:
     graph = ExampleGraph()
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, graph.define())
-    await asyncio.wait_for(reply, 30)
+    await asyncio.wait_for(reply, 60)
     return True
 
 

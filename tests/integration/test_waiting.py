@@ -114,7 +114,7 @@ async def test_applying_and_reverting_wait_for_values_and_a_timeout_ends_a_wait(
     )
     reverted = await commands.give("revert", "shop", batch, "--wait", "--json")
     await commands.tell("pause", "shop")
-    late = await commands.give("values", "set", "shop", pays.net, "3", "--wait", "--timeout", "0.5")
+    late = await commands.give("values", "set", "shop", pays.net, "3", "--wait", "--timeout", "4")
     nonsense = await commands.tell("dvu", "run", "shop", "--failed", "--timeout", "0", code=2)
 
     assert applied.code == Exit.VALUES_FAILED
@@ -123,6 +123,6 @@ async def test_applying_and_reverting_wait_for_values_and_a_timeout_ends_a_wait(
     assert json.loads(reverted.out)["values"]["failed"] == 0
     assert late.code == Exit.NOT_IN_TIME
     assert "is paused: the request waits for `rebaser resume shop`" in late.err
-    assert "timeout of 0.5 s is over; requests that were sent are not taken back" in late.err
+    assert "timeout of 4 s is over; requests that were sent are not taken back" in late.err
     assert "'0' is not a number of seconds above 0" in nonsense
     await commands.tell("resume", "shop")
