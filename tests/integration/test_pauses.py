@@ -49,7 +49,7 @@ async def seen(daemon: Daemon, *scopes: PauseScope) -> None:
     keys = sorted(scope.key for scope in scopes)
     await eventually(
         lambda: [sorted(x["paused"]) for x in daemon.said("pauses changed")][-1:] == [keys],
-        within=20,
+        within=60,
     )
 
 
@@ -79,7 +79,7 @@ async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it
             for value in values
         ]
         _, reply = await deployment.client.enqueue_updates_with_reply(*other, [put(new_id(), 1)])
-        await asyncio.wait_for(reply, 30)
+        await asyncio.wait_for(reply, 60)
 
         async def set_aside() -> bool:
             tasks = await deployment.js.stream_subjects(deployment.streams.tasks_stream)
@@ -92,7 +92,7 @@ async def test_requests_of_what_is_paused_queue_in_order_and_are_applied_once_it
         assert await book.resume(scope_of(paused)) == 1
         await deployment.at_rest()
 
-        assert recorder.settled(paused) == sent
+        await eventually(lambda: recorder.settled(paused) == sent)
 
 
 @pytest.mark.long
@@ -148,7 +148,7 @@ async def test_a_pause_that_is_heard_of_before_it_is_stored_is_known_soon(
     config = await js.stream_config(f"KV_{bucket}")
     aside = SubjectTransform(src="aside.>", dest=f"$KV.{bucket}.>")
     await js.update_stream(config | StreamConfig(subjects=("aside.>",), subject_transform=aside))
-    monkeypatch.setattr(pauses, "_STORED_WITHIN", 3.0)
+    monkeypatch.setattr(pauses, "_STORED_WITHIN", 6.0)
     monitor = PauseMonitor(deployment.streams)
 
     async with background(monitor.run(1e6)):
@@ -158,7 +158,7 @@ async def test_a_pause_that_is_heard_of_before_it_is_stored_is_known_soon(
         assert monitor.known.keys() == {first}
         await js.publish(f"aside.{then.key}", payload)
 
-        await eventually(lambda: monitor.known.keys() == {first, then})
+        await eventually(lambda: monitor.known.keys() == {first, then}, within=60)
 
 
 async def test_pauses_are_read_once_a_period_though_no_change_is_heard_of(
@@ -247,7 +247,7 @@ async def test_the_update_in_hand_is_finished_and_no_other_is_begun(
     gate.close()
     async with recording(deployment) as recorder:
         await deployment.client.enqueue_updates(*change_set, gate.define(1))
-        await eventually(gate.seen, within=30)
+        await eventually(gate.seen, within=60)
         await deployment.client.enqueue_updates(*change_set, [set_to(gate.source, 2)])
         await eventually(lambda: len(recorder.settled(change_set)) == 2)
 
@@ -290,7 +290,7 @@ async def test_requests_that_arrive_during_a_pause_drain_are_not_applied(
     daemon = await deployment.start()
     gate.close()
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
-    await eventually(gate.seen, within=30)
+    await eventually(gate.seen, within=60)
     await book.pause(PauseScope(*change_set))
     await seen(daemon, PauseScope(*change_set))
 
@@ -313,7 +313,7 @@ async def test_a_resume_during_the_pause_drain_continues_the_run(
     daemon = await deployment.start()
     gate.close()
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
-    await eventually(gate.seen, within=30)
+    await eventually(gate.seen, within=60)
     await book.pause(PauseScope(*change_set))
     await seen(daemon, PauseScope(*change_set))
     await book.resume(PauseScope(*change_set))
@@ -322,7 +322,7 @@ async def test_a_resume_during_the_pause_drain_continues_the_run(
     _, reply = await deployment.client.enqueue_updates_with_reply(
         *change_set, [set_to(gate.source, 2)]
     )
-    await asyncio.wait_for(reply, 30)  # the gate is closed: requests do not wait for updates
+    await asyncio.wait_for(reply, 60)  # the gate is closed: requests do not wait for updates
     gate.open()
     await deployment.at_rest()
 
@@ -346,6 +346,6 @@ async def test_requests_that_wait_because_of_a_pause_are_no_alarm(
 
     await deployment.js.publish(subject, b"{}", headers=headers)
 
-    await eventually(lambda: bool(daemon.said("requests wait too long")), within=20)
+    await eventually(lambda: bool(daemon.said("requests wait too long")), within=60)
     for told in daemon.said("requests wait too long"):
         assert list(told["seconds"]) == [subject]
