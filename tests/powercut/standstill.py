@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-_WITHIN: Final = 5.0  # seconds: a process in a system call stops at its end
+_WITHIN: Final = 60.0  # seconds: a process in a system call stops at its end
 _LOOK: Final = 0.0005
 
 
