@@ -81,6 +81,11 @@ def pipes():
         and ctypes.CDLL(None).fcntl(fd, 3) & os.O_WRONLY
     ]
 
+def descriptors():
+    here = "/proc/self/fd"
+    opened = [os.path.realpath(f"{here}/{fd}") for fd in os.listdir(here)]
+    return {"sockets": sum("socket" in name for name in opened), "pipes": len(pipes())}
+
 def answers(): # with the frame of an answer of 1, as it has been, and as the next would begin
     for fd in pipes():
         os.write(fd, (1).to_bytes(8) + b"1")
@@ -314,6 +319,14 @@ async def test_a_quick_run_passes_more_slow_ones_than_there_are_children(
     gate.touch()
     for n, [result] in enumerate(await asyncio.gather(*slow)):
         assert result.value_results == [("it", "ok", n)]
+
+
+async def test_of_what_answers_go_by_a_function_has_its_own_pipe_alone(
+    executor: ChildProcessExecutor,
+) -> None:
+    [found] = await executor.run(units("descriptors"))
+
+    assert found.value_results == [("it", "ok", {"sockets": 0, "pipes": 1})]
 
 
 @pytest.mark.parametrize("function", ["answers", "floods"])

@@ -16,7 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from rebaser_server.compute.evaluator_processes import Evaluator, Template
-from rebaser_server.compute.local_worker import DONE
+from rebaser_server.compute.isolation import STRAY
+from rebaser_server.compute.local_worker import BROKEN, DONE
 from tests.helpers.graph_builder import children, eventually, is_running
 
 
@@ -60,6 +61,22 @@ async def test_an_evaluator_that_exits_tells_its_code(template: Template) -> Non
         await evaluator.ask(pickle.dumps(partial(os._exit, 7)))
 
     await eventually(lambda: evaluator.code == 7)
+    await evaluator.end()
+
+
+async def test_what_is_written_into_its_channel_answers_nothing(template: Template) -> None:
+    """As by a function of runtime `pyspark`, which is called in the evaluator itself."""
+    evaluator = await template.fork()
+    code = """[
+        os.write(int(fd), bytes(8) + (1).to_bytes(8) + bytes(1))
+        for os in [__import__("os")]
+        for fd in os.listdir("/proc/self/fd")
+        if "socket" in os.path.realpath(f"/proc/self/fd/{fd}")
+    ]"""
+
+    answer = await evaluator.ask(pickle.dumps(partial(eval, code)))
+
+    assert answer == BROKEN + STRAY.encode()
     await evaluator.end()
 
 
