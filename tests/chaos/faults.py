@@ -11,7 +11,7 @@ from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from tests.chaos.deadly_steps import STEPS, TABLE_STEPS
 from tests.chaos.history import History, Kind
-from tests.chaos.processes import Seat, SparkElsewhere
+from tests.chaos.processes import Seat
 from tests.chaos.slow_files import NotPossible, slow_files
 from tests.helpers.nats_process import NatsServer
 
@@ -27,7 +27,6 @@ class Target:
 
     servers: Sequence[NatsServer]
     seats: Sequence[Seat]
-    spark: SparkElsewhere
     nats_turn: asyncio.Lock
     """Lock of a fault of NATS while it lasts: one at a time."""
     lease: float
@@ -177,38 +176,6 @@ async def kill_the_jvm(target: Target, fault: Fault) -> None:
     async with _seat(target, fault) as seat:
         if not seat.kill_jvm():
             raise NotPossible
-
-
-async def kill_an_executor(target: Target, fault: Fault) -> None:
-    """Its worker starts another."""
-    if target.spark.cluster is None:
-        raise NotPossible
-    target.spark.cluster.kill_executors()
-    await asyncio.sleep(fault.seconds)
-
-
-async def kill_a_spark_worker(target: Target, fault: Fault) -> None:
-    await _kill_a_jvm_of_spark(target, fault, "worker")
-
-
-async def kill_the_spark_master(target: Target, fault: Fault) -> None:
-    """Its successor knows none of its sessions."""
-    await _kill_a_jvm_of_spark(target, fault, "master")
-
-
-async def kill_the_connect_server(target: Target, fault: Fault) -> None:
-    await _kill_a_jvm_of_spark(target, fault, "connect server")
-
-
-async def _kill_a_jvm_of_spark(target: Target, fault: Fault, part: str) -> None:
-    parts = [jvm for name, jvm in target.spark.parts() if name == part]
-    if not parts:
-        raise NotPossible
-    jvm = parts[fault.victim % len(parts)]
-    async with target.spark.turn:
-        jvm.kill()
-        await asyncio.sleep(fault.seconds)
-        jvm.start()
 
 
 async def cut_a_daemon_off(target: Target, fault: Fault) -> None:
@@ -430,10 +397,6 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         freeze_a_daemon_past_the_lease,
         kill_an_evaluator,
         kill_the_jvm,
-        kill_an_executor,
-        kill_a_spark_worker,
-        kill_the_spark_master,
-        kill_the_connect_server,
         cut_a_daemon_off,
         cut_all_daemons_off,
         black_hole_a_daemon_past_the_lease,
@@ -462,10 +425,6 @@ NEEDS = {
     "exchange_the_release_of_a_daemon": "a plan",
     "kill_the_jvm": "spark",
     "kill_a_daemon_at_a_step_to_a_table": "tables",
-    "kill_an_executor": "standalone",
-    "kill_a_spark_worker": "standalone",
-    "kill_the_spark_master": "standalone",
-    "kill_the_connect_server": "connect",
     "kill_most_of_nats": "cluster",
     "kill_a_server_while_another_stands_still": "cluster",
     "have_leaders_step_down": "cluster",
