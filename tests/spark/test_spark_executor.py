@@ -387,18 +387,3 @@ async def test_no_spark_process_outlives_a_killed_process(installed: Path, tmp_p
     assert "Spark did not start" in failed
     assert "much" in failed
     assert not list(here.iterdir())
-
-
-async def test_a_value_that_crashes_its_worker_is_found_and_fails_alone(
-    executor: SparkExecutor,
-) -> None:
-    build = Builder()
-    build.source("one", 1)
-    for n in range(30):
-        code, runtime = ("crash", "python") if n == 17 else ("identity", "builtin")
-        build.dependent(f"v{n}", code, {"value": "one"}, runtime)
-
-    [outcome] = await run_isolated(executor, plan(build.graph, slots=1).units, limit=60)
-
-    assert [v for v, status, _ in outcome.value_results if status == "failed"] == ["v17"]
-    assert len(outcome.value_results) == 30
