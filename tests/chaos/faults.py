@@ -18,7 +18,6 @@ from tests.helpers.nats_process import NatsServer
 READY_WITHIN = 60.0  # seconds, for a daemon that was exchanged
 STEP_WITHIN = 4.0  # seconds until a daemon is killed that did not come to the step
 TABLE_STEP_WITHIN = 60.0  # seconds likewise: a query waits until Spark has started
-STARVED_TIMES = 9
 
 
 @dataclass(slots=True)
@@ -342,20 +341,6 @@ async def suspend_the_machine_past_the_lease(target: Target, fault: Fault) -> No
             server.thaw()
 
 
-async def starve_all_daemons(target: Target, fault: Fault) -> None:
-    """Of processor time: each gets half a second, then none for longer than a lease, and so on."""
-    async with AsyncExitStack() as stack:
-        for seat in target.seats:
-            await stack.enter_async_context(seat.turn)
-        for _ in range(STARVED_TIMES):
-            for seat in target.seats:
-                seat.freeze()
-            await asyncio.sleep(1.3 * target.lease)
-            for seat in target.seats:
-                seat.thaw()
-            await asyncio.sleep(0.5)
-
-
 async def have_leaders_step_down(target: Target, fault: Fault) -> None:
     """Of the streams of requests, tasks and commits, one after another."""
     if len(target.servers) == 1:
@@ -416,7 +401,6 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         delete_the_tasks_consumer,
         suspend_the_machine_past_the_lease,
         have_leaders_step_down,
-        starve_all_daemons,
         kill_a_daemon_at_a_step_to_its_commit,
         kill_a_daemon_at_a_step_to_a_table,
     )
@@ -428,7 +412,6 @@ NEEDS = {
     "kill_most_of_nats": "cluster",
     "kill_a_server_while_another_stands_still": "cluster",
     "have_leaders_step_down": "cluster",
-    "starve_all_daemons": "patience",
 }
 """What a kind of fault is not possible without."""
 _PAST_THE_LEASE = {kind for kind in _KINDS if "lease" in kind}

@@ -239,7 +239,6 @@ class _Round:
             kinds=size.kinds,
             lacking=[
                 "a plan",
-                "patience",
                 *(n for n in ("tables", "cluster") if not getattr(size, n)),
                 *(() if size.spark or size.tables else ("spark",)),
             ],

@@ -55,21 +55,6 @@ async def test_a_gap_that_only_a_heartbeat_tells_is_read_again(js: JetStream) ->
             assert numbers([await anext(reader) for _ in range(2)]) == [2, 3]
 
 
-@KINDS
-async def test_a_deleted_consumer_is_replaced(js: JetStream, kind: type[OrderedReader]) -> None:
-    await filled(js)
-    async with kind(js, "S", idle_heartbeat=0.1) as reader:
-        [name] = await consumers(js)
-        waiting = asyncio.ensure_future(anext(reader))
-        await asyncio.sleep(0)
-        await js.delete_consumer("S", name)
-        await js.publish("s.a", b"1")
-
-        async with asyncio.timeout(2):
-            assert int((await waiting).payload) == 1
-        assert len(await consumers(js)) == 1
-
-
 def test_the_end_of_a_pull_tells_what_it_did_not_bring() -> None:
     headers = {"Nats-Pending-Messages": "3", "Nats-Pending-Bytes": "700"}
 
