@@ -147,8 +147,12 @@ async def test_a_crash_fails_its_value_and_not_the_next_run(executor: SparkExecu
 async def test_cancellation_ends_this_run_and_no_other(
     executor: SparkExecutor, tmp_path: Path
 ) -> None:
-    """Even a function that never looks up: its process is gone, and its slot free."""
     await executor.start()
+    await require_one_run_cancelled(executor, tmp_path)
+
+
+async def require_one_run_cancelled(executor: SparkExecutor, tmp_path: Path) -> None:
+    """Even a function that never looks up: its process is gone, and its slot free."""
     pids = tmp_path / "pids"
     hanging = asyncio.create_task(
         executor.run(plan(python("hang", path=str(pids)).graph, slots=2).units)
