@@ -35,7 +35,7 @@ def executor_at(port: int, directory: Path) -> SparkExecutor:
 
 @pytest.mark.long
 async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path: Path) -> None:
-    """Large results in the run store; a run is cancelled by itself; a crash fails its run alone.
+    """Large results in the run store; a run is cancelled by itself; a crash fails its value alone.
 
     And tables are computed.
     """
@@ -51,8 +51,9 @@ async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path
 
         await require_one_run_cancelled(executor, tmp_path)
 
-        with pytest.raises(RunFailed, match="crashed"):
-            await executor.run(plan(python("crash", value=1).graph, slots=2).units)
+        (crashed,) = await executor.run(plan(python("crash", value=1).graph, slots=2).units)
+        [(_, status, message)] = crashed.value_results
+        assert (status, "computing it ended the evaluator" in str(message)) == ("failed", True)
         (outcome,) = await executor.run(
             plan(python("slow", value=1, seconds=0).graph, slots=2).units
         )
