@@ -18,7 +18,6 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponse,
-    EnqueueUpdatesResponseV1,
     EnqueueUpdatesResponseV2,
     ErrorDetail,
     ErrorStatus,
@@ -153,10 +152,6 @@ def request(address: Any, **more: Any) -> EnqueueUpdatesRequestV1:
 
 def response(status: Any) -> EnqueueUpdatesResponseV2:
     return EnqueueUpdatesResponseV2(id=REQUEST, **WHERE, status=status)
-
-
-def old_response(status: Any) -> EnqueueUpdatesResponseV1:
-    return EnqueueUpdatesResponseV1(id=REQUEST, **WHERE, status=status)
 
 
 def success(address: Any, **more: Any) -> SuccessStatusV2:
