@@ -6,8 +6,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.chaos.clock import Clock, library
 from tests.chaos.slow_files import NotPossible, slow_files
 from tests.helpers.machine_requirements import lacking, program
@@ -37,11 +35,12 @@ def test_the_wall_clock_of_a_running_process_is_set_and_its_others_run_on(tmp_pa
             clock.set(ahead)
             assert process.stdin is not None
             assert process.stdout is not None
+            began = time.time(), time.monotonic()
             print(file=process.stdin, flush=True)
             wall, running = map(float, process.stdout.readline().split())
 
-            assert wall == pytest.approx(time.time() + ahead, abs=0.9)
-            assert running == pytest.approx(time.monotonic(), abs=0.9)
+            assert began[0] - 0.1 <= wall - ahead <= time.time() + 0.1
+            assert began[1] <= running <= time.monotonic()
         process.kill()
 
 
@@ -73,7 +72,7 @@ async def test_the_files_of_a_process_are_slow_for_as_long_as_they_are_to_be(
 
     try:
         await takes()
-        async with slow_files(process.pid, 0.3):
+        async with slow_files(process.pid, 1.5):
             slow = await takes()
         fast = await takes()
     except NotPossible:
@@ -82,5 +81,5 @@ async def test_the_files_of_a_process_are_slow_for_as_long_as_they_are_to_be(
         process.kill()
         await process.wait()
 
-    assert slow >= 0.6
-    assert fast < 0.3
+    assert slow >= 3
+    assert fast < 1.5

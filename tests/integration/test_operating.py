@@ -206,7 +206,7 @@ async def following(deployment: Deployment, change_set: ChangeSet, *options: str
         stdout=asyncio.subprocess.PIPE,
     )
     subject = deployment.streams.activities(change_set)
-    await eventually(lambda: heard_by_anyone(deployment, subject), within=30)
+    await eventually(lambda: heard_by_anyone(deployment, subject), within=60)
     return process
 
 

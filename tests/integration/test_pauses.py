@@ -281,7 +281,7 @@ async def paused_amid_update(
     daemon = await deployment.start()
     gate.close()
     await deployment.client.enqueue_updates(*change_set, gate.define(1))
-    await eventually(gate.seen, within=30)
+    await eventually(gate.seen, within=60)
     await book.pause(PauseScope(*change_set))
     await seen(daemon, PauseScope(*change_set))
     return daemon, change_set
