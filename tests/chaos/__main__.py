@@ -9,9 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -22,8 +20,6 @@ from tests.chaos.indexed_history import Violation
 from tests.chaos.processes import prepare
 from tests.chaos.round import Size, run_round
 from tests.chaos.scenarios import SCENARIOS, sized
-
-TOGETHER = 1.0  # seconds; where all daemons end within them, none is left to take over
 
 
 @dataclass(slots=True)
@@ -39,8 +35,6 @@ class Figures:
     steps: Counter[str] = field(default_factory=Counter)
     """At which daemons were killed, of `deadly_steps.STEPS`."""
     violations: Counter[str] = field(default_factory=Counter)
-    after_kill: list[float] = field(default_factory=list)
-    after_stop: list[float] = field(default_factory=list)
     rested_after: list[float] = field(default_factory=list)
 
     def add(self, history: History, violations: list[Violation]) -> None:
@@ -51,8 +45,6 @@ class Figures:
         self.counts["change sets"] += len({e.data["change_set"] for e in history.of(Kind.COMMIT)})
         self.counts["commits by an older release"] += _commits_by_older_daemons(history)
         self.violations.update(violation.rule for violation in violations)
-        self.after_kill += takeovers(history, "killed")
-        self.after_stop += takeovers(history, "told to stop")
         self.rested_after += [
             event.data["rested_after"]
             for event in history.of(Kind.REST)
@@ -66,14 +58,9 @@ class Figures:
             lines.append(
                 f"{name}: " + (", ".join(f"{n} {k}" for k, n in sorted(counter.items())) or "none")
             )
-        for what, times in (
-            ("takeover after a kill", self.after_kill),
-            ("takeover after a stop", self.after_stop),
-            ("at rest after the last fault", self.rested_after),
-        ):
-            if times:
-                figures = f"median {median(times):.2f} s, worst {max(times):.2f} s"
-                lines.append(f"{what}: {figures}, of {len(times)}")
+        if times := self.rested_after:
+            figures = f"median {median(times):.2f} s, worst {max(times):.2f} s"
+            lines.append(f"at rest after the last fault: {figures}, of {len(times)}")
         return "\n".join(lines)
 
 
@@ -81,73 +68,6 @@ def _commits_by_older_daemons(history: History) -> int:
     older = {event.data["name"] for event in history.of(Kind.DAEMON) if event.data.get("older")}
     heads = (event.data["commit"]["control"] for event in history.of(Kind.COMMIT))
     return sum(head["owner"].partition("/")[0] in older for head in heads)
-
-
-def takeovers(history: History, what: str) -> list[float]:
-    """Seconds from the end of a daemon until each change set that it held was taken again.
-
-    Only where nothing else was broken meanwhile, or that time would not be the takeover's.
-    """
-    all_ends = [e for e in history.of(Kind.DAEMON) if e.data["what"] in ("killed", "told to stop")]
-    ends = [
-        end
-        for end in all_ends
-        if end.data["what"] == what and not any(0 < abs(e.at - end.at) < TOGETHER for e in all_ends)
-    ]
-    found = []
-    for end in ends:
-        for change_set, epoch in _held(history, end).items():
-            taken = next(
-                (
-                    event.at
-                    for event in _from(history, end.at)
-                    if event.kind is Kind.COMMIT
-                    and event.data["change_set"] == change_set
-                    and event.data["commit"]["control"]["epoch"] > epoch
-                ),
-                None,
-            )
-            if taken is not None and _alone(history, end, taken):
-                found.append(round(taken - end.at, 3))
-    return found
-
-
-def _from(history: History, at: float) -> Iterator[Event]:
-    """The events since then; a long history is not gone through from its beginning."""
-    first = bisect_left(history.events, at, key=lambda event: event.at)
-    return itertools.islice(history.events, first, None)
-
-
-def _held(history: History, end: Event) -> dict[str, int]:
-    """Change set → epoch, of those that the daemon held when it ended."""
-    held: dict[str, int] = {}
-    for event in history.events:
-        if event.at > end.at:
-            break
-        if event.kind is Kind.COMMIT:
-            head = event.data["commit"]["control"]
-            if head["owner"].partition("/")[0] == end.data["name"]:
-                held[event.data["change_set"]] = head["epoch"]
-            else:
-                held.pop(event.data["change_set"], None)
-        elif event.kind is Kind.ACTIVITY and event.data["activity"] == "quiet":
-            held.pop(event.data["change_set"], None)
-    return held
-
-
-def _alone(history: History, end: Event, until: float) -> bool:
-    """Whether this was the only thing broken between `end` and `until`."""
-    open_faults = Counter[str]()
-    worst = 0
-    for event in history.of(Kind.FAULT):
-        if event.at > until:
-            break
-        open_faults[str(event.data["victim"]) + event.data["fault"]] += (
-            1 if event.data["phase"] == "begins" else -1
-        )
-        if event.at >= end.at - 0.5:
-            worst = max(worst, sum(open_faults.values()))
-    return worst <= 1
 
 
 def _nothing(figures: Figures, event: Event) -> None:

@@ -11,14 +11,13 @@ from rebaser_core.streams import Streams
 from rebaser_core.subjects import TASKS_CONSUMER
 from tests.chaos.deadly_steps import STEPS, TABLE_STEPS
 from tests.chaos.history import History, Kind
-from tests.chaos.processes import Seat, SparkElsewhere
+from tests.chaos.processes import Seat
 from tests.chaos.slow_files import NotPossible, slow_files
 from tests.helpers.nats_process import NatsServer
 
 READY_WITHIN = 60.0  # seconds, for a daemon that was exchanged
 STEP_WITHIN = 4.0  # seconds until a daemon is killed that did not come to the step
 TABLE_STEP_WITHIN = 60.0  # seconds likewise: a query waits until Spark has started
-STARVED_TIMES = 9
 
 
 @dataclass(slots=True)
@@ -27,7 +26,6 @@ class Target:
 
     servers: Sequence[NatsServer]
     seats: Sequence[Seat]
-    spark: SparkElsewhere
     nats_turn: asyncio.Lock
     """Lock of a fault of NATS while it lasts: one at a time."""
     lease: float
@@ -177,38 +175,6 @@ async def kill_the_jvm(target: Target, fault: Fault) -> None:
     async with _seat(target, fault) as seat:
         if not seat.kill_jvm():
             raise NotPossible
-
-
-async def kill_an_executor(target: Target, fault: Fault) -> None:
-    """Its worker starts another."""
-    if target.spark.cluster is None:
-        raise NotPossible
-    target.spark.cluster.kill_executors()
-    await asyncio.sleep(fault.seconds)
-
-
-async def kill_a_spark_worker(target: Target, fault: Fault) -> None:
-    await _kill_a_jvm_of_spark(target, fault, "worker")
-
-
-async def kill_the_spark_master(target: Target, fault: Fault) -> None:
-    """Its successor knows none of its sessions."""
-    await _kill_a_jvm_of_spark(target, fault, "master")
-
-
-async def kill_the_connect_server(target: Target, fault: Fault) -> None:
-    await _kill_a_jvm_of_spark(target, fault, "connect server")
-
-
-async def _kill_a_jvm_of_spark(target: Target, fault: Fault, part: str) -> None:
-    parts = [jvm for name, jvm in target.spark.parts() if name == part]
-    if not parts:
-        raise NotPossible
-    jvm = parts[fault.victim % len(parts)]
-    async with target.spark.turn:
-        jvm.kill()
-        await asyncio.sleep(fault.seconds)
-        jvm.start()
 
 
 async def cut_a_daemon_off(target: Target, fault: Fault) -> None:
@@ -375,20 +341,6 @@ async def suspend_the_machine_past_the_lease(target: Target, fault: Fault) -> No
             server.thaw()
 
 
-async def starve_all_daemons(target: Target, fault: Fault) -> None:
-    """Of processor time: each gets half a second, then none for longer than a lease, and so on."""
-    async with AsyncExitStack() as stack:
-        for seat in target.seats:
-            await stack.enter_async_context(seat.turn)
-        for _ in range(STARVED_TIMES):
-            for seat in target.seats:
-                seat.freeze()
-            await asyncio.sleep(1.3 * target.lease)
-            for seat in target.seats:
-                seat.thaw()
-            await asyncio.sleep(0.5)
-
-
 async def have_leaders_step_down(target: Target, fault: Fault) -> None:
     """Of the streams of requests, tasks and commits, one after another."""
     if len(target.servers) == 1:
@@ -430,10 +382,6 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         freeze_a_daemon_past_the_lease,
         kill_an_evaluator,
         kill_the_jvm,
-        kill_an_executor,
-        kill_a_spark_worker,
-        kill_the_spark_master,
-        kill_the_connect_server,
         cut_a_daemon_off,
         cut_all_daemons_off,
         black_hole_a_daemon_past_the_lease,
@@ -453,7 +401,6 @@ _KINDS: dict[str, Callable[[Target, Fault], Awaitable[None]]] = {
         delete_the_tasks_consumer,
         suspend_the_machine_past_the_lease,
         have_leaders_step_down,
-        starve_all_daemons,
         kill_a_daemon_at_a_step_to_its_commit,
         kill_a_daemon_at_a_step_to_a_table,
     )
@@ -462,14 +409,9 @@ NEEDS = {
     "exchange_the_release_of_a_daemon": "a plan",
     "kill_the_jvm": "spark",
     "kill_a_daemon_at_a_step_to_a_table": "tables",
-    "kill_an_executor": "standalone",
-    "kill_a_spark_worker": "standalone",
-    "kill_the_spark_master": "standalone",
-    "kill_the_connect_server": "connect",
     "kill_most_of_nats": "cluster",
     "kill_a_server_while_another_stands_still": "cluster",
     "have_leaders_step_down": "cluster",
-    "starve_all_daemons": "patience",
 }
 """What a kind of fault is not possible without."""
 _PAST_THE_LEASE = {kind for kind in _KINDS if "lease" in kind}

@@ -7,9 +7,8 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rebaser_core.subjects import Subjects
 from tests.chaos import deadly_steps
@@ -24,18 +23,7 @@ from tests.helpers.fork_server import preload
 from tests.helpers.graph_builder import children
 from tests.helpers.loop_monitor import turns_in
 from tests.helpers.nats_process import NatsServer
-from tests.helpers.ports import free_port, free_ports
-from tests.spark.servers import (
-    Cluster,
-    Jvm,
-    cluster,
-    connect_server,
-    connect_url,
-    driver_settings,
-    listening,
-)
-
-Place = Literal["daemon", "standalone", "connect"]
+from tests.helpers.ports import free_ports
 
 RESTART_AFTER = 0.5  # seconds until a daemon that ended by itself is started again
 _LOOK = 0.1  # seconds between looks at a process
@@ -251,43 +239,6 @@ def delivery_in(entry: dict[str, Any]) -> dict[str, Any]:
         "change_set": f"{entry['workspace']}.{entry['change_set']}",
         "delivery": [entry["task"], entry["delivery"]],
     }
-
-
-@dataclass(slots=True)
-class SparkElsewhere:
-    """The Spark of a round that is in no daemon, if any, and how daemons find it."""
-
-    variables: dict[str, str] = field(default_factory=lambda: {"SPARK__MASTER": "local[2]"})
-    cluster: Cluster | None = None
-    server: Jvm | None = None
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Lock of a fault while it lasts: one at a time."""
-
-    def parts(self) -> list[tuple[str, Jvm]]:
-        """By what they are called."""
-        connect = [] if self.server is None else [("connect server", self.server)]
-        return [*connect, *([] if self.cluster is None else self.cluster.parts())]
-
-
-@asynccontextmanager
-async def spark_elsewhere(
-    place: Place, directory: Path, tools: Path | None = None
-) -> AsyncIterator[SparkElsewhere]:
-    """Start it; it ends with the body."""
-    port = free_port()
-    spark = SparkElsewhere()
-    with contextlib.ExitStack() as stack:
-        with _environment(PYTHONPATH=str(install(tools or directory))):
-            if place == "standalone":
-                spark.cluster = stack.enter_context(cluster(directory, port, workers=2))
-                conf = json.dumps(driver_settings() | {"spark.cores.max": "1"})
-                spark.variables = {"SPARK__MASTER": spark.cluster.url, "SPARK__CONF": conf}
-            elif place == "connect":
-                spark.server = stack.enter_context(connect_server(directory, port))
-                spark.variables = {"SPARK__MASTER": connect_url(port)}
-        if spark.parts():
-            await listening(port)
-        yield spark
 
 
 def _is_whole(line: str) -> bool:

@@ -27,7 +27,7 @@ from tests.chaos.branch_workload import ACTIONS, Leading
 from tests.chaos.clients import RETRY_FOR, ChaosClient, SentRequest, WitnessedJetStream
 from tests.chaos.faults import Target, drawn, rolls
 from tests.chaos.history import History, Kind
-from tests.chaos.processes import Place, nats_servers, seats, spark_elsewhere
+from tests.chaos.processes import nats_servers, seats
 from tests.chaos.quiescence import Resting
 from tests.chaos.recorder import recording
 from tests.chaos.tables import (
@@ -117,8 +117,6 @@ class Size:
     """Every update runs on Spark."""
     tables: bool = False
     """Some values are tables: their queries run on Spark."""
-    spark_place: Place = "daemon"
-    """Place of Spark: in the daemons, on a standalone cluster, or on a Connect server."""
     slots: int | None = None
     """Change sets that a daemon works on at a time; None: as many as by default."""
     queue: int | None = None
@@ -194,7 +192,7 @@ class _Round:
         for seat in self.target.seats:
             seat.older = self.size.older
             seat.is_older = self.legs % 2 == 1
-            own = self.size.own_variables(self.rng) | self.target.spark.variables
+            own = self.size.own_variables(self.rng) | {"SPARK__MASTER": "local[2]"}
             if self.size.tables:
                 own["STORE__PUBLISHED"] = str(published_in(self.deployment))
             seat.start(own)
@@ -241,10 +239,8 @@ class _Round:
             kinds=size.kinds,
             lacking=[
                 "a plan",
-                "patience",
                 *(n for n in ("tables", "cluster") if not getattr(size, n)),
                 *(() if size.spark or size.tables else ("spark",)),
-                *(place for place in ("standalone", "connect") if size.spark_place != place),
             ],
         )
         faults += rolls(self.legs, window=size.window, seats=size.daemons)
@@ -354,11 +350,9 @@ async def run_round(
             await stack.enter_async_context(chaos_client(seed, n, urls, history, change_sets, size))
             for n in range(size.clients)
         ]
-        spark = await stack.enter_async_context(spark_elsewhere(size.spark_place, directory, tools))
         target = Target(
             servers,
             places,
-            spark,
             asyncio.Lock(),
             min(size.lease, PRESUMED_DEAD),
             deployment.streams,

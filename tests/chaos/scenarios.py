@@ -12,19 +12,15 @@ SCENARIOS: Final[dict[str, dict[str, Any]]] = {
     "ids": {"crowded": True},
     "settings": {"settings_differ": True},
     "upgrade": {"upgrading": True, "window": 45.0, "faults": 5},
-    "starved": {"kinds": ("starve_all_daemons",), "faults": 1, "daemons": 2, "change_sets": 40},
     "cluster": {"cluster": True, "rest_within": 180.0},
     "spark": {"spark": True, "daemons": 2, "rest_within": 240.0},
     "tables": {"tables": True, "daemons": 2, "rest_within": 240.0},
-    "standalone": {"spark": True, "spark_place": "standalone", "daemons": 2, "rest_within": 300.0},
-    "connect": {"spark": True, "spark_place": "connect", "daemons": 2, "rest_within": 300.0},
 }
 """`accounts`: the accounts of `deploy/nats`; `full`: many change sets, few slots, a full queue of
 requests; `ids`: requests that are repeated behind 1,100 others; `settings`: daemons whose settings
-differ; `upgrade`: daemons of two releases, exchanged one by one; `starved`: daemons without
-processor time; `cluster`: three NATS servers and three replicas; `spark`: real Spark in the
-daemons; `tables`: values that are tables, whose queries alone run on it; `standalone`: Spark on a
-cluster of its own; `connect`: on a Connect server."""
+differ; `upgrade`: daemons of two releases, exchanged one by one; `cluster`: three NATS servers and
+three replicas; `spark`: real Spark in the daemons; `tables`: values that are tables, whose queries
+alone run on it."""
 
 _TURNS: Final = (
     "plain", "accounts", "ids", "full", "plain", "settings", "cluster", "plain", "spark", "tables",

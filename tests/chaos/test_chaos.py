@@ -7,7 +7,7 @@ import pytest
 
 from tests.chaos.checker import judge
 from tests.chaos.faults import drawn, rolls
-from tests.chaos.history import History, Kind
+from tests.chaos.history import History
 from tests.chaos.round import Size, run_round
 from tests.chaos.scenarios import sized
 
@@ -71,25 +71,4 @@ async def test_a_round_loses_nothing_and_ends_idle(seed: str, size: Size, tmp_pa
     finally:
         history.save(tmp_path / "history.jsonl")
 
-    assert not judge(history), f"judge it again: {tmp_path / 'history.jsonl'}"
-
-
-@pytest.mark.long
-async def test_daemons_without_processor_time_go_on_handling_requests(tmp_path: Path) -> None:
-    """None of theirs outlives a lease, yet each third of that time has requests that are settled;
-    and afterwards all comes to rest."""
-    history = History()
-    try:
-        await run_round("9", tmp_path, sized(SHORT, "starved", 0), history)
-    finally:
-        history.save(tmp_path / "history.jsonl")
-
-    events, [begin, end] = history.events, [e.at for e in history.of(Kind.FAULT)]
-    settled = [0, 0, 0]
-    for event in events:
-        if event.kind is Kind.COMMIT and begin < event.at < end:
-            settled[int(3 * (event.at - begin) / (end - begin))] += bool(
-                event.data["commit"].get("settled")
-            )
-    assert all(settled), settled
     assert not judge(history), f"judge it again: {tmp_path / 'history.jsonl'}"

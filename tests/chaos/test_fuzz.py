@@ -17,6 +17,7 @@ from rebaser_core.messages import (
     ObjectRef,
 )
 from tests.chaos.fuzz import fuzzed
+from tests.chaos.operational_checks import RSS
 from tests.chaos.testbed import SUBJECTS, Bench, benched
 from tests.chaos.workload import Values
 from tests.helpers.deployment import new_change_sets
@@ -46,6 +47,7 @@ async def test_damaged_requests_are_settled_and_the_next_one_is_applied(
     assert set(sent) - {None} <= outcomes.keys()
     assert {"applied", "dead", "stale"} <= set(outcomes.values())
     assert not bench.complaints()
+    assert (bench.seat.rss() or 0) <= RSS
 
 
 async def test_a_batch_that_is_none_is_settled(bench: Bench) -> None:

@@ -1,15 +1,7 @@
-"""A daemon and all that it takes to send it what no client would: for tests, and for hours.
+"""A daemon and all that it takes to send it what no client would."""
 
-`python -m tests.chaos.testbed [seed] [minutes]`: damaged requests for so long, and what came of it.
-"""
-
-import argparse
 import asyncio
 import random
-import sys
-import tempfile
-import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -25,12 +17,10 @@ from rebaser_server.settings.settings import Settings
 from tests.chaos.checker import judge
 from tests.chaos.fuzz import fuzzed
 from tests.chaos.history import Event, History, Kind
-from tests.chaos.operational_checks import RSS
 from tests.chaos.poison_requests import poison
 from tests.chaos.processes import Seat, nats_servers, seats
 from tests.chaos.recorder import Recorder, recording
 from tests.chaos.workload import Values
-from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 
@@ -151,55 +141,3 @@ async def benched(directory: Path) -> AsyncIterator[Bench]:
         assert seat.daemon is not None
         await seat.daemon.ready()
         yield Bench(servers[0], nc, seat, history, recorder)
-
-
-AT_ONCE = 1_000  # requests for one change set before the next one has its turn
-
-
-async def run(seed: str, minutes: float) -> bool:
-    """Whether each request was settled, each change set answered, and no daemon ended."""
-    end, rng, sound = time.monotonic() + 60 * minutes, random.Random(seed), True
-    outcomes: Counter[str] = Counter()
-    change_sets = unsendable = 0
-    while sound and time.monotonic() < end:
-        with tempfile.TemporaryDirectory(prefix="rebaser-fuzz-") as directory:
-            held: list[int] = []
-            async with benched(Path(directory)) as bench:
-                for _ in range(10):  # then all is new: the recorder keeps everything
-                    [change_set], values = new_change_sets(1), Values(rng)
-                    sent = await bench.put_damaged(rng, change_set, values, AT_ONCE)
-                    answered = await bench.still_answers(change_set, values)
-                    missing = set(sent) - {None} - bench.outcomes().keys()
-                    change_sets, unsendable = change_sets + 1, unsendable + sent.count(None)
-                    held.append(bench.seat.rss() or 0)
-                    sound = answered and not missing and not bench.complaints()
-                    sound = sound and held[-1] <= RSS
-                    if not sound:
-                        sys.stdout.write(f"{answered=} {missing=} {bench.complaints()}\n")
-                    if not sound or time.monotonic() > end:
-                        break
-                outcomes.update(bench.outcomes().values())
-        sys.stdout.write(
-            f"{outcomes.total()} requests on {change_sets} change sets settled: "
-            f"{dict(sorted(outcomes.items()))}; {unsendable} could not be sent; "
-            f"the daemon holds {', '.join(str(octets >> 20) for octets in held)} MiB\n"
-        )
-        sys.stdout.flush()
-    return sound
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos.testbed",
-        description="Send damaged requests to a daemon, and print totals.",
-    )
-    parser.add_argument("seed", nargs="?", default="1", help="any text (default: %(default)s)")
-    parser.add_argument(
-        "minutes", nargs="?", type=float, default=5.0, help="duration (default: %(default)g)"
-    )
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
-    arguments = _arguments()
-    sys.exit(not asyncio.run(run(arguments.seed, arguments.minutes)))

@@ -1,8 +1,9 @@
 """Graphs to plan from, and what becomes of them: written down once for all tests of `dvu`."""
 
 import asyncio
+import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from rebaser_server.compute.functions import runtimes
 from rebaser_server.compute.plan import MIN_VALUES_PER_UNIT, Rounds, plan
 from rebaser_server.compute.results import RunStore, UnitResult, decode_result
 from rebaser_server.values.columns import Func, Inputs
-from rebaser_server.values.graph import Graph, GraphSnapshot
+from rebaser_server.values.graph import Graph, GraphSnapshot, Value
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A busy machine is no failure."""
@@ -81,10 +82,41 @@ class Builder:
 
     def state(self) -> dict[str, tuple[str, Any]]:
         """By value id: status, and value or message."""
-        return {
-            value.id: (value.status.value, value.value if value.message is None else value.message)
-            for value in self.graph.values.values()
-        }
+        return state_of(self.graph)
+
+
+def state_of(graph: Graph) -> dict[str, tuple[str, Any]]:
+    """By value id: status, and value or message."""
+    return {value.id: _seen(value) for value in graph.values.values()}
+
+
+def _seen(value: Value) -> tuple[str, Any]:
+    return value.status.value, value.value if value.message is None else value.message
+
+
+def text(state: Any) -> str:
+    """Tell apart what Python takes for equal."""
+    return json.dumps(state, sort_keys=True)
+
+
+def due(graph: Graph, before: Mapping[str, tuple[str, Any]], roots: set[str]) -> int:
+    """How many values had to be computed: early cutoff, told by the states before and after."""
+    there = roots & {value.id for value in graph.values.values()}
+    must_compute = there.union(*(graph.values[root].dependents for root in there))
+
+    def changed(value_id: str) -> bool:
+        if graph.values[value_id].func_id is None:
+            return False  # it is a root, or has not changed
+        old, new = before.get(value_id, ("pending", None)), _seen(graph.values[value_id])
+        if value_id in roots:
+            old = ("pending", None)
+        return "ok" in (old[0], new[0]) and text(old) != text(new)
+
+    return sum(
+        value.func_id is not None
+        and (value.id in must_compute or any(map(changed, value.input_ids())))
+        for value in graph.values.values()
+    )
 
 
 def pids_in(path: Path) -> list[int]:

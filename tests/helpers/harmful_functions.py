@@ -1,5 +1,7 @@
 """Functions that change what their process has once, and functions whose results would show it."""
 
+import asyncio
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -327,3 +329,33 @@ async def compute(
     [outcome] = await executor.run(units)
     assert isinstance(outcome, UnitResult)
     return [(key.split()[1], status, data) for key, status, data in outcome.value_results]
+
+
+async def require_sound_beside_hostile(executor: Executor, rounds: int) -> None:
+    """Change sets are computed at once, some with hostile functions; sound values are as alone."""
+    rng = random.Random(1)
+    alone = {name: (await compute(executor, [name]))[0] for name in SOUND}
+    for _ in range(rounds):
+        hostile = [*rng.sample(SOUND, 2), *rng.choices(HARMFUL, k=rng.choice([1, 3]))]
+        sound = rng.sample(SOUND, 5)
+        names = rng.sample([hostile, sound], 2)
+
+        found = await asyncio.wait_for(
+            asyncio.gather(*(compute(executor, each) for each in names)), 240
+        )
+
+        for asked, results in zip(names, found, strict=True):
+            assert [name for name, *_ in results] == asked
+            kept = results if asked is sound else results[:2]
+            assert kept == [alone[name] for name, *_ in kept], (asked, names)
+
+
+async def require_calls_end_at_their_limit(executor: Executor) -> None:
+    """Whatever they catch or switch off."""
+    alone = await compute(executor, QUICK)
+
+    results = await asyncio.wait_for(compute(executor, [*ENDLESS, *QUICK], seconds=0.4), 120)
+
+    late = "it did not return within 0.4 s"
+    assert results[: len(ENDLESS)] == [(name, "failed", late) for name in ENDLESS]
+    assert results[len(ENDLESS) :] == alone

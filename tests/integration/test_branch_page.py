@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 from rebaser_client import cel
 from rebaser_client.change_set import WorkspaceHandle
 from rebaser_core.ids import ChangeSet
-from tests.helpers.browser import Watched, browsing
+from tests.helpers.browser import Watched
 from tests.helpers.deployment import Deployment
 from tests.integration.test_action_service import TOKENS, act, bearer, target
 from tests.integration.test_change_set_page import require_readable, shop_of, table
@@ -22,12 +21,6 @@ from tests.integration.test_ops_endpoint import get, started, url_of
 from tests.integration.test_status_page import PATIENCE, rows
 
 expect.set_options(timeout=PATIENCE)
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with browsing() as browser:
-        yield browser
 
 
 async def sale_of(deployment: Deployment) -> tuple[WorkspaceHandle, ChangeSet]:

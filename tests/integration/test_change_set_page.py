@@ -1,7 +1,6 @@
 """The page of a change set, and of a branch, as people see it in a real browser."""
 
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,19 +9,13 @@ from playwright.async_api import Browser, Page, expect
 from rebaser_client import builtin, cel
 from rebaser_client.change_set import WorkspaceHandle
 from tests.helpers.batches import set_to
-from tests.helpers.browser import CONTRASTS, Watched, browsing
+from tests.helpers.browser import CONTRASTS, Watched
 from tests.helpers.deployment import Deployment
 from tests.integration.test_ops_endpoint import get, started, url_of
 from tests.integration.test_status_page import AA, PATIENCE, SCHEMES, rows
 
 expect.set_options(timeout=PATIENCE)
 HOSTILE = "<img src=x onerror=alert(1)>\u202e"
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with browsing() as browser:
-        yield browser
 
 
 async def shop_of(deployment: Deployment) -> WorkspaceHandle:

@@ -1,17 +1,12 @@
 """`rebaser log`, `values --at` and `revert`: the past of a change set, shown and taken back."""
 
-import asyncio
 import io
-import json
 import re
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rebaser_core.ids import ChangeSet
 from rebaser_server.commands.support.arguments import Exit
 from rebaser_server.errors import NotRetained
 from rebaser_server.graph_application.content import graph_of
@@ -20,26 +15,6 @@ from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.scripted_owner import NOTHING, Owner
-from tests.integration.test_command_line import rebaser
-
-
-async def ran(
-    deployment: Deployment, command: str, change_set: ChangeSet, *arguments: str
-) -> subprocess.CompletedProcess[str]:
-    return await asyncio.to_thread(
-        rebaser,
-        command,
-        *map(str, change_set),
-        *arguments,
-        REBASER_NATS__URL=deployment.nats.url,
-        REBASER_STORE__ROOT=deployment.settings.store.root,
-    )
-
-
-async def said(deployment: Deployment, command: str, change_set: ChangeSet, *arguments: str) -> Any:
-    done = await ran(deployment, command, change_set, *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 async def test_a_commit_is_found_in_the_log_looked_at_and_taken_back(
@@ -47,30 +22,30 @@ async def test_a_commit_is_found_in_the_log_looked_at_and_taken_back(
 ) -> None:
     """What a user does who finds a value wrong."""
     [change_set], values = new_change_sets(1), ExampleGraph()
+    commands = Commands(deployment)
     await deployment.start()
     for batch in (values.define(1, 2), [set_to(values.net, 40)], [set_to(values.tax, 3)]):
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
         await reply
     await deployment.at_rest()
 
-    log = await said(deployment, "log", change_set)
+    log = await commands.read("log", *change_set)
     asked = [entry for entry in log if not entry["computed"]]
     assert [entry["updates"] for entry in asked[1:]] == [{"setValue": 1}] * 2
     assert asked[0]["by"] == "daemon-0"
     wrong = asked[1]["commit"]
-    [before] = await said(
-        deployment, "values", change_set, values.net, "--at", str(asked[0]["commit"])
-    )
+    at = asked[0]["commit"]
+    [before] = await commands.read("values", *change_set, values.net, "--at", at)
     assert before["value"] == 1
 
-    dry = await said(deployment, "revert", change_set, str(wrong), "--dry-run")
+    dry = await commands.read("revert", *change_set, wrong, "--dry-run")
     assert (dry["updates"], dry["response"]) == ([set_to(values.net, 1)], None)
-    done = await said(deployment, "revert", change_set, str(wrong))
+    done = await commands.read("revert", *change_set, wrong)
     assert "success" in done["response"]["status"]
     await deployment.at_rest()
     assert (await deployment.graph(change_set)).values[values.gross].value == 4
 
-    again = await said(deployment, "revert", change_set, str(wrong))
+    again = await commands.read("revert", *change_set, wrong)
     assert (again["updates"], again["left"], again["response"]) == ([], [], None)
 
 
@@ -80,9 +55,9 @@ async def test_the_log_tells_a_command_from_a_large_batch(deployment: Deployment
     large = [put(new_id(), number) for number in range(600)]
     _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, large)
     await reply
-    await ran(deployment, "checkpoint", change_set)
+    await Commands(deployment).tell("checkpoint", *change_set)
 
-    log = await said(deployment, "log", change_set)
+    log = await Commands(deployment).read("log", *change_set)
     assert [entry["updates"] for entry in log] == [None, {}]
 
 
@@ -97,10 +72,9 @@ async def test_an_impossible_revert_or_past_state_is_explained(deployment: Deplo
         await owner.commit([set_to(value, number)])
         await owner.checkpoint()
 
-    for command, commit in (("values", "--at"), ("revert", "")):
-        done = await ran(deployment, command, change_set, *filter(None, [commit, str(purged)]))
-        assert done.returncode == 1
-        assert "is not kept any more" in done.stderr
+    for command, *past in (("values", "--at", purged), ("revert", purged)):
+        refused = await Commands(deployment).tell(command, *change_set, *past, code=1)
+        assert "is not kept any more" in refused
     with pytest.raises(NotRevertible, match="no commit of this change set"):
         await plan_revert(owner.archive, strangers)
     with pytest.raises(NotRetained, match="is not kept any more"):  # the past begins behind it

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+from asyncio.subprocess import Process
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -13,35 +14,18 @@ import pytest
 from rebaser_core.activities import Activity, ActivityKind, ActivityV1
 from rebaser_core.ids import ChangeSet, RequestId
 from tests.helpers.batches import ExampleGraph, new_id, set_to
+from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
-from tests.integration.test_command_line import REBASER, rebaser
-
-
-class Operator:
-    """Gives commands to a deployment."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        self._variables = {
-            "REBASER_NATS__URL": deployment.nats.url,
-            "REBASER_STORE__ROOT": deployment.settings.store.root,
-        }
-
-    async def tell(self, *words: Any, code: int = 0) -> str:
-        done = await asyncio.to_thread(rebaser, *map(str, words), **self._variables)
-        assert done.returncode == code, done.stderr
-        return done.stdout if code == 0 else done.stderr
-
-    async def read(self, *words: Any) -> Any:
-        return json.loads(await self.tell(*words, "--json"))
+from tests.integration.test_command_line import REBASER
 
 
 @pytest.fixture
-def operator(deployment: Deployment) -> Operator:
-    return Operator(deployment)
+def operator(deployment: Deployment) -> Commands:
+    return Commands(deployment)
 
 
-async def test_queues_are_listed_deepest_first(deployment: Deployment, operator: Operator) -> None:
+async def test_queues_are_listed_deepest_first(deployment: Deployment, operator: Commands) -> None:
     few, many = new_change_sets(2)
     for change_set, count in ((few, 1), (many, 3)):
         for _ in range(count):
@@ -60,7 +44,7 @@ async def test_queues_are_listed_deepest_first(deployment: Deployment, operator:
 
 
 async def test_a_file_of_updates_is_enqueued_and_seen_through(
-    deployment: Deployment, operator: Operator, tmp_path
+    deployment: Deployment, operator: Commands, tmp_path
 ) -> None:
     await deployment.start()
     [change_set], values = new_change_sets(1), ExampleGraph()
@@ -87,7 +71,7 @@ async def test_a_file_of_updates_is_enqueued_and_seen_through(
     ],
 )
 async def test_a_file_that_holds_no_updates_is_refused_with_the_reason(
-    deployment: Deployment, operator: Operator, tmp_path, content: str, reason: str
+    deployment: Deployment, operator: Commands, tmp_path, content: str, reason: str
 ) -> None:
     [change_set] = new_change_sets(1)
     (tmp_path / "bad.json").write_text(content)
@@ -124,7 +108,7 @@ async def buried(
 
 
 async def test_a_dead_letter_is_listed_shown_replayed_once_and_gone(
-    deployment: Deployment, operator: Operator
+    deployment: Deployment, operator: Commands
 ) -> None:
     [change_set], values = new_change_sets(1), ExampleGraph()
     await buried(deployment, change_set, values.define(1, 2))
@@ -148,7 +132,7 @@ async def test_a_dead_letter_is_listed_shown_replayed_once_and_gone(
 
 
 async def test_a_letter_that_cannot_be_read_is_kept_and_can_be_purged(
-    deployment: Deployment, operator: Operator
+    deployment: Deployment, operator: Commands
 ) -> None:
     [change_set] = new_change_sets(1)
     await deployment.js.publish(deployment.streams.requests(change_set), b"\xff")
@@ -171,13 +155,7 @@ async def test_watch_prints_activities_until_it_is_ended(
     deployment: Deployment,
 ) -> None:
     [change_set] = new_change_sets(1)
-    process = await asyncio.create_subprocess_exec(
-        *(REBASER, "log", "--follow", *map(str, change_set), "--json"),
-        env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    subject = deployment.streams.activities(change_set)
-    await eventually(lambda: heard_by_anyone(deployment, subject), within=60)
+    process = await following(deployment, change_set, "--json")
     await deployment.start()
     await deployment.client.enqueue_updates(*change_set, ExampleGraph().define())
 
@@ -198,13 +176,7 @@ async def test_watch_goes_on_after_an_activity_whose_id_is_of_a_time_that_no_cal
 ) -> None:
     """An id goes on to the year 10889, and who may publish an activity chooses it."""
     [change_set] = new_change_sets(1)
-    process = await asyncio.create_subprocess_exec(
-        *(REBASER, "log", "--follow", *map(str, change_set)),
-        env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
-        stdout=asyncio.subprocess.PIPE,
-    )
-    subject = deployment.streams.activities(change_set)
-    await eventually(lambda: heard_by_anyone(deployment, subject), within=60)
+    process = await following(deployment, change_set)
     latest = ActivityV1(
         id=RequestId.from_str("7" + 25 * "Z"),
         workspace_id=change_set.workspace_id,
@@ -214,7 +186,9 @@ async def test_watch_goes_on_after_an_activity_whose_id_is_of_a_time_that_no_cal
     headers, payload = Activity.encode(latest)
 
     for _ in range(2):
-        await deployment.nc.publish(subject, payload, headers=headers)
+        await deployment.nc.publish(
+            deployment.streams.activities(change_set), payload, headers=headers
+        )
 
     assert process.stdout is not None
     async with asyncio.timeout(60):
@@ -222,6 +196,18 @@ async def test_watch_goes_on_after_an_activity_whose_id_is_of_a_time_that_no_cal
     process.kill()
     await process.wait()
     assert [line.split() for line in lines] == 2 * [[str(latest.id).encode(), b"quiet"]]
+
+
+async def following(deployment: Deployment, change_set: ChangeSet, *options: str) -> Process:
+    """Return `rebaser log --follow` once it hears activities."""
+    process = await asyncio.create_subprocess_exec(
+        *(REBASER, "log", "--follow", *map(str, change_set), *options),
+        env=os.environ | {"REBASER_NATS__URL": deployment.nats.url},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    subject = deployment.streams.activities(change_set)
+    await eventually(lambda: heard_by_anyone(deployment, subject), within=60)
+    return process
 
 
 async def heard_by_anyone(deployment: Deployment, subject: str) -> bool:
@@ -242,7 +228,7 @@ async def heard_by_anyone(deployment: Deployment, subject: str) -> bool:
 
 @pytest.mark.long
 async def test_a_request_with_many_headers_is_replayed_with_all_of_them(
-    deployment: Deployment, operator: Operator
+    deployment: Deployment, operator: Commands
 ) -> None:
     """A letter has no room for more than 32 KiB of them: the request is kept beside it."""
     [change_set], values = new_change_sets(1), ExampleGraph()

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,13 +19,6 @@ from tests.helpers.eventually import eventually
 @pytest.fixture
 def operator(deployment: Deployment) -> Commands:
     return Commands(deployment)
-
-
-@pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
-    gate = Gate(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(gate.path), prepend=os.pathsep)
-    return gate
 
 
 @pytest.fixture

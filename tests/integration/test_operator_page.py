@@ -1,7 +1,6 @@
 """The operators' page in a real browser: what it shows, and what is done from it, by keyboard."""
 
 import re
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +11,7 @@ from rebaser_server.cluster.pauses import PauseStore
 from rebaser_server.compute.memo import ImpureFunctions
 from rebaser_server.files import SharedFiles
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
-from tests.helpers.browser import Watched, browsing
+from tests.helpers.browser import Watched
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.integration.test_change_set_page import require_readable, shop_of
@@ -21,12 +20,6 @@ from tests.integration.test_status_page import PATIENCE, rows
 
 expect.set_options(timeout=PATIENCE)
 TOKENS = "ada operator s3cret, vic viewer v1"
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with browsing() as browser:
-        yield browser
 
 
 async def agree(page: Page, reason: str | None = None) -> None:

@@ -1,12 +1,11 @@
 """What a refresh of the pages does to what is shown, in a real browser with made-up answers."""
 
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.helpers.browser import Watched, browsing
+from tests.helpers.browser import Watched
 from tests.helpers.canned_pages import (
     NOW,
     OPERATOR,
@@ -34,12 +33,6 @@ WATCH: Final = """
   })).observe(document.querySelector("main"), {
     subtree: true, childList: true, characterData: true, attributes: true });
 """
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with browsing() as browser:
-        yield browser
 
 
 class Shop:

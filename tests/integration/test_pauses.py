@@ -1,8 +1,6 @@
 """What is paused is left alone until it is resumed, and nothing is lost meanwhile (P1 to P5)."""
 
 import asyncio
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,13 +27,6 @@ from tests.helpers.services import services_of
 @pytest.fixture
 def book(deployment: Deployment) -> PauseStore:
     return PauseStore(deployment.streams)
-
-
-@pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
-    gate = Gate(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(gate.path), prepend=os.pathsep)
-    return gate
 
 
 async def waiting(deployment: Deployment, change_set: ChangeSet) -> int:
@@ -282,10 +273,10 @@ async def daemon_is_idle(deployment: Deployment) -> None:
     await eventually(no_task)
 
 
-async def test_requests_that_arrive_during_a_pause_drain_are_not_applied(
+async def paused_amid_update(
     deployment: Deployment, book: PauseStore, gate: Gate
-) -> None:
-    """The update's result is committed all the same: it does not stand in line."""
+) -> tuple[Daemon, ChangeSet]:
+    """A change set whose update goes on until the gate is opened, and its daemon."""
     [change_set] = new_change_sets(1)
     daemon = await deployment.start()
     gate.close()
@@ -293,6 +284,14 @@ async def test_requests_that_arrive_during_a_pause_drain_are_not_applied(
     await eventually(gate.seen, within=60)
     await book.pause(PauseScope(*change_set))
     await seen(daemon, PauseScope(*change_set))
+    return daemon, change_set
+
+
+async def test_requests_that_arrive_during_a_pause_drain_are_not_applied(
+    deployment: Deployment, book: PauseStore, gate: Gate
+) -> None:
+    """The update's result is committed all the same: it does not stand in line."""
+    daemon, change_set = await paused_amid_update(deployment, book, gate)
 
     await deployment.client.enqueue_updates(*change_set, [set_to(gate.source, 2)])
     gate.open()
@@ -309,13 +308,7 @@ async def test_requests_that_arrive_during_a_pause_drain_are_not_applied(
 async def test_a_resume_during_the_pause_drain_continues_the_run(
     deployment: Deployment, book: PauseStore, gate: Gate
 ) -> None:
-    [change_set] = new_change_sets(1)
-    daemon = await deployment.start()
-    gate.close()
-    await deployment.client.enqueue_updates(*change_set, gate.define(1))
-    await eventually(gate.seen, within=60)
-    await book.pause(PauseScope(*change_set))
-    await seen(daemon, PauseScope(*change_set))
+    daemon, change_set = await paused_amid_update(deployment, book, gate)
     await book.resume(PauseScope(*change_set))
     await seen(daemon)
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -15,7 +14,7 @@ from rebaser_core.requests import ensure_task
 from rebaser_server.processor.dead_letters import DIED_AT, REASON
 from tests.chaos.functions import install
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
-from tests.helpers.browser import CONTRASTS, Watched, browsing
+from tests.helpers.browser import CONTRASTS, Watched
 from tests.helpers.deployment import Daemon, Deployment, new_change_sets
 from tests.helpers.eventually import eventually
 from tests.integration.test_ops_endpoint import started, url_of
@@ -25,12 +24,6 @@ expect.set_options(timeout=PATIENCE)
 SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 AA = 4.5
 """Contrast of text that WCAG 2.1 asks for."""
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with browsing() as browser:
-        yield browser
 
 
 async def opened(browser: Browser, daemon: Daemon, path: str = "") -> Page:

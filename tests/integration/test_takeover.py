@@ -78,12 +78,7 @@ async def test_an_owner_that_is_not_heard_loses_its_tasks_after_a_while(
             background(members.heartbeat()),
             background(Takeover(streams, members).run()),
         ):
-
-            async def is_replaced() -> bool:
-                subject = streams.task(change_set)
-                return (await _tasks(deployment)).get(subject, 0) > before[subject]
-
-            await eventually(is_replaced)
+            await eventually(lambda: _is_replaced(deployment, change_set, before))
 
 
 async def test_only_what_was_delivered_before_a_start_is_looked_at_and_once(
@@ -160,11 +155,7 @@ async def test_tasks_of_an_absent_rebaser_are_replaced_at_once(
 
         await deployment.nc.publish(streams.join("rebaser.members.dead/2-p"), b"0")
 
-        async def is_replaced() -> bool:
-            subject = streams.task(change_set)
-            return (await _tasks(deployment)).get(subject, 0) > before[subject]
-
-        await eventually(is_replaced)
+        await eventually(lambda: _is_replaced(deployment, change_set, before))
 
 
 async def test_tasks_that_a_dead_rebaser_had_not_begun_with_are_republished_by_the_eldest(

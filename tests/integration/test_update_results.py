@@ -1,11 +1,9 @@
 """The result of an update is its owner's to commit: it needs no room, and clients have no say."""
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Never, cast
 
 import pytest
@@ -39,13 +37,6 @@ from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import Owner
 from tests.helpers.services import services_of
 from tests.integration.test_queue_limits import limit
-
-
-@pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
-    gate = Gate(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(gate.path), prepend=os.pathsep)
-    return gate
 
 
 async def claimed(deployment: Deployment, change_set: ChangeSet, gate: Gate) -> RequestId:

@@ -1,4 +1,4 @@
-"""Replies find their futures by token, and those that the caller gave up do not pile up."""
+"""Questions end at their deadlines, and those that the caller gave up do not pile up."""
 
 import asyncio
 
@@ -8,33 +8,6 @@ from nats.aio.msg import Msg
 
 from rebaser_core.jetstream import NatsUnreachable, connection
 from rebaser_core.jetstream.connection import PendingReplies
-
-
-async def test_a_reply_completes_the_future_of_its_token() -> None:
-    """A second reply with the same token finds nothing to complete."""
-    replies = PendingReplies()
-    token, future = replies.expect()
-    reply = Msg(Client(), f"inbox.{token}")
-
-    replies.deliver(token, reply)
-    replies.deliver(token, Msg(Client(), "late"))
-
-    assert future.result() is reply
-    assert not replies
-
-
-async def test_a_lost_connection_completes_all_with_nothing() -> None:
-    """No reply can come any more; a caller that gave up is left alone."""
-    replies = PendingReplies()
-    _, waiting = replies.expect()
-    _, cancelled = replies.expect()
-    cancelled.cancel()
-
-    replies.fail_all()
-
-    assert waiting.result() is None
-    assert cancelled.cancelled()
-    assert not replies
 
 
 async def test_too_many_unread_replies_refuse_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,12 +52,3 @@ async def test_deadlines_follow_each_other() -> None:
     await asyncio.wait_for(asyncio.gather(futures[0], futures[2]), 10)
 
     assert not replies
-
-
-async def test_no_two_questions_have_the_same_token() -> None:
-    """Tokens are made many at a time."""
-    replies = PendingReplies()
-    tokens = [replies.expect()[0] for _ in range(1_000)]
-
-    assert len(set(tokens)) == len(tokens)
-    assert {len(token) for token in tokens} == {16}

@@ -13,7 +13,6 @@ from tests.jetstream.steps import (
     durable,
     filled,
     numbers,
-    publish_many,
     spied,
     state,
     waiting_pulls,
@@ -204,29 +203,3 @@ async def test_cancelling_take_loses_nothing(js: JetStream) -> None:
 
     assert numbers(taken) == list(range(1000))
     assert {delivery.delivered for delivery in taken} == {1}
-
-
-async def test_workers_share_the_work_while_the_server_restarts(
-    js: JetStream, server: NatsServer
-) -> None:
-    await filled(js, retention="workqueue")
-    await durable(js, ack_wait=timedelta(seconds=2))
-    await publish_many(js, range(600))
-    done: list[int] = []
-
-    async def work() -> None:
-        async with PullConsumer(js, "S", "d", idle_heartbeat=QUICK) as pull:
-            while True:
-                delivery = await pull.take(4)
-                done.append(int(delivery.payload))
-                await delivery.ack()
-
-    workers = [asyncio.create_task(work()) for _ in range(3)]
-    for share in (100, 300):
-        await eventually(lambda share=share: len(done) >= share)
-        server.stop()
-        await asyncio.to_thread(server.start)
-    await eventually(lambda: set(done) == set(range(600)), within=15)
-    for worker in workers:
-        worker.cancel()
-    await asyncio.wait(workers)

@@ -39,6 +39,7 @@ from tests.jetstream.steps import (
     spied,
     state,
 )
+from tests.jetstream.test_status_message import require_flow_control_answered
 
 HEARTBEAT = timedelta(seconds=0.1)
 WATCHED = ConsumerConfig(idle_heartbeat=HEARTBEAT, flow_control=True)
@@ -442,21 +443,8 @@ async def test_a_gap_is_an_alarm_but_not_for_a_queue(js: JetStream, queue: str |
 
 async def test_flow_control_is_answered_when_reached_and_at_each_reminder(js: JetStream) -> None:
     await filled(js, "s.a")
-    async with await subscribe(js, "s.a") as subscription, spied(js, "fc.>") as answers:
-        inbox = subscription._inbox
-        await eventually(lambda: len(inbox.queue) == 1)
-        await send_status(js, inbox.subject, "100 FlowControl Request", "fc.1")
-        for subject in ("fc.1", "fc.2"):
-            stalled = {"Nats-Consumer-Stalled": subject}
-            await send_status(js, inbox.subject, "100 Idle Heartbeat", **stalled)
-        await eventually(lambda: len(inbox.queue) == 4)
-        await js.connection.ping(5)
-        assert answers == [], "the message in front was not handed out yet"
-
-        await anext(subscription)
-        await js.publish("s.a", b"2")
-        assert int((await anext(subscription)).payload) == 2
-        await eventually(lambda: len(answers) == 3)
+    async with await subscribe(js, "s.a") as subscription:
+        await require_flow_control_answered(js, subscription)
 
 
 async def test_an_answer_to_flow_control_that_gets_lost_is_given_again(js: JetStream) -> None:

@@ -17,7 +17,7 @@ from tests.helpers.graph_builder import eventually, is_running, pids_in
 from tests.helpers.ports import free_port
 from tests.helpers.table_sheet import TableSheet, compute_by_day
 from tests.spark.servers import connect_server, connect_url, listening
-from tests.spark.test_spark_executor import python, wide
+from tests.spark.test_spark_executor import python, require_one_run_cancelled, wide
 
 pytestmark = pytest.mark.spark
 
@@ -36,7 +36,7 @@ def executor_at(port: int, directory: Path) -> SparkExecutor:
 
 @pytest.mark.long
 async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path: Path) -> None:
-    """Large results in the run store; a run is cancelled by itself; a crash fails its value.
+    """Large results in the run store; a run is cancelled by itself; a crash fails its value alone.
 
     And tables are computed.
     """
@@ -50,25 +50,11 @@ async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path
         assert sum(outcome.recomputed for outcome in outcomes) == 20_000
         assert all(isinstance(outcome, StoredResult) for outcome in outcomes)
 
-        pids = tmp_path / "pids"
-        hanging = asyncio.create_task(
-            executor.run(plan(python("hang", path=str(pids)).graph, slots=2).units)
-        )
-        await eventually(lambda: pids_in(pids))
-        other = asyncio.create_task(
-            executor.run(plan(python("slow", value=1, seconds=2).graph, slots=2).units)
-        )
-        await asyncio.sleep(0.3)  # both are running
-        hanging.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await hanging
-        (outcome,) = await other
-        assert outcome.value_results == [("it", "ok", 1)]
-        await eventually(lambda: not any(map(is_running, pids_in(pids))))
+        await require_one_run_cancelled(executor, tmp_path)
 
         (crashed,) = await executor.run(plan(python("crash", value=1).graph, slots=2).units)
-        [(_, status, _)] = crashed.value_results
-        assert status == "failed"
+        [(_, status, message)] = crashed.value_results
+        assert (status, "computing it ended the evaluator" in str(message)) == ("failed", True)
         (outcome,) = await executor.run(
             plan(python("slow", value=1, seconds=0).graph, slots=2).units
         )

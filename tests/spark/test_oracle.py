@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rebaser_core.table_values import TableHandle
-from rebaser_core.updates import AnyUpdate
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import UnitResult, decode_result
@@ -30,8 +30,10 @@ from rebaser_server.values.graph import Graph
 from rebaser_server.values.merge import changes_between
 from rebaser_server.values.rebase import apply_result_table
 from tests.helpers.drawn_tables import DuckDb, Rows, TableDrawing, TableReader, told
-from tests.helpers.in_memory_branch import Branch, Head
+from tests.helpers.in_memory_branch import Head
 from tests.helpers.reference_spreadsheet import Sheet
+from tests.unit.compute import test_oracle
+from tests.unit.compute.test_oracle import EVERYTHING, Line
 
 pytestmark = pytest.mark.spark
 
@@ -39,7 +41,6 @@ EXAMPLES = float(os.environ.get("EXAMPLES", "1"))
 ROUNDS = 4 if EXAMPLES < 1 else 10
 GRAPHS = 1 if EXAMPLES < 1 else round(10 * EXAMPLES)
 WORKSPACE = "01J00000000000000000000000"
-EVERYTHING = 1 << 40
 
 
 class InProcess:
@@ -70,25 +71,14 @@ class Counted:
         return found
 
 
-class Line:
-    """Head, or a branch of it, and the sheet with all edits of it."""
-
-    def __init__(self, at: Head | Branch, sheet: Sheet) -> None:
-        self.at = at
-        self.sheet = sheet
-        self.past: list[Graph] = []
-
-    def request(self, updates: list[AnyUpdate]) -> None:
-        self.sheet.take(self.at.request(updates).updates)
-
-
-class World:
-    """A head with branches, in a store that has the tables of all."""
+class World(test_oracle.World):
+    """As that of ordinary values, in a store that has the tables of all."""
 
     def __init__(self, seed: int, root: Path, spark: SparkExecutor) -> None:
-        self.chance = random.Random(seed)
         self.duckdb = DuckDb()
-        self.drawing = TableDrawing(self.chance, self.duckdb)
+        functions = SimpleNamespace(functions=self.duckdb.functions())
+        super().__init__(seed, root, functions)  # type: ignore[arg-type]
+        self.drawing: TableDrawing = TableDrawing(self.chance, self.duckdb)  # type: ignore[assignment]
         tables = TableFiles(SharedFiles(str(root)))
         for upload in self.drawing.uploads:
             tables.adopt(WORKSPACE, upload.digest, upload.payload)
@@ -97,42 +87,17 @@ class World:
         self.asked: set[str] = set()
         """Queries with all that they took, of which each may have had a result once."""
         self.executor = TableExecutor(InProcess(), self.queries, tables)
-        self.head = Line(Head(), Sheet(self.duckdb.functions()))
-        self.branches: list[Line] = []
+        self.actions = {
+            self.edit: 12, self.fork: 3, self.apply: 4, self.take_back: 4, self.again: 1,
+        }  # fmt: skip
 
     async def begin(self) -> None:
         self.head.request(self.drawing.define())
         await self.check()
 
-    async def round(self) -> None:
-        line = self.chance.choice([self.head, *self.branches])
-        actions = {self.edit: 12, self.fork: 3, self.apply: 4, self.take_back: 4, self.again: 1}
-        [action] = self.chance.choices([*actions], [*actions.values()])
-        action(line)
-        await self.check()
-
-    def edit(self, line: Line) -> None:
-        line.request(self.drawing.edits(line.sheet))
-
-    def fork(self, _: Line) -> None:
-        self.branches.append(Line(Branch(self.head.at), deepcopy(self.head.sheet)))
-        self.edit(self.branches[-1])
-
     def apply(self, line: Line) -> None:
-        if line is self.head:
-            self.edit(line)
-            return
-        self.head.request(line.at.difference())
-        self.branches.remove(line)
-        for branch in self.branches:
-            branch.sheet.take(branch.at.catch_up())
-
-    def take_back(self, line: Line) -> None:
-        """Make all definitions what they were some rounds ago."""
-        if line.past:
-            graph, was = line.at.graph, self.chance.choice(line.past)
-            here = {*graph.values, *was.values}, {*graph.funcs, *was.funcs}
-            line.request(changes_between(DefinitionView.of(graph), was, *here))
+        super().apply(line)
+        self.merge(line)
 
     def again(self, line: Line) -> None:
         """Have all values and functions defined anew, as they are."""
@@ -140,11 +105,11 @@ class World:
 
     async def check(self) -> None:
         for line in [self.head, *self.branches]:
-            await self.update(line.at.graph)
+            await self.compute(line.at.graph)
             self.require_right(line)
             line.past.append(deepcopy(line.at.graph))
 
-    async def update(self, graph: Graph) -> None:
+    async def compute(self, graph: Graph) -> None:
         units = plan(graph, self.chance.randint(1, 2), small=self.chance.choice([0, 256])).units
         for outcome in await self.executor.run(units, owner=WORKSPACE):
             assert isinstance(outcome, UnitResult)
@@ -220,7 +185,8 @@ async def test_tables_are_what_duckdb_says(
     world = World(seed, tmp_path, executor)
     await world.begin()
     for _ in range(ROUNDS):
-        await world.round()
+        world.act()
+        await world.check()
 
 
 def test_what_is_drawn_shows_something() -> None:

@@ -64,23 +64,18 @@ def test_help_loads_no_module_that_only_work_needs() -> None:
     assert done.stderr == "set()\n"
 
 
-def test_a_command_connects_without_logs_and_metrics() -> None:
-    """A command that reads prints; both are a daemon's, and as slow to load as all else of it."""
-    code = (
-        "import sys, rebaser_server.commands.support.execution; "
-        "print({'prometheus_client', 'structlog'} & {*sys.modules})"
-    )
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("settings.settings", {"structlog"}),
+        ("commands.support.execution", {"prometheus_client", "structlog"}),
+        ("service.daemon", {"pandas", "pyspark", "scipy"}),
+        ("compute.functions.sql", {"pyspark"}),
+    ],
+)
+def test_slow_imports_wait_until_needed(module: str, unwanted: set[str]) -> None:
+    """A command that reads prints: logs and metrics are a daemon's. The judge needs no Spark."""
+    code = f"import sys, rebaser_server.{module}; print({unwanted!r} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "set()\n"
-
-
-def test_slow_imports_wait_until_needed():
-    """Each of these takes as long as half of a start."""
-    code = (
-        "import sys, rebaser_server.service.daemon; "
-        "print({'pandas', 'pyspark', 'scipy'} & {*sys.modules})"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert run.stdout == "set()\n"

@@ -10,7 +10,6 @@ from rebaser_client.effects import (
     brief,
     by_pattern,
     families,
-    natural,
     particulars,
     question,
 )
@@ -51,10 +50,6 @@ def test_a_large_family_keeps_its_name_among_many_small_ones() -> None:
 
 def test_patterns_come_in_the_order_of_the_names_and_none_for_no_name() -> None:
     assert families(["a", "", "b/c"]) == ["a", "", "b/c"]
-
-
-def test_names_are_in_the_order_of_their_numbers() -> None:
-    assert sorted(["slow/10", "Slow/2", "slow"], key=natural) == ["slow", "Slow/2", "slow/10"]
 
 
 def effect(name: str, head: Any, branch: Any, **statuses: str) -> ComputedDifference:

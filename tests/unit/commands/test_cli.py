@@ -152,23 +152,6 @@ def test_help_version_and_completion_import_no_large_library(words: list[str]) -
     assert done.stderr == "set()\n"
 
 
-def test_the_modules_of_commands_import_nothing_of_the_extra_server() -> None:
-    """Neither tables, which take as long as all else that they import, nor Spark.
-
-    Handlers may: the contract `cli` of the import contracts says which.
-    """
-    code = (
-        "import importlib, pkgutil, sys; from rebaser_server import commands\n"
-        "for found in pkgutil.walk_packages(commands.__path__, 'rebaser_server.commands.'):\n"
-        "    importlib.import_module(found.name)\n"
-        "server = {'cel_expr_python', 'deltalake', 'numpy', 'pandas', 'pyarrow', 'pyspark'}\n"
-        "print(server & {*sys.modules})"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "set()\n"
-
-
 def test_a_file_for_the_data_of_up_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

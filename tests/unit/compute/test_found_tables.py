@@ -1,4 +1,4 @@
-"""Tables that are found instead of computed, and those that are not."""
+"""Tables that are condemned, damaged or too large are not found; `tests/spark` shows which are."""
 
 import asyncio
 from dataclasses import replace
@@ -71,43 +71,6 @@ def shop(tmp_path: Path) -> Shop:
 def damage(shop: Shop, handle: TableHandle) -> None:
     [path] = Path(shop.tables.files.root).glob(f"tables/{SHOP}/{handle.key}/*/*.parquet")
     path.unlink()
-
-
-async def test_a_table_that_was_computed_before_is_found(shop: Shop) -> None:
-    """Set to another rate and back, nothing runs; also for a value that knows nothing of it."""
-    first = await shop.compute(1)
-    shop.queries.content = "b" * 32
-    await shop.compute(2)
-    shop.former = ("pending", None)
-
-    again = await shop.compute(1)
-
-    assert again == first
-    assert shop.queries.count == 2
-
-
-async def test_equal_rows_keep_the_handle(shop: Shop) -> None:
-    """So what depends on it is not computed again."""
-    first = await shop.compute(1)
-
-    second = await shop.compute(2)
-
-    assert shop.queries.count == 2
-    assert second == first
-
-
-async def test_a_value_whose_table_is_condemned_is_computed(shop: Shop) -> None:
-    """As `rebaser dvu run` asks; once, and what was computed is found from then on."""
-    first = await shop.compute(1)
-
-    shop.tables.condemn(SHOP, first.key)
-    shop.queries.content = "b" * 32
-    second = await shop.compute(1)
-
-    assert (shop.queries.count, second.key) == (2, first.key)
-    assert second.content == "b" * 32
-    assert await shop.compute(1) == second
-    assert shop.queries.count == 2
 
 
 async def test_a_value_that_has_kept_another_handle_is_computed(shop: Shop) -> None:

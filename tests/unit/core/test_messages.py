@@ -5,29 +5,10 @@ from pydantic import ValidationError
 
 from rebaser_core.messages import (
     Correction,
-    EnqueueUpdatesResponseV2,
-    ErrorDetail,
-    ErrorStatus,
     ObjectRef,
     StoreRef,
-    SuccessStatusV1,
-    SuccessV1,
 )
-from tests.wire.samples import OBJECT, old_response, request
-
-
-def test_an_old_success_has_no_commit_and_no_corrections():
-    upgraded = old_response(SuccessStatusV1(success=SuccessV1(updates_performed=OBJECT))).upgrade()
-
-    assert isinstance(upgraded, EnqueueUpdatesResponseV2)
-    assert upgraded.status.success.updates_performed == OBJECT
-    assert (upgraded.status.success.commit, upgraded.status.success.corrections) == (None, ())
-
-
-def test_an_old_error_stays_as_it_was():
-    status = ErrorStatus(error=ErrorDetail(message="no"))
-
-    assert old_response(status).upgrade().status == status
+from tests.wire.samples import request
 
 
 @pytest.mark.parametrize("key", ["a", "A-z_0.9", "x" * 200])

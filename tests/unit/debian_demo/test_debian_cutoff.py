@@ -6,8 +6,7 @@ from benchmarks.debian import Dependents
 from debian_demo.graph import load_packages
 from rebaser_core.updates import Update
 from rebaser_server.values.rebase import rebase
-from tests.helpers.graph_builder import Builder
-from tests.unit.compute.test_random_graphs import due
+from tests.helpers.graph_builder import Builder, due
 
 PACKAGE = "python3-pil"
 UPDATES = TypeAdapter(list[Update])

@@ -126,6 +126,15 @@ def test_cells_are_numbers_in_tables_where_they_are_in_rows(
         (b"a,b\n1,2\n\n3,4\n5\n", "line 5: fewer cells than columns"),
         (b'a,b\n1,"2\n\n', "line 2, column 'b': the quote that opens here is never closed"),
         (b'"a', "line 1: the quote that opens here is never closed"),
+        (b'a,b\na,1\n"b,2\nc,3\nd,4', "line 3, column 'a': the quote that opens here is never"),
+        (b'a,b\n"a\nb",1\nc,"1"2\n', "line 4, column 'b': text behind the quote that closes"),
+        (b'a,b\n"a\nb","1"2\n', "line 3, column 'b': text behind the quote that closes"),
+        (b'a,b\na,12" pipe\n', "line 2, column 'b': a quote in a cell that does not"),
+        (b"a,b,b\na,1,2\n", "columns 2 and 3 are both called 'b'"),
+        (b"a,b\na\n", "line 2: fewer cells than columns: 1, and the first line has 2"),
+        (b"a,b\na,1,\n", "line 2: more cells than columns: 3, and the first line has 2"),
+        (b"a\ncaf\xe9\n", r"line 2: not UTF-8 \(byte 5\)"),
+        (b"", "it is empty; a table without rows has a line with its columns"),
     ],
 )
 def test_rows_and_tables_are_refused_in_the_same_words(

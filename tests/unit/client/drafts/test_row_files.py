@@ -10,31 +10,6 @@ from rebaser_client import InvalidDraft, read_csv
 from rebaser_client.row_files import read_rows
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            'name,value\na,1\n"b,2\nc,3\nd,4',
-            "line 3, column 'name': the quote that opens here is never closed",
-        ),
-        ('name,value\n"a\nb",1\nc,"1"2\n', "line 4, column 'value': text behind the quote that"),
-        ('name,value\n"a\nb","1"2\n', "line 3, column 'value': text behind the quote that closes"),
-        ('name,value\na,12" pipe\n', "line 2, column 'value': a quote in a cell that does not"),
-        ("name,value,value\na,1,2\n", "columns 2 and 3 are both called 'value'"),
-        ("name,value\na\n", "line 2: fewer cells than columns: 1, and the first line has 2"),
-        ("name,value\na,1,\n", "line 2: more cells than columns: 3, and the first line has 2"),
-        ("", "it is empty; a table without rows has a line with its columns"),
-    ],
-)
-def test_csv_that_is_none_is_refused_with_the_line(text: str, message: str, tmp_path: Path) -> None:
-    """As RFC 4180 has it: no row is lost, or read as a part of another."""
-    path = tmp_path / "rows.csv"
-    path.write_text(text)
-
-    with pytest.raises(InvalidDraft, match=f"rows.csv: {message}"):
-        read_csv(path)
-
-
 def test_csv_has_quotes_breaks_and_commas_in_cells(tmp_path: Path) -> None:
     """Lines end in each of three ways; one without any cell is no row."""
     path = tmp_path / "rows.csv"

@@ -57,38 +57,6 @@ def test_the_cut_of_a_large_table_does_not_show_in_the_file(tmp_path: Path) -> N
     assert written(table).rows == 300_000
 
 
-def test_columns_of_a_csv_file_are_numbers_if_all_cells_are(tmp_path: Path) -> None:
-    """As rows of CSV are read everywhere: text that only looks like a number stays text."""
-    path = tmp_path / "orders.csv"
-    path.write_text(
-        "﻿id,code,net,large,note,empty\n"
-        '1,007,1.5,9223372036854775807,"a, ""b""\nc",\n'
-        "2,8,-3,9223372036854775808,,\n"
-    )
-
-    table = pq.read_table(io.BytesIO(written(path, ["id"]).read()))
-
-    assert table.to_pylist() == [
-        {
-            "id": "1",
-            "code": "007",
-            "net": 1.5,
-            "large": "9223372036854775807",
-            "note": 'a, "b"\nc',
-            "empty": None,
-        },
-        {
-            "id": "2",
-            "code": "8",
-            "net": -3.0,
-            "large": "9223372036854775808",
-            "note": None,
-            "empty": None,
-        },
-    ]
-    assert pq.read_table(io.BytesIO(written(path).read()))["id"].to_pylist() == [1, 2]
-
-
 def test_an_empty_table_keeps_its_columns() -> None:
     upload = written(ARROW.slice(0, 0))
 
@@ -118,10 +86,6 @@ def test_what_a_table_cannot_keep_is_refused_by_name(table: Any, says: str) -> N
     [
         ("orders.xlsx", b"", "orders.xlsx: a file with a table is .parquet or .csv"),
         ("orders.parquet", b"PAR1", "orders.parquet: not a whole file in Parquet"),
-        ("orders.csv", b"", "orders.csv: it is empty; a table without rows"),
-        ("orders.csv", b"a,a\n1,2\n", "orders.csv: columns 1 and 2 are both called 'a'"),
-        ("orders.csv", b"a,b\n1\n", "orders.csv: line 2: fewer cells than columns: 1, and"),
-        ("orders.csv", b"a\n\xff\n", r"orders.csv: line 2: not UTF-8 \(byte 2\)"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused_by_its_path(

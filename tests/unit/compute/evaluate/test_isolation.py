@@ -1,8 +1,6 @@
 """A function harms its own change set only: other values come out as if it had not run."""
 
-import asyncio
 import os
-import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +8,14 @@ import pytest
 
 from rebaser_server.compute.executors import ChildProcessExecutor
 from tests.helpers.graph_builder import eventually, install, is_running, pids_in
-from tests.helpers.harmful_functions import ENDLESS, HARMFUL, QUICK, SOUND, compute, install_harmful
+from tests.helpers.harmful_functions import (
+    QUICK,
+    SOUND,
+    compute,
+    install_harmful,
+    require_calls_end_at_their_limit,
+    require_sound_beside_hostile,
+)
 
 FUNCTIONS = """
 import decimal, os, sys, time
@@ -78,32 +83,13 @@ async def executor(installed: Path) -> AsyncIterator[ChildProcessExecutor]:
 async def test_sound_values_beside_hostile_functions_are_what_they_are_alone(
     executor: ChildProcessExecutor,
 ) -> None:
-    """In change sets of their own, which are computed at once and one after the other."""
-    rng = random.Random(1)
-    alone = {name: (await compute(executor, [name]))[0] for name in SOUND}
-    for _ in range(int(os.environ.get("ROUNDS", "30"))):
-        hostile = [*rng.sample(SOUND, 2), *rng.choices(HARMFUL, k=rng.choice([1, 3]))]
-        sound = rng.sample(SOUND, 5)
-        names = rng.sample([hostile, sound], 2)
-
-        found = await asyncio.gather(*(compute(executor, each) for each in names))
-
-        for asked, results in zip(names, found, strict=True):
-            assert [name for name, *_ in results] == asked
-            kept = results if asked is sound else results[:2]
-            assert kept == [alone[name] for name, *_ in kept], (asked, names)
+    await require_sound_beside_hostile(executor, int(os.environ.get("ROUNDS", "30")))
 
 
 async def test_a_call_ends_at_its_limit_whatever_it_catches_or_switches_off(
     executor: ChildProcessExecutor,
 ) -> None:
-    alone = await compute(executor, QUICK)
-
-    results = await asyncio.wait_for(compute(executor, [*ENDLESS, *QUICK], seconds=0.4), 120)
-
-    late = "it did not return within 0.4 s"
-    assert results[: len(ENDLESS)] == [(name, "failed", late) for name in ENDLESS]
-    assert results[len(ENDLESS) :] == alone
+    await require_calls_end_at_their_limit(executor)
 
 
 async def test_what_a_module_sets_when_it_is_imported_holds_for_no_other_change_set(

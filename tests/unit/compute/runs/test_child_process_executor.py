@@ -56,8 +56,6 @@ def told(path): # its process's parent, which goes on
     with open(path, "a") as file:
         file.write(f"{os.getppid()}\\n")
 
-def prints(): print("not an answer", flush=True)
-
 def prints_a_word(): print("word ✓ \\udcff", end="")
 
 def prints_in_c(): ctypes.CDLL(None).printf(b"from C")
@@ -162,12 +160,6 @@ async def test_a_child_with_other_code_calls_nothing_and_both_versions_are_named
     assert not called.exists()
     forget_code()
     assert digest_of(made[0]) != digest_of(units("told", path=str(called))[0])
-
-
-async def test_output_of_functions_is_not_taken_for_results(executor: ChildProcessExecutor) -> None:
-    (outcome,) = await executor.run(units("prints"))
-
-    assert outcome.value_results == [("it", "ok", None)]
 
 
 async def test_what_functions_print_is_in_the_log_cut_and_with_its_change_set(
