@@ -100,7 +100,7 @@ class Daemon:
     def said(self, event: str) -> list[dict[str, Any]]:
         return [line for line in self.events() if line["event"] == event]
 
-    async def ready(self, within: float = 30) -> None:
+    async def ready(self, within: float = 60) -> None:
         async def is_ready() -> bool:
             assert self.process.poll() is None, self._log.read_text()
             return bool(self.said("ready"))
@@ -111,7 +111,7 @@ class Daemon:
         self.process.send_signal(number)
 
     async def ended(self) -> int:
-        return await asyncio.to_thread(self.process.wait, 30)
+        return await asyncio.to_thread(self.process.wait, 60)
 
     def kill(self) -> None:
         """End it whatever it does, stopped or not."""
@@ -194,7 +194,7 @@ class Deployment:
         """The change set as store and log say it is."""
         return graph_of(await self.archive(change_set).load())
 
-    async def at_rest(self, within: float = 60) -> None:
+    async def at_rest(self, within: float = 120) -> None:
         """Return once no request, no task, no consumer and no due work is left (S6).
 
         A takeover deletes a task a moment before it publishes the next one (F2): if work is due
