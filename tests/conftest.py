@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.helpers.machine_requirements import lacked
 
@@ -19,6 +20,9 @@ TOGETHER = {
     "tests/chaos/": "chaos",
 }
 """What runs in one process of several (`-n`): it shares a deployment, or a JVM, or is heavy."""
+# However busy the machine is: by default an example that takes 200 ms fails its test.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 _SET_BY_OTHERS = re.compile("^(PYTEST_CURRENT_TEST|SPARK_.*|_RJEM_MALLOC_CONF)$|/userFiles-")
 
 

@@ -40,7 +40,7 @@ async def test_a_daemon_is_well_while_it_runs(tmp_path: Path, encrypted: bool) -
             variables |= {"OPS__CERTIFICATE": str(made.server), "OPS__KEY": str(made.server)}
         daemon = Daemon("daemon", tmp_path, variables)
         try:
-            await eventually(lambda: bool(daemon.said("ops endpoint started")), within=30)
+            await eventually(lambda: bool(daemon.said("ops endpoint started")), within=60)
             url = str(daemon.said("ops endpoint started")[0]["url"])
             variables["OPS__PORT"] = url.rstrip("/").rpartition(":")[2]
 

@@ -21,7 +21,7 @@ from tests.security.roles import ACCOUNTS, connected_as, with_accounts
 def keda_lag(endpoint: str, told: dict[str, str]) -> int:
     """What KEDA's nats-jetstream scaler makes of `/jsz` (`getMaxMsgLag`)."""
     query = urllib.parse.urlencode({"acc": told["account"], "consumers": "true", "config": "true"})
-    with urllib.request.urlopen(f"{endpoint}/jsz?{query}", timeout=10) as answer:  # noqa: S310
+    with urllib.request.urlopen(f"{endpoint}/jsz?{query}", timeout=30) as answer:  # noqa: S310
         shown: dict[str, Any] = json.load(answer)
     for account in shown["account_details"]:
         for stream in account["stream_detail"] if account["name"] == told["account"] else ():
@@ -46,13 +46,18 @@ async def test_scaling_metric_is_the_number_of_change_sets_with_work(tmp_path: P
 
         async with connected_as(server, "server") as js:
             await prepare(js, Settings())
+
+            async def lag_is(expected: int) -> bool:
+                """A consumer learns of a stored message a moment after its receipt."""
+                return await lag() == expected
+
             assert await lag() == 0
             for change_set in new_change_sets(7):
                 await js.publish(Subjects().task(change_set))
-            assert await lag() == 7
+            await eventually(lambda: lag_is(7))
             async with PullConsumer(js, Subjects().tasks_stream, TASKS_CONSUMER) as tasks:
                 held = [await tasks.take(1) for _ in range(3)]
-                assert await lag() == 7
+                await eventually(lambda: lag_is(7))
                 for task in held[:2]:
                     assert task is not None
                     await task.ack(confirm=True)

@@ -27,7 +27,7 @@ NOT_RUN = "<!-- not run: "
 
 DIFFER = "<!-- numbers differ -->"
 
-SETTLES_WITHIN = 20.0
+SETTLES_WITHIN = 60.0
 """Seconds for a change set to go quiet and whatever else becomes true by itself."""
 
 _QUESTIONS = (

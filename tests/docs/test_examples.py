@@ -88,7 +88,7 @@ print(price.value, price.load()(net=100, rate=0.19, discounts=[20]))
 async def table_of(up: Up, workspace: str, change_set: str) -> None:
     """Return once the change set has a table."""
     table = up.store / "change_sets" / workspace / change_set / "_delta_log"
-    await eventually(lambda: len(list(table.glob("*.json"))) > 1, within=60)
+    await eventually(lambda: len(list(table.glob("*.json"))) > 1, within=120)
 
 
 async def test_tables_are_read_and_their_values_enqueued_again(up: Up) -> None:
@@ -172,7 +172,7 @@ def test_another_application_counts_beside_a_rebaser(up: Up, tmp_path: Path) -> 
     command = [sys.executable, EXAMPLES / "counter.py", up.nats.url, tmp_path / "counters"]
 
     async def enqueue() -> BatchOutcome:
-        await eventually((tmp_path / "counters").exists, within=30)
+        await eventually((tmp_path / "counters").exists, within=120)
         updates = [{"putValue": {"valueId": new_id(), "value": 1}}]
         async with connect(up.nats.url, prefix="counters") as client, asyncio.timeout(60):
             return await client.change_set(WorkspaceId(), ChangeSetId()).enqueue(updates)

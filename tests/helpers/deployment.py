@@ -194,7 +194,7 @@ class Deployment:
         """The change set as store and log say it is."""
         return graph_of(await self.archive(change_set).load())
 
-    async def at_rest(self, within: float = 60) -> None:
+    async def at_rest(self, within: float = 120) -> None:
         """Return once no request, no task, no consumer and no due work is left (S6).
 
         A takeover deletes a task a moment before it publishes the next one (F2): if work is due

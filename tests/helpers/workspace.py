@@ -26,7 +26,7 @@ class Team:
 
     async def send(self, change_set: ChangeSet, updates):
         _, reply = await self.client.enqueue_updates_with_reply(*change_set, updates)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             return (await reply).status
 
     async def fork(self, name: str = "branch", **how) -> ChangeSet:
@@ -41,4 +41,4 @@ class Team:
         async def is_it() -> bool:
             return bool(await self.value(change_set, value_id) == value)
 
-        await eventually(is_it, within=60)
+        await eventually(is_it, within=120)

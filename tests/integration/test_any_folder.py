@@ -66,7 +66,7 @@ async def upped(folder: Path, environment: dict[str, str]) -> AsyncIterator[str]
         )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             facts = json.loads(await process.stdout.readline())
         assert facts["data"] == str(folder / "rebaser-data")
         yield facts["nats"]
@@ -84,7 +84,7 @@ async def run(*arguments: str, folder: Path, environment: dict[str, str]) -> str
         env=environment,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr + (folder / "up.log").read_text()
@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_used_is_refused_before_anything_is_promised(
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

@@ -27,9 +27,9 @@ async def counted(deployment: Deployment) -> AsyncIterator[Counter[str]]:
             calls[verb] += 1
 
     subscription = await deployment.nc.subscribe("$JS.API.>", cb=called)
-    await deployment.js.connection.ping(5)
+    await deployment.js.connection.ping(30)
     yield calls
-    await deployment.js.connection.ping(5)
+    await deployment.js.connection.ping(30)
     await subscription.unsubscribe()
 
 
@@ -40,7 +40,7 @@ async def life(deployment: Deployment, change_set: ChangeSet, values: ExampleGra
             *change_set, [set_to(values.net, 1)]
         )
         await reply
-        await eventually(deployment.nothing_left, within=60)
+        await eventually(deployment.nothing_left, within=120)
     calls.pop("STREAM.INFO", None)  # these are `nothing_left`
     return calls
 

@@ -91,7 +91,7 @@ async def everything_is_there(
 async def saved(deployment: Deployment, change_set: ChangeSet) -> None:
     """Return once it has a checkpoint: those are written beside the requests."""
     checkpoints = checkpoints_of(deployment.archive(change_set))
-    await eventually(lambda: checkpoints.metadata(change_set) is not None, within=30)
+    await eventually(lambda: checkpoints.metadata(change_set) is not None, within=90)
 
 
 async def newer_than(archive: StateLoader, commit: int) -> None:
@@ -101,7 +101,7 @@ async def newer_than(archive: StateLoader, commit: int) -> None:
         last = checkpoints_of(archive).load(archive.change_set)
         return last is not None and last.commit > commit
 
-    await eventually(is_newer, within=30)
+    await eventually(is_newer, within=90)
 
 
 async def stop_daemons(deployment: Deployment) -> None:

@@ -53,7 +53,7 @@ async def bare(place: Path, *arguments: str, **env: str) -> Process:
 
 
 async def ended(process: Process) -> str:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         output, _ = await process.communicate()
     assert process.returncode == 0, output
     return output.decode()
@@ -67,7 +67,7 @@ async def test_a_user_without_name_home_and_terminal_computes(place: Path) -> No
     up = await bare(place, "up", "--data", str(place / "data"), "--port", "-1", "--json", **own)
     assert up.stdout is not None
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(240):
             nats = json.loads(await up.stdout.readline())["nats"]
             async with connect(nats) as client:
                 shop = await client.workspace("shop").create()

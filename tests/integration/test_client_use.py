@@ -167,6 +167,7 @@ async def test_what_waits_for_an_answer_ends_when_its_client_is_closed(
     for subject in mute:
         await deployment.nc.subscribe(subject, cb=answer_nothing)
     await deployment.nc.subscribe(streams.reverts(change_set), cb=ask_later)
+    await deployment.js.connection.ping(30)  # another connection must not ask before
     async with connect(deployment.nats.url) as client:
         reader, steps = client.change_set(*change_set), client.change_set(*change_set).progress()
         await anext(steps)

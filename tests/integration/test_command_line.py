@@ -21,14 +21,14 @@ REBASER = Path(sys.executable).parent / "rebaser"
 
 
 def rebaser(
-    *arguments: str, timeout: float = 30, **variables: str
+    *arguments: str, timeout: float = 120, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, which is a fork."""
     return fork_server.rebaser(*arguments, environment=_environment(variables), timeout=timeout)
 
 
 def installed_rebaser(
-    *arguments: str, timeout: float = 30, **variables: str
+    *arguments: str, timeout: float = 120, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the installed command, interpreter and all: a second or two more than a fork."""
     return subprocess.run(

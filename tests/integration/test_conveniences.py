@@ -108,14 +108,14 @@ def said_in_a_terminal(words: list[str], until: str, directory: Path, **variable
     os.close(theirs)
 
     try:
-        text, end = "", time.monotonic() + 60
-        while until not in text and time.monotonic() < end:
+        text, end = b"", time.monotonic() + 120
+        while until.encode() not in text and time.monotonic() < end:
             if select.select([ours], [], [], 1)[0]:
-                text += os.read(ours, 65536).decode()
-        return text
+                text += os.read(ours, 65536)
+        return text.decode(errors="replace")  # its end may be half a character
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
         os.close(ours)
 
 

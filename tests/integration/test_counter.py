@@ -89,7 +89,7 @@ async def test_the_example_runs_as_it_stands(counting: Counting) -> None:
     try:
         batch = [put(new_id(), 0) for _ in range(3)]
         _, reply = await deployment.client.enqueue_updates_with_reply(*change_set, batch)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             assert not isinstance((await reply).status, ErrorStatus)
         assert await counting.total(change_set) == 3
     finally:

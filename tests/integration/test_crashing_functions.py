@@ -62,12 +62,12 @@ async def test_updates_that_break_down_in_one_run_are_repeated_until_one_compute
         ],
     )
     await reply
-    await eventually(lambda: is_computed(1), within=60)
+    await eventually(lambda: is_computed(1), within=120)
     marker.touch()
     await deployment.client.enqueue_updates(*change_set, [set_to(source, 2)])
-    await eventually(lambda: is_computed(2), within=60)
+    await eventually(lambda: is_computed(2), within=120)
     await deployment.client.enqueue_updates(*change_set, [set_to(source, 3)])
-    await eventually(lambda: is_computed(3), within=60)
+    await eventually(lambda: is_computed(3), within=120)
     assert [line["attempts"] for line in daemon.said("dvu postponed")] == [1, 1]
     assert daemon.said("dvu failed") == []
     assert len(daemon.said("taken")) == 1, "all in one run"
@@ -107,7 +107,7 @@ async def test_values_that_end_what_computes_them_are_found_at_the_second_attemp
         # One whose children were ended twice has failed.
         return {value.status.value for value in found} <= {"ok", "failed"}
 
-    await eventually(is_postponed, within=60)
+    await eventually(is_postponed, within=120)
     await eventually(is_found, within=120)
     assert "values ended the evaluator: killed by SIGKILL" in daemon.said("dvu failed")[0]["reason"]
     await eventually(is_computed, within=300)

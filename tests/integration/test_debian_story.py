@@ -28,7 +28,7 @@ async def exposed(deployment: Deployment, change_set: ChangeSet) -> int:
         return not state.control.dvu_due
 
     count = 0
-    await eventually(right, within=60)
+    await eventually(right, within=120)
     return count
 
 
@@ -74,7 +74,7 @@ async def test_the_debian_story_runs_as_documented(deployment: Deployment) -> No
     await asyncio.to_thread(until, "applied as head's commit [0-9]+")
     seen.append((await exposed(deployment, head), await exposed(deployment, branch)))
 
-    assert await asyncio.to_thread(process.wait, 30) == 0
+    assert await asyncio.to_thread(process.wait, 120) == 0
     process.stdin.close()
     process.stdout.close()
     assert seen == told

@@ -29,7 +29,7 @@ async def asked_and_stopped(deployment: Deployment, *, purged: bool = False) -> 
     await deployment.start(CHECKPOINT_EVERY="3", HISTORY__MAX_COMMITS="0" if purged else "10000")
     await asked.ask(COMMITTED)
     await saved(deployment, asked.change_set)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while purged and not await deployment.archive(asked.change_set).earliest_commit():
             await asked.ask(1)
     await stop_daemons(deployment)

@@ -99,7 +99,7 @@ async def story(place: Path, env: dict[str, str]) -> list[str]:
         )
     assert up.stdout is not None
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(300):
             line = await up.stdout.readline()
         if not line:
             return [(place / "up.log").read_text()]
@@ -113,7 +113,7 @@ async def story(place: Path, env: dict[str, str]) -> list[str]:
     finally:
         with suppress(ProcessLookupError):
             up.terminate()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         said.append(f"ends with {await up.wait()}")
     return said
 

@@ -63,4 +63,4 @@ async def computed(deployment: Deployment, change_set: ChangeSet, value: str) ->
         values = await deployment.client.change_set(*change_set).values(value)
         return not values.may_be_stale
 
-    await eventually(is_computed, within=60)
+    await eventually(is_computed, within=120)

@@ -47,12 +47,12 @@ async def test_a_dvu_whose_step_fails_is_given_up_after_its_attempts(
     daemon = await deployment.start(command=failing(step), DVU_MAX_ATTEMPTS="2")
     [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.client.enqueue_updates(*change_set, values.define())
-    await eventually(lambda: is_there(daemon.said("dvu failed")), within=60)
+    await eventually(lambda: is_there(daemon.said("dvu failed")), within=120)
 
     _, reply = await deployment.client.enqueue_updates_with_reply(
         *change_set, [set_to(values.net, 5)]
     )
-    await asyncio.wait_for(reply, 30)
+    await asyncio.wait_for(reply, 120)
     await deployment.at_rest()
 
     status, message = await outcome_of(deployment, change_set, values.gross)
@@ -89,14 +89,14 @@ async def test_a_failed_update_waits_before_it_is_tried_again_unless_it_is_asked
             patched.setattr(plan, "plan", raising(error))
             running = asyncio.create_task(process(services, change_set, Shutdown(), slot))
             ends = {"dvu failed", "dvu postponed"}
-            await eventually(lambda: any(line["event"] in ends for line in said), within=30)
+            await eventually(lambda: any(line["event"] in ends for line in said), within=120)
             _, reply = await client.enqueue_updates_with_reply(*change_set, [set_to(values.net, 5)])
-            await asyncio.wait_for(reply, 30)
+            await asyncio.wait_for(reply, 120)
         await eventually(lambda: len(recorder.settled(change_set)) == 2)
         assert len(claims()) == 1
 
         await client.change_set(*change_set).recompute()
-        await asyncio.wait_for(running, 60)
+        await asyncio.wait_for(running, 120)
 
         await eventually(lambda: len(claims()) == 2)
     assert max(line.control.dvu_failures for line in recorder.lines[change_set]) == failures

@@ -50,7 +50,7 @@ async def test_a_small_workspace_does_not_wait_for_a_flooding_one(deployment: De
         await eventually(lambda: _handled(recorder, crowd) >= 3)
 
         await _send(deployment, small, [values.define()])
-        await eventually(lambda: _handled(recorder, [small]) == 1, within=30)
+        await eventually(lambda: _handled(recorder, [small]) == 1, within=120)
         before = _handled(recorder, crowd)
 
         await eventually(lambda: _handled(recorder, crowd) == 100, within=120)
@@ -83,7 +83,7 @@ async def test_a_task_that_would_be_too_many_of_its_workspace_is_given_back_for_
 
         await runner.dispatch(task)
 
-        assert (await said.next_msg(5)).data.startswith(b'-NAK {"delay": ')
+        assert (await said.next_msg(30)).data.startswith(b'-NAK {"delay": ')
     assert slots.free == 1
 
 
@@ -112,15 +112,15 @@ async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
         )
         await eventually(lambda: _handled(recorder, [busy]) == 1)
 
-        async with asyncio.timeout(60), asyncio.TaskGroup() as feeding:
+        async with asyncio.timeout(180), asyncio.TaskGroup() as feeding:
             for _ in range(AT_ONCE):
                 feeding.create_task(feed())
             while not daemon.said("turn over"):
                 [other] = new_change_sets(1)
                 await _send(deployment, other, [values.define()])
-                await eventually(partial(_is_handled, recorder, other), within=60)
+                await eventually(partial(_is_handled, recorder, other), within=120)
             is_over.set()
-        await eventually(lambda: _handled(recorder, [busy]) == len(sent), within=60)
+        await eventually(lambda: _handled(recorder, [busy]) == len(sent), within=120)
 
     assert sorted(recorder.settled(busy)) == sorted(sent)
 
@@ -158,7 +158,7 @@ async def test_a_small_update_passes_the_slow_values_of_other_workspaces(
         ]
         _, reply = await deployment.client.enqueue_updates_with_reply(*each, batch)
         await reply
-    await eventually(lambda: len([*tmp_path.glob("gate.*")]) > 1, within=60)
+    await eventually(lambda: len([*tmp_path.glob("gate.*")]) > 1, within=120)
 
     _, reply = await deployment.client.enqueue_updates_with_reply(*small, values.define(20, 22))
     await reply
@@ -166,8 +166,8 @@ async def test_a_small_update_passes_the_slow_values_of_other_workspaces(
     async def is_computed(change_set: ChangeSet, value: str, expected: object) -> bool:
         return bool((await deployment.graph(change_set)).values[value].value == expected)
 
-    await eventually(lambda: is_computed(small, values.gross, 42), within=60)
+    await eventually(lambda: is_computed(small, values.gross, 42), within=120)
     assert not any([await is_computed(each, value, True) for each in slow])
     gate.touch()
     for each in slow:
-        await eventually(partial(is_computed, each, value, True), within=60)
+        await eventually(partial(is_computed, each, value, True), within=120)

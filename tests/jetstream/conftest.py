@@ -33,10 +33,10 @@ async def nc(server: NatsServer) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def js(nc: Client) -> JetStream:
-    return JetStream(nc)
+    return JetStream(nc, timeout=30)
 
 
 @pytest.fixture
 async def either_js(either_server: NatsServer) -> AsyncIterator[JetStream]:
     async with connected(ConnectOptions(servers=(either_server.url,))) as nc:
-        yield JetStream(nc)
+        yield JetStream(nc, timeout=30)

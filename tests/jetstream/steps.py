@@ -53,6 +53,11 @@ async def consumers(js: JetStream, stream: str = "S") -> list[str]:
     return list(reply.get("consumers") or [])
 
 
+async def has_consumers(js: JetStream, count: int) -> bool:
+    """Whether the server has so many; one that replaces another is made first, or after it."""
+    return len(await consumers(js)) == count
+
+
 async def state(js: JetStream, consumer: str = "d") -> ConsumerInfo:
     return await js.consumer_info("S", consumer)
 
@@ -86,8 +91,9 @@ async def spied(js: JetStream, subject: str) -> AsyncIterator[list[Any]]:
             seen.append(message.data)
 
     subscription = await js.nc.subscribe(subject, cb=see)
-    await js.connection.ping(5)
+    await js.connection.ping(30)
     yield seen
+    await js.connection.ping(30)  # what was sent in the body has come by the answer
     await subscription.unsubscribe()
 
 
@@ -103,10 +109,10 @@ async def send_status(
 
 
 async def run_example(example: str, url: str) -> None:
-    """Run an example of the documents against the server, with ten seconds for it."""
+    """Run an example of the documents against the server, with half a minute for it."""
     body = example.replace("nats://127.0.0.1:4222", url)
     steps: dict[str, Any] = {}
     exec(f"async def run():\n{textwrap.indent(body, '    ')}", steps)  # noqa: S102 - our own
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await steps["run"]()

@@ -80,7 +80,7 @@ async def test_an_ack_settles_it(either_js: JetStream) -> None:
 
     await delivery.ack(confirm=True)
 
-    assert (await either_js.stream_info("S")).state.messages == 0
+    await eventually(lambda: empty(either_js))  # the consumer confirms before the stream deletes
 
 
 async def test_an_unconfirmed_ack_settles_it_soon(either_js: JetStream) -> None:
@@ -93,17 +93,18 @@ async def test_an_unconfirmed_ack_settles_it_soon(either_js: JetStream) -> None:
 async def test_a_nak_has_it_delivered_again(either_js: JetStream, confirm: bool) -> None:
     await (await one(either_js)).nak(confirm=confirm)
 
-    again = await (await either_js.stream("S").consumer("d")).next(expires=1)
+    again = await (await either_js.stream("S").consumer("d")).next(expires=30)
 
     assert again is not None
     assert again.delivered == 2
 
 
 async def test_a_nak_can_have_it_delayed(js: JetStream) -> None:
-    await (await one(js)).nak(0.3)
+    delivery = await one(js)
     started = time.monotonic()
+    await delivery.nak(0.3)
 
-    again = await (await js.stream("S").consumer("d")).next(expires=2)
+    again = await (await js.stream("S").consumer("d")).next(expires=30)
 
     assert again is not None
     assert time.monotonic() - started > 0.2
@@ -116,17 +117,17 @@ async def test_a_term_ends_it_and_tells_why(either_js: JetStream) -> None:
         await eventually(lambda: len(advisories) == 1)
 
     assert advisories[0]["reason"] == "poison"
-    assert await empty(either_js)
+    await eventually(lambda: empty(either_js))
 
 
 async def test_progress_puts_off_the_redelivery(either_js: JetStream) -> None:
-    delivery = await one(either_js, ack_wait=timedelta(seconds=0.4))
+    delivery = await one(either_js, ack_wait=timedelta(seconds=1.5))
     consumer = await either_js.stream("S").consumer("d")
     for confirm in (True, False, True, False):
-        assert await consumer.next(expires=0.25) is None
+        assert await consumer.next(expires=0.5) is None
         await delivery.in_progress(confirm=confirm)
 
-    again = await consumer.next(expires=2)
+    again = await consumer.next(expires=30)
     assert again is not None
     assert again.delivered == 2
 
@@ -139,7 +140,7 @@ async def test_after_the_last_word_nothing_more_is_said(js: JetStream) -> None:
         for word in (delivery.ack, delivery.nak, delivery.term, delivery.in_progress):
             await word()
             await word(confirm=True)
-        await js.connection.ping(5)
+        await js.connection.ping(30)
 
     assert said == [b"+WPI", b"+ACK"]
     assert delivery.settled
@@ -185,7 +186,7 @@ async def test_a_confirmation_without_a_responder_is_unreachable_at_once(js: Jet
     assert await consumers(js) == []
 
     with pytest.raises(NatsUnreachable, match="no responders"):
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             await delivery.ack(confirm=True, timeout=60)
     await delivery.ack()
 

@@ -273,11 +273,11 @@ ODD = [
 
 
 async def test_no_text_raises_anything_but_an_error_of_ours(js: JetStream) -> None:
-    js.timeout = 0.5
     await filled(js, *["s.a"] * len(ODD))
     await durable(js)
     bucket, store = KeyValue(js, "b"), ObjectStore(js, "b")
     pulled = await (await js.stream("S").consumer("d")).fetch(len(ODD))
+    js.timeout = 0.5
     for odd, delivery in zip(ODD, pulled, strict=True):
         reader = js.stream("S").ordered_consumer(odd)
         for attempt in (

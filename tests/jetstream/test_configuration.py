@@ -301,7 +301,7 @@ async def test_an_update_says_what_is_unknown_here(js: JetStream) -> None:
     async with spied(js, "$JS.API.STREAM.UPDATE.S") as updates:
         with pytest.raises(ApiError):
             await js.update_stream(newer | StreamConfig(max_msgs=5))
-        await js.connection.ping(5)
+        await js.connection.ping(30)
 
     assert (updates[0]["newer"], updates[0]["max_msgs"]) == ({"a": [1]}, 5)
 

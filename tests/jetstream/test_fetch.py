@@ -16,10 +16,10 @@ from tests.helpers.nats_process import NatsServer, restart
 from tests.jetstream.steps import (
     durable,
     filled,
+    has_pending,
     numbers,
     publish_many,
     spied,
-    state,
     waiting_pulls,
 )
 
@@ -33,7 +33,7 @@ async def looked_up(js: JetStream, *subjects: str, **config: object) -> Consumer
 async def test_what_is_there_is_returned_at_once(either_js: JetStream) -> None:
     consumer = await looked_up(either_js, "s.a", "s.a", "s.a")
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         assert numbers(await consumer.fetch(2, expires=60)) == [1, 2]
         assert numbers(await consumer.fetch(2, expires=60, no_wait=True)) == [3]
 
@@ -46,7 +46,7 @@ async def test_a_batch_is_filled_by_what_comes_later(js: JetStream) -> None:
         await eventually(lambda: waiting_pulls(js))
         await publish_many(js, range(3, 5))
 
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             assert numbers(await fetching) == [1, 2, 3, 4]
         await eventually(lambda: len(pulls) == 2)
 
@@ -63,7 +63,7 @@ async def test_a_batch_has_a_positive_limit(js: JetStream, wrong: dict[str, int]
     async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
         with pytest.raises(ValueError, match="max_messages"):
             await consumer.fetch(**wrong)
-        await js.connection.ping(5)
+        await js.connection.ping(30)
 
     assert pulls == []
 
@@ -72,12 +72,14 @@ async def test_a_batch_is_asked_for_without_waiting_and_then_with(js: JetStream)
     """ADR-13, Pull(n): `no_wait`, then `expires` 100 ms before our own end."""
     consumer = await looked_up(js)
     async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
-        assert await consumer.fetch(5, expires=0.3) == []
+        fetching = asyncio.create_task(consumer.fetch(5, expires=60))
         await eventually(lambda: len(pulls) == 2)
+        fetching.cancel()
+        await asyncio.wait([fetching])
 
     assert pulls[0] == {"batch": 5, "no_wait": True}
     assert pulls[1]["batch"] == 5
-    assert pulls[1]["expires"] == pytest.approx(0.2e9, abs=0.03e9)
+    assert 30e9 < pulls[1]["expires"] < 59.9e9
 
 
 async def test_what_comes_while_waiting_is_returned_when_the_batch_is_full(js: JetStream) -> None:
@@ -86,28 +88,28 @@ async def test_what_comes_while_waiting_is_returned_when_the_batch_is_full(js: J
     await eventually(lambda: waiting_pulls(js))
     await publish_many(js, range(2))
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         assert numbers(await fetching) == [0, 1]
 
 
 async def test_a_partial_batch_is_returned_at_the_end_and_leaves_no_pull(js: JetStream) -> None:
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(2, expires=0.5))
+    fetching = asyncio.create_task(consumer.fetch(2, expires=2))
     await eventually(lambda: waiting_pulls(js))
     await js.publish("s.a", b"1")
 
     assert numbers(await fetching) == [1]
-    assert (await state(js)).num_waiting == 0
+    await eventually(lambda: waiting_pulls(js, 0))
 
 
 async def test_what_is_under_way_at_the_end_is_not_lost(js: JetStream, server: NatsServer) -> None:
     """A server that was late with the end of the pull, and had a message for it before."""
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(1, expires=0.4))
+    fetching = asyncio.create_task(consumer.fetch(1, expires=1.5))
     await eventually(lambda: waiting_pulls(js))
     server.freeze()
     await js.connection.publish("s.a", b"1")
-    await asyncio.sleep(0.5)  # the pull ends meanwhile
+    await asyncio.sleep(1.6)  # the pull ends meanwhile
     server.thaw()
 
     found = await fetching
@@ -127,10 +129,10 @@ async def test_a_batch_may_be_more_than_one_pull_may_ask_for(
     """It is made by several pulls, and waits for as long as it is to wait."""
     consumer = await looked_up(js, *["s.a"] * 8, **limits)
     for options in ({"max_messages": 100}, {"max_bytes": 10_000}):
-        fetching = asyncio.ensure_future(consumer.fetch(**options, expires=0.8))
+        fetching = asyncio.ensure_future(consumer.fetch(**options, expires=2))
         await eventually(lambda: waiting_pulls(js))
         await js.publish("s.a", b"9")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             found = await fetching
         assert numbers(found)[-1] == 9
         for delivery in found:
@@ -142,7 +144,7 @@ async def test_a_batch_may_be_more_than_one_pull_may_ask_for(
 async def test_no_wait_does_not_wait(js: JetStream) -> None:
     consumer = await looked_up(js)
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         assert await consumer.fetch(5, expires=60, no_wait=True) == []
 
 
@@ -150,8 +152,9 @@ async def test_octets_limit_a_batch(js: JetStream) -> None:
     consumer = await looked_up(js)
     for _ in range(6):
         await js.publish("s.a", bytes(1000))
+    await eventually(lambda: has_pending(js, 6))
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         assert len(await consumer.fetch(3, max_bytes=2500, expires=60)) == 2
         assert len(await consumer.fetch(max_bytes=3500, expires=60)) == 3
     with pytest.raises(StatusError, match="Message Size Exceeds MaxBytes"):
@@ -161,13 +164,14 @@ async def test_octets_limit_a_batch(js: JetStream) -> None:
 async def test_octets_that_came_count_while_the_rest_is_waited_for(js: JetStream) -> None:
     consumer = await looked_up(js)
     await js.publish("s.a", bytes(1000))
+    await eventually(lambda: has_pending(js, 1))
     async with spied(js, "$JS.API.CONSUMER.MSG.NEXT.>") as pulls:
         fetching = asyncio.create_task(consumer.fetch(max_bytes=3500, expires=60))
         await eventually(lambda: waiting_pulls(js))
         for _ in range(3):
             await js.publish("s.a", bytes(1000))
 
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             assert len(await fetching) == 3
 
     assert pulls[0]["max_bytes"] == 3500
@@ -182,9 +186,10 @@ async def test_a_cancelled_fetch_gives_back_what_had_come(js: JetStream) -> None
     fetching.cancel()
     await asyncio.wait([fetching])
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         [again] = await consumer.fetch(1)
-    assert (int(again.payload), (await state(js)).num_waiting) == (1, 0)
+    assert int(again.payload) == 1
+    await eventually(lambda: waiting_pulls(js, 0))
 
 
 async def test_fetches_at_the_same_time_share_the_messages(js: JetStream) -> None:
@@ -192,7 +197,7 @@ async def test_fetches_at_the_same_time_share_the_messages(js: JetStream) -> Non
     another = await js.stream("S").consumer("d")
 
     found = await asyncio.gather(
-        *(puller.fetch(5, expires=1) for puller in (consumer, another, consumer, another))
+        *(puller.fetch(5, expires=30) for puller in (consumer, another, consumer, another))
     )
 
     assert sorted(numbers([*chain(*found)])) == list(range(1, 21))
@@ -205,7 +210,7 @@ async def test_a_deleted_consumer_ends_the_wait(js: JetStream) -> None:
     await consumer.delete()
 
     with pytest.raises(ConsumerGone):
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             await fetching
     with pytest.raises(ConsumerGone):
         await consumer.fetch(1)
@@ -213,12 +218,12 @@ async def test_a_deleted_consumer_ends_the_wait(js: JetStream) -> None:
 
 async def test_a_restart_while_waiting_is_not_noticed(js: JetStream, server: NatsServer) -> None:
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(1, expires=30))
+    fetching = asyncio.create_task(consumer.fetch(1, expires=60))
     await eventually(lambda: waiting_pulls(js))
     await restart(server, js.connection)
     await js.publish("s.a", b"1")
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         assert numbers(await fetching) == [1]
 
 
@@ -260,11 +265,11 @@ async def test_a_silent_server_is_an_alarm_if_heartbeats_were_asked_for(
     js: JetStream, server: NatsServer
 ) -> None:
     consumer = await looked_up(js)
-    fetching = asyncio.create_task(consumer.fetch(1, expires=30, idle_heartbeat=0.1))
+    fetching = asyncio.create_task(consumer.fetch(1, expires=30, idle_heartbeat=0.5))
     await eventually(lambda: waiting_pulls(js))
     server.freeze()
 
-    with pytest.raises(HeartbeatsMissed, match=r"nothing for 0\.2 s"):
+    with pytest.raises(HeartbeatsMissed, match=r"nothing for 1 s"):
         await fetching
     server.thaw()
 
@@ -276,7 +281,7 @@ async def test_a_fetch_right_after_an_empty_one_is_not_held_up(js: JetStream, ba
     for number in range(10):
         assert await consumer.fetch(batch, expires=0.05) == []
         await js.publish("s.a", b"%d" % number)
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             [delivery] = await consumer.fetch(1, expires=60)
         assert int(delivery.payload) == number
         assert delivery.delivered == 1

@@ -131,7 +131,7 @@ async def test_a_watch_tells_what_is_there_and_then_what_changes(bucket: KeyValu
     await bucket.put("a", b"1")
     await bucket.put("a", b"2")
 
-    async with bucket.watch() as watch, asyncio.timeout(5):
+    async with bucket.watch() as watch, asyncio.timeout(30):
         there = await anext(watch)
         assert there is not None
         assert (there.key, there.value) == ("a", b"2")

@@ -40,7 +40,7 @@ async def test_the_largest_message_is_sent_and_no_larger_one(
         await any_js.connection.publish("x", bytes(room), headers=headers)
         await eventually(lambda: len(seen) == 1)
 
-    assert await any_js.connection.ping(5)
+    assert await any_js.connection.ping(30)
     assert any_js.connection.reconnects == 0
 
 
@@ -57,7 +57,7 @@ async def test_the_longest_subjects_are_sent_and_no_longer_ones(
         await eventually(lambda: len(seen) == 1)
 
     assert any_js.message_limits.max_payload_for("x", headers, "r" * (most + 100)) < 0
-    assert await any_js.connection.ping(5)
+    assert await any_js.connection.ping(30)
     assert any_js.connection.reconnects == 0
 
 

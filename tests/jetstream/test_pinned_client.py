@@ -1,7 +1,6 @@
 """One client of a group gets everything, and when it goes another one does (ADR-42)."""
 
 import asyncio
-import contextlib
 from datetime import timedelta
 from typing import Any
 
@@ -64,7 +63,7 @@ async def test_one_client_gets_all_and_says_so_in_its_pulls(js: JetStream) -> No
         [first] = await ours.fetch(1, group=JOBS)
         assert await other.fetch(4, no_wait=True, group=JOBS) == []
         assert numbers(await ours.fetch(2, group=JOBS)) == [1, 2]
-        async with asyncio.timeout(5), ours.messages(group=JOBS) as messages:
+        async with asyncio.timeout(30), ours.messages(group=JOBS) as messages:
             assert int((await anext(messages)).payload) == 3
         await eventually(lambda: len(pulls) == 4)
 
@@ -191,13 +190,14 @@ async def test_pulls_made_before_the_pin_came_hold_nothing_up(js: JetStream) -> 
     """The server leaves all but the one waiting whose message brought it."""
     await two_clients(js)
     async with PullConsumer(js, "S", "d", group=JOBS) as pull:
-        for free in (1, 4):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(pull.take(free), 0.2)
-        await eventually(lambda: waiting_pulls(js, 2))
+        for number, free in ((1, 1), (2, 4)):
+            taking = asyncio.create_task(pull.take(free))
+            await eventually(lambda number=number: waiting_pulls(js, number))
+            taking.cancel()
+            await asyncio.wait([taking])
         await publish_many(js, range(4))
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             taken = [await pull.take(free) for free in (4, 3, 2, 1)]
 
         info = await state(js)
@@ -212,12 +212,12 @@ async def test_pulls_end_in_time_for_others_that_keep_the_pin(js: JetStream) -> 
         await js.publish("s.a", b"0")
         await messages.next()
         reading = asyncio.create_task(messages.next())
-        await eventually(lambda: len(pulls) == 4)
+        await eventually(lambda: len(pulls) >= 4)
         reading.cancel()
 
     assert {pull["expires"] for pull in pulls} == {0.5e9}
     assert {pull["idle_heartbeat"] for pull in pulls} == {0.25e9}
-    assert ["id" in pull for pull in pulls] == [False, True, True, True]
+    assert ["id" in pull for pull in pulls][:4] == [False, True, True, True]
 
 
 async def test_pulls_by_name_end_in_time_for_others_that_keep_the_pin(js: JetStream) -> None:
@@ -293,7 +293,7 @@ async def test_a_batch_is_filled_where_a_request_gets_one_answer(js: JetStream) 
     await eventually(lambda: waiting_pulls(js))
     await publish_many(js, range(5))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert numbers(await fetching) == [0, 1, 2, 3, 4]
 
 

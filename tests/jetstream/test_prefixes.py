@@ -28,7 +28,7 @@ from rebaser_core.jetstream import (
 from rebaser_core.jetstream.object_store import CHUNK_SIZE
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
-from tests.jetstream.steps import consumers, numbers, spied
+from tests.jetstream.steps import consumers, has_pending, numbers, spied
 
 LARGE = bytes(range(256)) * (100 * CHUNK_SIZE // 256)  # more than one flow control window
 
@@ -171,7 +171,7 @@ async def test_a_consumer_is_pulled_across_though_a_request_gets_one_answer(
     for number in range(40):
         await accounts.owner.publish("s.a", b"%d" % number)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         fetched = await first.fetch(5)
         async with second.messages(max_messages=10) as messages:
             streamed = [await anext(messages) for _ in range(40)]
@@ -232,7 +232,7 @@ async def test_every_subject_published_begins_with_the_prefix(accounts: Pair) ->
         spied(js, "fromA.>") as kept,
     ):
         await use_everything(js)
-        await js.connection.ping(5)
+        await js.connection.ping(30)
 
     assert len(kept) > 10
     assert (api, keys, objects) == ([], [], [])
@@ -311,7 +311,7 @@ async def test_a_watch_follows_across(pair: Pair) -> None:
     await there.ensure()
     await there.put("a", b"1")
 
-    async with here.watch() as watch, asyncio.timeout(10):
+    async with here.watch() as watch, asyncio.timeout(30):
         first = await anext(watch)
         assert (first.key, first.value) == ("a", b"1")
         assert await anext(watch) is None
@@ -335,9 +335,10 @@ async def test_a_domain_may_be_given_as_its_prefix(domains: Pair) -> None:
     for number in range(5):
         await domains.owner.publish("s.a", b"%d" % number)
 
+    await eventually(lambda: has_pending(domains.owner, 5))
     async with spied(js, "$JS.hub.API.CONSUMER.MSG.NEXT.>") as pulls:
         assert numbers(await consumer.fetch(5)) == list(range(5))
-        await js.connection.ping(5)
+        await js.connection.ping(30)
     assert pulls == [{"batch": 5, "no_wait": True}]
 
 

@@ -1,7 +1,6 @@
 """Pulls for a consumer's priority group: what they say, and when they are served (ADR-42)."""
 
 import asyncio
-import contextlib
 from typing import Any
 
 import pytest
@@ -69,16 +68,17 @@ async def test_each_kind_of_pull_names_its_group_and_options(js: JetStream) -> N
     await looked_up(js, **vars_of(PRIORITIZED))
     consumer = await pull_subscribe(js, stream="S", consumer="d")
     async with spied(js, PULLS) as pulls, PullConsumer(js, "S", "d", group=first) as pull:
-        await consumer.fetch(1, expires=0.2, group=first)
-        await consumer.next(expires=0.2, group=first)
-        for reading in (
-            consumer.messages(group=first).next(),
-            consumer.consume(never, group=first),
-            pull.take(),
+        for reading, count in (
+            (consumer.fetch(1, expires=60, group=first), 2),
+            (consumer.next(expires=60, group=first), 4),
+            (consumer.messages(group=first).next(), 5),
+            (consumer.consume(never, group=first), 6),
+            (pull.take(), 7),
         ):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(reading, 0.2)
-        await eventually(lambda: len(pulls) == 7)
+            task = asyncio.ensure_future(reading)
+            await eventually(lambda count=count: len(pulls) == count)
+            task.cancel()
+            await asyncio.wait([task])
 
     assert [(one["group"], one["priority"]) for one in pulls] == [("jobs", 0)] * 7
     assert not {"id", "min_pending", "min_ack_pending"} & {name for one in pulls for name in one}
@@ -121,7 +121,7 @@ async def test_a_pull_that_contradicts_its_consumer_is_not_made(
                 await reading
         with pytest.raises(Misconfigured, match=advice):
             consumer.messages(group=group)
-        await js.connection.ping(5)
+        await js.connection.ping(30)
 
     assert pulls == []
 
@@ -195,7 +195,7 @@ async def test_a_pull_whose_condition_is_not_met_waits_like_any_other(js: JetStr
     await js.publish("s.a", b"0")
     async with spied(js, PULLS) as pulls, consumer.messages(group=two, **QUICK) as messages:
         reading = asyncio.create_task(messages.next())
-        await eventually(lambda: len(pulls) == 3)
+        await eventually(lambda: len(pulls) >= 3)
         assert not reading.done()
         await js.publish("s.a", b"1")
 
@@ -208,9 +208,13 @@ async def test_a_pull_whose_condition_is_not_met_waits_like_any_other(js: JetStr
 
 async def test_a_pull_of_a_lower_number_is_served_first(js: JetStream) -> None:
     consumer = await looked_up(js, **vars_of(PRIORITIZED))
-    second = asyncio.create_task(consumer.fetch(2, group=PriorityGroup("jobs", priority=2)))
+    second = asyncio.create_task(
+        consumer.fetch(2, expires=60, group=PriorityGroup("jobs", priority=2))
+    )
     await eventually(lambda: waiting_pulls(js))
-    first = asyncio.create_task(consumer.fetch(2, group=PriorityGroup("jobs", priority=1)))
+    first = asyncio.create_task(
+        consumer.fetch(2, expires=60, group=PriorityGroup("jobs", priority=1))
+    )
     await eventually(lambda: waiting_pulls(js, 2))
 
     await publish_many(js, range(4))
@@ -222,8 +226,8 @@ async def test_a_pull_of_a_lower_number_is_served_first(js: JetStream) -> None:
 async def test_readers_of_a_lower_number_get_all_that_they_ask_for(js: JetStream) -> None:
     """Those of higher numbers get what is left over, and lose nothing."""
     consumer = await looked_up(js, **vars_of(PRIORITIZED))
-    least = consumer.messages(group=PriorityGroup("jobs", priority=9), **QUICK)
-    most = consumer.messages(group=JOBS, max_messages=5, **QUICK)
+    least = consumer.messages(group=PriorityGroup("jobs", priority=9))
+    most = consumer.messages(group=JOBS, max_messages=5)
     async with least, most:
         rest = asyncio.create_task(least.next())
         await eventually(lambda: waiting_pulls(js))

@@ -11,7 +11,15 @@ from rebaser_core.jetstream.messages import StatusMessage
 from rebaser_core.jetstream.ordered import OrderedPushConsumer, OrderedReader
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
-from tests.jetstream.steps import consumers, filled, numbers, publish_many, send_status, spied
+from tests.jetstream.steps import (
+    consumers,
+    filled,
+    has_consumers,
+    numbers,
+    publish_many,
+    send_status,
+    spied,
+)
 
 KINDS = pytest.mark.parametrize("kind", [OrderedPushConsumer, OrderedPullConsumer])
 
@@ -40,7 +48,7 @@ async def test_a_gap_is_read_again(js: JetStream, kind: type[OrderedReader]) -> 
         await eventually(lambda: len(reader._inbox.queue) == 4)
         reader._inbox.queue.popleft()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert numbers([await anext(reader) for _ in range(4)]) == [2, 3, 4, 5]
         assert reader.resets == 1
 
@@ -52,7 +60,7 @@ async def test_a_gap_that_only_a_heartbeat_tells_is_read_again(js: JetStream) ->
         await eventually(lambda: len(reader._inbox.queue) == 2)
         reader._inbox.queue.clear()
 
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(30):
             assert numbers([await anext(reader) for _ in range(2)]) == [2, 3]
 
 
@@ -86,7 +94,7 @@ async def test_a_frozen_server_is_waited_for(
             server.thaw()
             found.append(await reading)
         assert await reader.next(idle_timeout=0) is None
-        assert len(await consumers(js)) == 1
+        await eventually(lambda: has_consumers(js, 1))
 
     assert numbers(found) == list(range(100))
 
@@ -108,7 +116,7 @@ async def require_flow_control_answered(js: JetStream, reader: Any) -> None:
             stalled = {"Nats-Consumer-Stalled": subject}
             await send_status(js, inbox.subject, "100 Idle Heartbeat", **stalled)
         await eventually(lambda: len(inbox.queue) == 4)
-        await js.connection.ping(5)
+        await js.connection.ping(30)
         assert answers == [], "the message in front was not handed out yet"
 
         assert int((await anext(reader)).payload) == 1
@@ -126,7 +134,7 @@ async def test_unheard_flow_control_does_not_hold_it_up(js: JetStream) -> None:
     async with OrderedPushConsumer(js, "S", idle_heartbeat=0.1) as reader:
         reader._flow_control._connection = Silent()
         count = 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while count < 401:
                 await anext(reader)
                 reader._flow_control._connection = Silent()
@@ -148,7 +156,7 @@ async def test_a_pull_that_is_refused_for_ever_is_an_error(js: JetStream, line: 
     async with OrderedPullConsumer(js, "S") as reader:
         await send_status(js, reader._inbox.subject, line)
         with pytest.raises(StatusError, match=line):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await anext(reader)
 
 

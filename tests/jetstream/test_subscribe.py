@@ -41,7 +41,7 @@ from tests.jetstream.steps import (
 )
 from tests.jetstream.test_status_message import require_flow_control_answered
 
-HEARTBEAT = timedelta(seconds=0.1)
+HEARTBEAT = timedelta(seconds=0.3)
 WATCHED = ConsumerConfig(idle_heartbeat=HEARTBEAT, flow_control=True)
 
 
@@ -196,7 +196,7 @@ async def test_a_push_consumer_without_acks_gets_none(js: JetStream) -> None:
     ):
         delivery = await anext(subscription)
         await delivery.ack(confirm=True)
-        await js.connection.ping(5)
+        await js.connection.ping(30)
 
     assert (acks, delivery.settled) == ([], True)
 
@@ -205,8 +205,8 @@ async def test_a_consumer_that_cannot_be_deleted_is_an_error(
     js: JetStream, server: NatsServer
 ) -> None:
     await filled(js)
-    js.timeout = 0.2
     subscription = await subscribe(js, "s.a")
+    js.timeout = 0.2
     server.freeze()
 
     with pytest.raises(NatsUnreachable):
@@ -347,8 +347,8 @@ async def test_a_consumer_that_cannot_be_deleted_after_draining_is_an_alarm(
 ) -> None:
     await filled(js)
     alarms: list[JetStreamError] = []
-    js.timeout = 0.2
     subscription = await subscribe(js, "s.a", on_warning=alarms.append)
+    js.timeout = 0.2
     await subscription.drain()
     server.freeze()
 
@@ -364,7 +364,7 @@ async def test_silence_is_an_alarm_after_three_heartbeats(
     alarms: list[JetStreamError] = []
     async with await subscribe(js, "s.a", config=WATCHED, on_warning=alarms.append) as subscription:
         waiting = asyncio.ensure_future(anext(subscription))
-        await asyncio.sleep(0.5)  # longer than three heartbeats
+        await asyncio.sleep(1.2)  # longer than three heartbeats
         assert alarms == [], "heartbeats came"
         server.freeze()
         await eventually(lambda: len(alarms) == 2)
@@ -373,7 +373,7 @@ async def test_silence_is_an_alarm_after_three_heartbeats(
         assert int((await waiting).payload) == 1
 
     assert all(isinstance(alarm, HeartbeatsMissed) for alarm in alarms)
-    assert all(str(alarm).endswith("silent for 0.3 s") for alarm in alarms)
+    assert all(str(alarm).endswith("silent for 0.9 s") for alarm in alarms)
 
 
 async def test_how_many_heartbeats_are_an_alarm_is_up_to_the_user(
@@ -390,7 +390,7 @@ async def test_how_many_heartbeats_are_an_alarm_is_up_to_the_user(
         server.thaw()
         reading.cancel()
 
-    assert str(alarms[0]).endswith("silent for 0.2 s")
+    assert str(alarms[0]).endswith("silent for 0.6 s")
 
 
 async def test_the_alarm_rests_while_there_is_no_connection(
@@ -407,7 +407,7 @@ async def test_the_alarm_rests_while_there_is_no_connection(
     )
     waiting = asyncio.ensure_future(anext(subscription))
     server.kill()
-    await asyncio.sleep(0.6)  # longer than three heartbeats
+    await asyncio.sleep(1.2)  # longer than three heartbeats
     await asyncio.to_thread(server.start)
     await js.connection.wait_connected()
     await js.publish("s.a", b"1")
@@ -456,7 +456,7 @@ async def test_an_answer_to_flow_control_that_gets_lost_is_given_again(js: JetSt
     async with await subscribe(js, "s.a", config=config) as subscription:
         flow = subscription._flow_control
         flow._connection = Forgetful(js.connection)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for _ in range(300):
                 await anext(subscription)
 
@@ -504,7 +504,7 @@ async def test_other_statuses_are_errors_and_no_messages(js: JetStream, line: st
     async with await subscribe(js, "s.a") as subscription:
         await send_status(js, subscription._inbox.subject, line)
         with pytest.raises(StatusError, match=line):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await anext(subscription)
         await js.publish("s.a", b"1")
         assert int((await anext(subscription)).payload) == 1

@@ -26,14 +26,15 @@ from rebaser_core.jetstream import (
     connect,
     connected,
 )
+from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer, running
 from tests.schedules.broker import Broker
 from tests.schedules.connection import Client
 from tests.schedules.loop import Loop
 from tests.schedules.network import Weather
 
-ACK_WAIT = 0.4  # seconds
-SOON = 0.15
+ACK_WAIT = 2.0  # seconds
+SOON = 0.75
 """Seconds within which a server has done what it does by itself."""
 
 LOG = StreamConfig(
@@ -85,7 +86,7 @@ async def _worker(js: JetStream) -> AsyncIterator[PullConsumer]:
         yield worker
 
 
-async def _taken(worker: PullConsumer, within: float = 5.0) -> tuple[str, int, int] | None:
+async def _taken(worker: PullConsumer, within: float = 30.0) -> tuple[str, int, int] | None:
     with suppress(TimeoutError):
         async with asyncio.timeout(within):
             return _seen(await worker.take())
@@ -158,6 +159,11 @@ async def a_deleted_task_is_with_nobody(js: JetStream) -> Any:
         task = await worker.take()
         await js.delete_message("T", task.stream_sequence)
         await js.delete_message("T", task.stream_sequence)  # gone already: success
+
+        async def is_forgotten() -> bool:
+            return (await _state(js))[1] == 0
+
+        await eventually(is_forgotten)  # by the consumer, a moment later
         return await _state(js), await _refused(js.publish("t.a")) != "unreachable"
 
 

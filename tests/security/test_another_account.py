@@ -100,14 +100,14 @@ async def test_a_rebaser_works_on_streams_of_another_account(
                 read = await client.change_set(*change_set).values()
                 return len(read) == 603 and read[values.gross].value == 9
 
-            await eventually(computed, within=30)
+            await eventually(computed, within=60)
             streams = JetStream(nc)
 
             async def at_rest() -> bool:
                 kept = [await streams.stream_info(f"REBASER_{n}") for n in ("REQUESTS", "TASKS")]
                 return not any(info.state.messages for info in kept)
 
-            await eventually(at_rest, within=30)
+            await eventually(at_rest, within=60)
             assert "KV_REBASER_CHANGE_SETS" in await streams.stream_names()
     finally:
         daemon.kill()

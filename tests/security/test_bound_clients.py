@@ -251,8 +251,8 @@ class Listener:
 
     async def all_said(self, count: int) -> str:
         """Text of what came by the time that there are `count` messages more; none if 0."""
-        await self.js.connection.ping(5)
-        await eventually(lambda: len(self.heard) >= count, within=30)
+        await self.js.connection.ping(30)
+        await eventually(lambda: len(self.heard) >= count, within=60)
         said = [f"{each.subject} {each.headers} {each.data!r}" for each in self.heard]
         self.heard.clear()
         return "\n".join(said)

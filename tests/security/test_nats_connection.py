@@ -121,7 +121,7 @@ WAYS = {
 
 
 def settings(server: NatsServer, **nats: Any) -> Settings:
-    told = {"url": server.url, "connect_timeout": 1.5, **nats}
+    told = {"url": server.url, "connect_timeout": 30, **nats}
     return Settings.model_validate({"nats": told})
 
 
@@ -134,7 +134,9 @@ async def test_each_nats_login_method_connects(tmp_path: Path, how: str) -> None
         async with connect(server.url, **way.options) as client:
             assert await client._streams.js.stream_names() == []
         with pytest.raises(NatsUnreachable):
-            async with connected(connect_options(settings(server, **way.wrong))):
+            async with connected(
+                connect_options(settings(server, connect_timeout=1.5, **way.wrong))
+            ):
                 pass
 
 
@@ -185,7 +187,7 @@ async def test_where_tls_is_wanted_no_secret_goes_out_without_it(scheme: str) ->
             servers=(f"{scheme}://127.0.0.1:{port}",),
             token="hush",
             tls=ssl.create_default_context() if scheme == "nats" else None,
-            connect_timeout=0.5,
+            connect_timeout=1.5,
         )
         with pytest.raises(NatsUnreachable, match="TLS is configured"):
             async with connected(options):
@@ -200,7 +202,7 @@ async def test_a_server_with_an_untrusted_certificate_is_refused(tmp_path: Path)
         running(NatsServer(tmp_path / "nats", made.server_config())) as server,
         pytest.raises(ClientUnreachable, match="certificate"),
     ):
-        async with connect(server.url.replace("nats:", "tls:"), connect_timeout=1):
+        async with connect(server.url.replace("nats:", "tls:"), connect_timeout=3):
             pass
 
 
@@ -254,7 +256,7 @@ def test_where_tls_fails_a_command_says_why_and_which_settings_count(
         variables = {f"REBASER_NATS__TLS__{name}": str(file) for name, file in files.items()}
         variables["REBASER_NATS__URL"] = server.url.replace("nats:", "tls:")
         # Several attempts: in one of them NATS may have gone before its reason was read.
-        variables["REBASER_NATS__CONNECT_TIMEOUT"] = "2"
+        variables["REBASER_NATS__CONNECT_TIMEOUT"] = "3"
         done = run_command(["queue"], variables)
 
     assert done.code == Exit.NO_NATS
@@ -332,7 +334,7 @@ async def test_the_secrets_of_a_url_are_sent_unescaped(tmp_path: Path, kind: str
     with running(NatsServer(tmp_path, f"authorization {{ {config} }}")) as server:
         address = f"{secret}@127.0.0.1:{server.port}"
         for url in (f"nats://{address}", address):
-            async with connect(url, connect_timeout=3) as client:
+            async with connect(url, connect_timeout=30) as client:
                 assert await client._streams.js.stream_names() == []
 
 
@@ -354,7 +356,7 @@ async def test_the_secrets_of_a_url_hold_for_servers_that_nats_names_later(
                 await eventually(lambda: str(second.port) in str(nc.servers))
                 first.kill()
                 await eventually(lambda: Connection.of(nc).reconnects > 0 and nc.is_connected)
-                assert await Connection.of(nc).ping(5)
+                assert await Connection.of(nc).ping(30)
                 assert nc.connected_url is not None
                 assert nc.connected_url.port == second.port
 

@@ -120,7 +120,7 @@ def processes(pid: int) -> Places:
     """The command lines of all that a process has started, and what they were given."""
     found: Places = {}
     for child in started_by(pid):
-        with suppress(FileNotFoundError):  # it has ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
             command = Path(f"/proc/{child}/cmdline").read_bytes()
             found[f"command of {child}"] = command
             found[f"environment of {command[:300]!r}"] = Path(f"/proc/{child}/environ").read_bytes()
@@ -129,11 +129,12 @@ def processes(pid: int) -> Places:
 
 
 def files(directory: Path) -> Places:
-    return {
-        str(path): path.read_bytes()
-        for path in directory.rglob("*")
-        if path.is_file() and path.name not in ("tokens", "nats.conf")
-    }
+    found: Places = {}
+    for path in directory.rglob("*"):
+        if path.is_file() and path.name not in ("tokens", "nats.conf"):
+            with suppress(FileNotFoundError):  # a daemon removes some meanwhile
+                found[str(path)] = path.read_bytes()
+    return found
 
 
 PATHS = (
