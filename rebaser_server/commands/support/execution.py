@@ -106,7 +106,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (
         Full,
         (
-            "`rebaser queue` shows what waits, REBASER_QUEUE__* are the limits, "
+            "`rebaser queue` shows what waits, REBASER_QUEUE__REQUESTS is the limit, "
             "`rebaser doctor` tells whether NATS has room."
         ),
     ),
