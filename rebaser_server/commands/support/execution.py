@@ -130,7 +130,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     ),
     (client.InvalidDraft, "Nothing was sent."),
     (client.MissingPackage, "Nothing was sent. `pip install` that extra, then try again."),
-    (client.RequestDead, "`rebaser dead-letters list` shows it, with the reason."),
+    (client.RequestDead, "`rebaser dead-letters` shows it, with the reason."),
     (
         NotConfirmed,
         (
