@@ -46,8 +46,7 @@ async def show_log(
     deployment: Deployment, change_set: ChangeSet, arguments: argparse.Namespace
 ) -> None:
     """Print the requests and their outcomes, oldest first."""
-    after, most = arguments.after, arguments.last
-    entries = await read_log(deployment.streams, change_set, after=after, limit=most)
+    entries = await read_log(deployment.streams, change_set, limit=arguments.last)
     rows = [
         (
             *(str(each.commit), utc_text(each.time), str(each.request), each.outcome.value),
