@@ -515,6 +515,3 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-PREFIX: Final = "REBASER_"

@@ -98,10 +98,9 @@ async def read_difference(
 
         return await diff(loader, computed=computed)
 
-    async def from_rebaser(handle: "ChangeSetHandle") -> "BranchDifference":
-        return await handle.difference(computed=computed)
-
-    return await _read(deployment, change_set, from_store, from_rebaser)
+    return await _read(
+        deployment, change_set, from_store, lambda handle: handle.difference(computed=computed)
+    )
 
 
 async def read_revert_plan(
@@ -119,10 +118,9 @@ async def read_revert_plan(
 
         return await plan_revert(loader, commit, force=force)
 
-    async def from_rebaser(handle: "ChangeSetHandle") -> "RevertPlan":
-        return await handle.plan_revert(commit, force=force)
-
-    return await _read(deployment, change_set, from_store, from_rebaser)
+    return await _read(
+        deployment, change_set, from_store, lambda handle: handle.plan_revert(commit, force=force)
+    )
 
 
 async def _read(
