@@ -303,7 +303,7 @@ def _is_text(name: str) -> bool:
 
 def _describe(problem: Any) -> str:
     name = f"REBASER_{'__'.join(map(str, problem['loc'])).upper()}"
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"no such setting: {_with_similar(name)}"
     if str(problem["type"]).startswith("time_delta"):
         return f"{name}: {_DURATION}"
