@@ -1,8 +1,9 @@
 """Scale, `fair`: how long one request of a small workspace takes while another one floods."""
 
 import asyncio
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ulid import ULID
@@ -11,6 +12,7 @@ from benchmarks.broker import Broker, broker
 from benchmarks.deployment import MeasuredDaemon
 from benchmarks.tables import Table, median
 from rebaser_client.client import RebaserClient
+from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.eventually import eventually
@@ -18,7 +20,8 @@ from tests.helpers.eventually import eventually
 SLOTS = 20
 AT_ONCE = 64
 PROBES = 5
-SHARES = {"4, the default": "4", "all slots": "1000000"}
+WEIGHTS = {"4, the default": 1.0, "all slots": 250_000.0}
+"""Weights of the workspace that floods."""
 
 Say = Callable[[str], None]
 
@@ -30,13 +33,13 @@ async def run(directory: Path, crowd: int, rounds: int, say: Say) -> list[Table]
         ["share", "first", "longest", "median", "flood in"],
         notes=[_NOTE.format(crowd=crowd, slots=SLOTS, probes=PROBES)],
     )
-    found: dict[str, list[tuple[list[float], float]]] = {name: [] for name in SHARES}
+    found: dict[str, list[tuple[list[float], float]]] = {name: [] for name in WEIGHTS}
     for number in range(rounds):
-        for name, share in SHARES.items():
+        for name, weight in WEIGHTS.items():
             say(f"fair: share {name}, round {number + 1} of {rounds}")
-            files = directory / f"{number} {share}"
+            files = directory / f"{number} {weight}"
             with broker(files / "nats") as server:
-                found[name].append(await _flooded(server, files, crowd, share))
+                found[name].append(await _flooded(server, files, crowd, weight))
     for name, took in found.items():
         probes = [probe for each, _ in took for probe in each]
         first = median([each[0] for each, _ in took])
@@ -52,17 +55,19 @@ the call to the reply. *Flood in*: until no request is left."""
 
 
 async def _flooded(
-    server: Broker, files: Path, crowd: int, share: str
+    server: Broker, files: Path, crowd: int, weight: float
 ) -> tuple[list[float], float]:
     async with (
         connected(ConnectOptions(servers=(server.url,), name="client")) as nc,
         RebaserClient.on(nc, JetStream(nc)) as client,
     ):
-        first = _daemon(server, files, "makes-streams", share)
+        flood = new_change_sets(crowd)
+        weights = {str(flood[0].workspace_id): weight}
+        first = _daemon(server, files, "makes-streams", weights)
         await first.ready(within=120)
         first.kill()
-        await _crowd(client, crowd)
-        daemon = _daemon(server, files, "measured", share)
+        await _crowd(client, flood)
+        daemon = _daemon(server, files, "measured", weights)
         try:
             await daemon.ready(within=120)
             started, probes = time.perf_counter(), []
@@ -82,8 +87,8 @@ async def _flooded(
             daemon.kill()
 
 
-async def _crowd(client: RebaserClient, count: int) -> None:
-    todo = iter(new_change_sets(count))
+async def _crowd(client: RebaserClient, flood: Sequence[ChangeSet]) -> None:
+    todo = iter(flood)
 
     async def send() -> None:
         for change_set in todo:
@@ -96,13 +101,13 @@ def _define() -> list[dict[str, object]]:
     return [{"putValue": {"valueId": str(ULID()), "value": 1}}]
 
 
-def _daemon(server: Broker, files: Path, name: str, share: str) -> MeasuredDaemon:
+def _daemon(server: Broker, files: Path, name: str, weights: Mapping[str, float]) -> MeasuredDaemon:
     variables = {
         "NATS__URL": server.url,
         "STORE__ROOT": str(files / "store"),
         "SPARK__STATE_DIRECTORY": str(files / "spark"),
         "SPARK__WARM": "false",
         "CONCURRENCY": str(SLOTS),
-        "FAIRNESS__SHARE": share,
+        "FAIRNESS__WEIGHTS": json.dumps(weights),
     }
     return MeasuredDaemon(name, files, variables)

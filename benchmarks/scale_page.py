@@ -145,8 +145,7 @@ async def _world(files: Path, count: int) -> AsyncIterator[World]:
         more = {
             "SPARK__WARM": "false",
             "SPARK__MIN_AFFECTED": "1000000000",
-            "CONCURRENCY": str(count + 2),
-            "FAIRNESS__SHARE": "1000000",
+            "CONCURRENCY": str(count + count // 20 + 2),  # as many as a workspace must leave free
             "QUIET_PERIOD": "3600",
             "RECONCILE_INTERVAL": "3600",
             "ACK_WAIT": "3600",

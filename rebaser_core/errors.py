@@ -75,7 +75,7 @@ class QueueFull(ClientError):
     """The server refused the request, since too much is waiting already. It is not stored.
 
     Ask again later, with the same `request_id` or a new one: the deployment's settings limit
-    how much may wait (`REBASER_QUEUE__…`). A client that retries should wait longer each time.
+    how much may wait (`REBASER_QUEUE__REQUESTS`). A client that retries waits longer each time.
     """
 
 

@@ -409,21 +409,25 @@ def size_violation(size: int, at_most: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """Limits of a deployment; `REBASER_LIMITS__…` at the server, an argument at the client."""
+    """Limits of a deployment; `REBASER_LIMITS__…` at the server, an argument at the client.
+
+    Those without a setting are fixed: far above what people need, they bound what a mistake costs.
+    """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    batch_updates: _AtLeastOne = 2_000_000
-    """Number of updates in one batch."""
     batch_bytes: _AtLeastOne = 128 * 1024 * 1024
     """Bytes of one batch that is not inline, encoded. Reading it takes up to 40 times that."""
     value_bytes: _AtLeastOne = 8 * 1024 * 1024
     """Bytes of one value as JSON, sent or computed."""
-    inputs: _AtLeastOne = 100_000
+
+    batch_updates: ClassVar[int] = 2_000_000
+    """Number of updates in one batch."""
+    inputs: ClassVar[int] = 100_000
     """Number of inputs of one value, all arguments together."""
-    name_depth: _AtLeastOne = 32
+    name_depth: ClassVar[int] = 32
     """Number of parts of a value's or function's name, between slashes."""
-    change_sets: _AtLeastOne = 100_000
+    change_sets: ClassVar[int] = 100_000
     """Number of change sets of a workspace, the closed ones included until they are deleted."""
 
     def violation(self, updates: Iterable[AnyUpdate], count: int) -> str | None:

@@ -110,9 +110,9 @@ _SETTINGS: Final = {
     "ack_wait": "REBASER_ACK_WAIT",
     "num_replicas": "REBASER_NATS__REPLICAS",
     "allow_rollup_hdrs": "REBASER_NATS__BATCHES_ROLLUP",
-    "max_msgs_per_subject": "REBASER_QUEUE__CHANGE_SET_REQUESTS",
-    "discard_new_per_subject": "REBASER_QUEUE__CHANGE_SET_REQUESTS",
-    "max_msgs": "REBASER_QUEUE__REQUESTS",
+    **dict.fromkeys(
+        ("max_msgs", "max_msgs_per_subject", "discard_new_per_subject"), "REBASER_QUEUE__REQUESTS"
+    ),
 }
 """Settings of the fields that operators choose, by field: one of the stream of requests, of the
 stream of batches, of the consumer, or, as `num_replicas`, of every stream."""
@@ -211,7 +211,7 @@ def _remedy(drift: Drift, field: str) -> str:
         )
     remedy = f"set it back with `nats {kind} edit`"
     if _is_choice(drift.name, field):
-        return f"{remedy}, or set {_SETTINGS[field]} to it for all Rebasers"
+        return f"{remedy}, or set {_SETTINGS[field]} to match for all Rebasers"
     if field == "max_bytes":
         return f"{remedy}, or set {_STREAM_BYTES} to the least of all streams for all Rebasers"
     return remedy

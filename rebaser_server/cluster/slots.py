@@ -103,25 +103,29 @@ class Deferrals:
         return counts
 
 
+_SHARE: Final = 4.0
+"""Number of slots that a workspace may have for each one that is free afterwards. A single busy
+workspace leaves 1/5 of the slots free, k of them 1 / (4 k + 1), so a workspace with little work
+finds one: dynamic thresholds, after Choudhury and Hahne (1998). More would leave few to others,
+less would leave slots idle."""
+MAX_HOLD: Final = 30.0
+"""Seconds of work after which a change set leaves its slot if another one needs it: long beside the
+load of a change set, which each turn costs, and short for those who wait."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """Shares of a workspace and of a change set in the slots, while others wait."""
+    """Shares of workspaces in the slots, while others wait."""
 
-    share: float = 4.0
-    """Number of slots that a workspace may have for each one that is free afterwards. A single busy
-    workspace leaves 1 / (share + 1) of the slots free, k of them 1 / (k * share + 1), so a
-    workspace with little work finds one: dynamic thresholds, after Choudhury and Hahne (1998)."""
     weights: Mapping[WorkspaceId, float] = field(default_factory=dict)
     """Factors of single workspaces' shares; 1 for the others."""
-    max_hold: float = 30.0
-    """Seconds of work after which a change set leaves its slot if another one needs it."""
 
     def admits(self, workspace: WorkspaceId, held: int, free: int) -> bool:
         """Whether a workspace with `held` slots may have one of `free` ones, if any is free.
 
         A workspace may always have its first slot.
         """
-        share = self.share * self.weights.get(workspace, 1.0)
+        share = _SHARE * self.weights.get(workspace, 1.0)
         return free > 0 and (held == 0 or held + 1 <= share * (free - 1))
 
 
@@ -296,7 +300,7 @@ class SlotPool:
     async def preempt(self) -> Never:
         """Request slots that others need: within a workspace, or, once all are taken, from all.
 
-        The longest idle change sets go first; then those that worked for `max_hold`, beginning with
+        The longest idle change sets go first; then those that worked for `MAX_HOLD`, beginning with
         the workspace that has most slots.
         """
 
@@ -345,7 +349,7 @@ class SlotPool:
                 count -= 1  # it is about to leave, or has a request
             elif (seconds := slot.idle) >= _MIN_IDLE:
                 idle.append((seconds, slot))
-            elif slot.age >= self._fairness.max_hold:
+            elif slot.age >= MAX_HOLD:
                 expired.append(slot)
         idle.sort(key=itemgetter(0), reverse=True)
         for _, slot in idle[: max(0, count)]:

@@ -199,6 +199,9 @@ class DeletedDataJob:
         await asyncio.to_thread(self._files.delete_directory, change_set_directory(change_set))
 
 
+ALERT_AFTER: Final = 600.0
+"""Seconds that a request may wait: longer than what repairs itself, as a takeover after a lease or
+a rolling restart."""
 _MAX_REPORTED: Final = 10
 """Maximum number of requests that one pass reads."""
 
@@ -212,21 +215,19 @@ class Monitor:
     def __init__(
         self,
         provisioner: Provisioner,
-        alert_after: timedelta,
         period: float,
         paused: Callable[[ChangeSet], bool] = lambda _: False,
         lease_terms: LeaseTerms | None = None,
     ) -> None:
         """Look once in `period` seconds.
 
-        A request may wait for `alert_after`, or longer if its change set is `paused`.
+        A request may wait for `ALERT_AFTER`, or longer if its change set is `paused`.
 
         `lease_terms` are kept as the tasks' consumer has them.
         """
         self._lease_terms = lease_terms
         self._paused = paused
         self._provisioner = provisioner
-        self._alert_after = alert_after
         self._period = period
 
     async def run(self) -> Never:
@@ -248,7 +249,8 @@ class Monitor:
         streams = self._provisioner.streams
         js, stream = streams.js, streams.requests_stream
         info = await js.stream_info(stream)
-        state, limit = info.state, info.ts - self._alert_after
+        state, alert_after = info.state, timedelta(seconds=ALERT_AFTER)
+        limit = info.ts - alert_after
         if not state.messages or state.first_ts > limit:
             return
         subjects: dict[str, float] = {}
@@ -260,7 +262,7 @@ class Monitor:
             sequence = message.sequence + 1
             if self._is_paused(message.subject):
                 continue
-            waits = limit + self._alert_after - message.time
+            waits = limit + alert_after - message.time
             subjects.setdefault(printable(message.subject), round(waits.total_seconds()))
         if subjects:
             log.error("requests wait too long", seconds=subjects, requests=state.messages)

@@ -24,8 +24,10 @@ from rebaser_server.commands.support.arguments import (
 from rebaser_server.terminal.lines import complain, say_json, say_script
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rebaser_client.reader import BranchDifference
-    from rebaser_core.records import ChangeSetRecordV1
+    from rebaser_core.records import ChangeSetRecordV1, CommentRecordV1
     from rebaser_server.commands.support.deployment import Deployment
 
 _BRING_UP_WITHIN: Final = 30.0
@@ -61,11 +63,14 @@ def add(commands: Any) -> None:
         "--commit", type=commit_number, help="commit of the base at which to fork (default: latest)"
     )
 
-    describe = add_command(group, "describe", _describe, about="show the record of a change set")
+    describe = add_command(
+        group, "describe", _describe, about="show a change set and the comments on it"
+    )
     add_address(describe)
     describe.add_argument(
         "--rename", type=new_name, metavar="NAME", help="give it another name (default: none)"
     )
+    describe.add_argument("--comment", metavar="TEXT", help="comment on it (default: no comment)")
 
     refresh = add_command(
         group, "refresh", _refresh, about="merge the changes of head into a branch now"
@@ -96,28 +101,16 @@ def add(commands: Any) -> None:
     )
     abandon.add_argument("--yes", action="store_true", help="close it without asking")
 
-    comments = add_command(
-        group, "comments", _comments, about="show the comments on a change set", csv=True
-    )
-    add_address(comments)
-    comments.add_argument("--add", metavar="TEXT", help="add this comment first (default: none)")
-
     diff = add_command(
         commands,
         "diff",
         _diff,
         about="show what a branch would change in head, and what that changes",
-        validate=lambda arguments: (
-            "give --csv or --batch: a comparison has one form"
-            if arguments.csv and arguments.batch
-            else None
-        ),
         csv=True,
     )
     add_address(diff)
     _add_all(diff)
     diff.add_argument("--rows", action="store_true", help="also show which rows of tables differ")
-    diff.add_argument("--batch", action="store_true", help="show only the updates, as a JSON array")
 
 
 def _add_all(parser: Parser) -> None:
@@ -176,12 +169,14 @@ async def _fork(deployment: "Deployment", arguments: argparse.Namespace) -> None
 async def _describe(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     name = arguments.rename
     record = await _find(deployment, arguments, closed=name is None)
+    change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
     if name is not None:
         if name != record.name:
             await deployment.client.addresses.check_free(name, record.workspace_id)
-        ids = record.workspace_id, record.change_set_id
-        record = await deployment.client.change_set(*ids).rename(name)
-    await _show(deployment, arguments, record)
+        record = await change_set.rename(name)
+    if arguments.comment is not None:
+        await change_set.comment(arguments.comment)
+    await _show(deployment, arguments, record, await change_set.comments())
 
 
 @with_deployment
@@ -207,31 +202,18 @@ async def _abandon(deployment: "Deployment", arguments: argparse.Namespace) -> i
 
 
 @with_deployment
-async def _comments(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.commands.render.history import show_comments
-
-    record = await _find(deployment, arguments, closed=True)
-    change_set = deployment.client.change_set(record.workspace_id, record.change_set_id)
-    if arguments.add is not None:
-        await change_set.comment(arguments.add)
-    show_comments(await change_set.comments(), arguments)
-
-
-@with_deployment
 async def _diff(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_client.effects import effects_csv
     from rebaser_server.commands.render.comparisons import plain_comparison, show_comparison
     from rebaser_server.commands.render.tables import compared_tables
 
     record = await _find_branch(deployment, arguments, closed=True)
-    comparison = await _compare(deployment, record, computed=not arguments.batch)
+    comparison = await _compare(deployment, record, computed=True)
     tables = None
-    if arguments.rows and not arguments.batch:
+    if arguments.rows:
         handle = deployment.client.change_set(record.workspace_id, record.change_set_id)
         tables = await compared_tables(handle, comparison)
-    if arguments.batch:
-        say_json([update.to_wire() for update in comparison.updates])
-    elif arguments.json:
+    if arguments.json:
         say_json(plain_comparison(comparison, tables))
     elif arguments.csv:
         say_script(effects_csv(comparison.computed or ()).rstrip("\n"))
@@ -330,7 +312,10 @@ async def _find_branch(
 
 
 async def _show(
-    deployment: "Deployment", arguments: argparse.Namespace, record: "ChangeSetRecordV1"
+    deployment: "Deployment",
+    arguments: argparse.Namespace,
+    record: "ChangeSetRecordV1",
+    comments: "Sequence[CommentRecordV1] | None" = None,
 ) -> None:
     from rebaser_core.ids import ChangeSet
     from rebaser_server.commands.render.history import show_change_set
@@ -339,7 +324,7 @@ async def _show(
     if record.base is not None:
         base = await addresses.address_of(ChangeSet(record.workspace_id, record.base.change_set_id))
     address = await addresses.address_of(ChangeSet(record.workspace_id, record.change_set_id))
-    show_change_set(record, address, base, as_json=arguments.json)
+    show_change_set(record, address, base, comments, as_json=arguments.json)
 
 
 async def _compare(

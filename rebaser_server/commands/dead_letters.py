@@ -1,4 +1,4 @@
-"""`rebaser dead-letters`: list, show, replay and purge the requests that Rebaser gave up."""
+"""`rebaser dead-letters`: show, replay and purge the requests that Rebaser gave up."""
 
 import argparse
 from typing import TYPE_CHECKING, Any, Final
@@ -27,21 +27,31 @@ _HEADINGS: Final = {
 def add(commands: Any) -> None:
     """Declare the commands."""
     group = add_group(
-        commands, "dead-letters", about="list, show, replay or purge requests that Rebaser gave up"
+        commands,
+        "dead-letters",
+        about="show, replay or purge requests that Rebaser gave up",
+        default="show",
     )
 
-    listing = add_command(
-        group, "list", _list, about="list dead letters, the latest first", csv=True
+    show = add_command(
+        group,
+        "show",
+        _show,
+        about="list dead letters, the latest first, or show one with its updates",
+        validate=lambda arguments: (
+            "one letter is shown as JSON: leave --csv out"
+            if arguments.csv and arguments.sequence is not None
+            else None
+        ),
+        csv=True,
     )
-    listing.add_argument(
+    _add_number(show, nargs="?")
+    show.add_argument(
         "--limit",
         type=whole_number,
         default=50,
         help="number of letters to list (default: %(default)s)",
     )
-
-    show = add_command(group, "show", _show, about="show one dead letter with its updates")
-    _add_number(show)
 
     replay = add_command(
         group, "replay", _replay, about="enqueue the updates of dead letters as new requests"
@@ -64,35 +74,32 @@ def add(commands: Any) -> None:
 
 
 def _add_number(parser: Parser, **options: Any) -> None:
-    default = " (default: none)" if options.get("nargs") == "*" else ""
+    defaults = {"*": " (default: none)", "?": " (default: list them)"}
+    default = defaults.get(options.get("nargs", ""), "")
     parser.add_argument(
         "sequence",
         type=whole_number,
         metavar="NUMBER",
-        help=f"number of the letter, as in `rebaser dead-letters list`{default}",
+        help=f"number of the letter, as in `rebaser dead-letters`{default}",
         **options,
     )
 
 
 @with_deployment
-async def _list(deployment: "Deployment", arguments: argparse.Namespace) -> None:
+async def _show(deployment: "Deployment", arguments: argparse.Namespace) -> None:
     from rebaser_server.commands.support.addresses import add_addresses
-    from rebaser_server.ops.dead_letters import latest
+    from rebaser_server.ops.dead_letters import latest, load
     from rebaser_server.terminal.tables import show
 
+    if arguments.sequence is not None:
+        letter = await load(deployment.streams, deployment.batches, arguments.sequence)
+        content = {"headers": letter.headers, "asked": letter.content()}
+        say_json({**letter.summary(), **content}, indent=2)
+        return
     letters = await latest(deployment.streams, arguments.limit)
     rows = [letter.summary() for letter in letters]
     await add_addresses(deployment, rows)
     show(rows, _HEADINGS, arguments, nothing="no dead letters")
-
-
-@with_deployment
-async def _show(deployment: "Deployment", arguments: argparse.Namespace) -> None:
-    from rebaser_server.ops.dead_letters import load
-
-    letter = await load(deployment.streams, deployment.batches, arguments.sequence)
-    content = {"headers": letter.headers, "asked": letter.content()}
-    say_json({**letter.summary(), **content}, indent=2)
 
 
 @with_deployment

@@ -11,7 +11,6 @@ from rebaser_server.commands.support.arguments import (
     add_command,
     add_group,
     add_wait,
-    whole_number,
     with_deployment,
 )
 from rebaser_server.terminal.lines import complain, say, say_json
@@ -39,6 +38,8 @@ _IMPURE: Final = {
     "at": "found",
 }
 _WHICH: Final = "give the names of the values, or --failed"
+_LISTED: Final = 50
+"""Number of failed values that people get; JSON has all."""
 _NO_UPDATE: Final = "no update runs or is due"
 
 
@@ -54,12 +55,6 @@ def add(commands: Any) -> None:
         "and functions that are not pure",
     )
     add_address(status, default="all change sets")
-    status.add_argument(
-        "--limit",
-        type=whole_number,
-        default=50,
-        help="number of failed values to list (default: %(default)s)",
-    )
 
     cancel = add_command(
         group,
@@ -109,7 +104,7 @@ async def _status(deployment: "Deployment", arguments: argparse.Namespace) -> No
         say_json({"updates": rows, **failed, "impure": impure})
         return
     show(rows, _HEADINGS, nothing=_NO_UPDATE)
-    show(failed["values"][: arguments.limit], _FAILED, nothing="no value failed")
+    show(failed["values"][:_LISTED], _FAILED, nothing="no value failed")
     if failed["failed"]:
         say(
             f"failed: {failed['failed']:,}, and blocked by them: {failed['blocked']:,}; "

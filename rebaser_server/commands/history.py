@@ -45,13 +45,6 @@ def add(commands: Any) -> None:
         metavar="N",
         help="show only the last N requests (default: all)",
     )
-    log.add_argument(
-        "--after",
-        type=commit_number,
-        default=0,
-        metavar="COMMIT",
-        help="show only commits after this one (default: %(default)s)",
-    )
 
     revert = add_command(
         commands, "revert", _revert, about="undo one commit of a change set, by a new commit"

@@ -77,7 +77,7 @@ def _prepare(settings: "Settings") -> None:
     from rebaser_server.settings.redaction import redact_text
     from rebaser_server.telemetry import logs
 
-    logs.configure(settings.instance_id, settings.log_format, settings.log_level, mask=redact_text)
+    logs.configure(settings.instance_id, level=settings.log_level, mask=redact_text)
 
 
 async def _serve(settings: "Settings", _: argparse.Namespace) -> None:

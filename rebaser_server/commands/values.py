@@ -120,7 +120,7 @@ def _read_value(arguments: argparse.Namespace) -> Any:
 @with_input(_read_value)
 @with_deployment
 async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
-    from rebaser_client.plan import is_computed
+    from rebaser_client.plan import input_ids, is_computed
     from rebaser_server.commands.render.progress import follow
     from rebaser_server.commands.render.values import find_value
     from rebaser_server.commands.support.addresses import change_set_of
@@ -138,7 +138,7 @@ async def _set(deployment: "Deployment", arguments: argparse.Namespace) -> int:
     read = await read_values(deployment, change_set)
     value = find_value(read, arguments.name)
     if value.func_id is not None:
-        inputs = (read.values[each].name or each for each in value.input_ids())
+        inputs = (read.values[each].name or each for each in input_ids(value))
         raise is_computed(arguments.name, inputs)
     updates = [{"setValue": {"valueId": value.id, "value": content}}]
     return await follow(

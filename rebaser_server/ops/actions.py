@@ -199,7 +199,7 @@ async def revert(context: ActionContext, body: OfCommit) -> str:
 
 
 async def comment(context: ActionContext, body: OfComment) -> str:
-    """Add a comment, as `rebaser change-sets comments --add` does."""
+    """Add a comment, as `rebaser change-sets describe --comment` does."""
     try:
         await context.client.change_set(*body.target).comment(body.text)
     except MalformedMessage as error:

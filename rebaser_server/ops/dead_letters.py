@@ -99,9 +99,7 @@ async def check(streams: Streams, sequence: int) -> StoredMessage:
     """
     message = await streams.js.get_message(streams.dead_letters_stream, sequence=sequence)
     if message is None:
-        raise NoSuchLetter(
-            f"there is no dead letter {sequence}; `rebaser dead-letters list` shows them"
-        )
+        raise NoSuchLetter(f"there is no dead letter {sequence}; `rebaser dead-letters` shows them")
     return message
 
 

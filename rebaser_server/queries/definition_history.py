@@ -284,10 +284,6 @@ class TrackedDefinitions(Generic[E]):
     def count_older(self) -> int:
         return sum(1 for _ in self.older())
 
-    def state_of(self, value_id: str) -> ValueState:
-        """The definition of one of the values."""
-        return self._values[value_id].now
-
 
 class CommittedEdit(NamedTuple):
     """Edit by one commit of a log."""

@@ -278,8 +278,8 @@ class _Rebaser:
         published = None if folder is None else SharedFiles(str(folder))
         deleted = DeletedDataJob(streams, files, members, keep=keep, published=published)
         yield background(deleted.run(_FORGET_EVERY * period))
-        alert_after, terms = settings.alert_after, self.lease_terms
-        yield background(Monitor(self._provisioner, alert_after, period, is_paused, terms).run())
+        monitor = Monitor(self._provisioner, period, is_paused, self.lease_terms)
+        yield background(monitor.run())
         yield background(members.heartbeat())
         yield background(members.check_presence())
         yield background(Takeover(streams, members, stats.held.__contains__).run())
@@ -386,15 +386,15 @@ def deployment_id(provisioner: Provisioner, settings: Settings) -> DeploymentId:
 
 def _fairness(settings: FairnessSettings) -> Fairness:
     weights = {WorkspaceId.from_str(name): weight for name, weight in settings.weights.items()}
-    return Fairness(settings.share, weights, settings.max_hold.total_seconds())
+    return Fairness(weights)
 
 
 def provisioner_of(js: JetStream, settings: Settings) -> Provisioner:
-    queue, server = settings.queue, js.nc.connected_server_version
+    requests, server = settings.queue.requests, js.nc.connected_server_version
     options = StreamOptions(
         settings.nats.replicas,
-        queue.change_set_requests,
-        queue.requests,
+        None if requests is None else requests // 10,
+        requests,
         settings.nats.stream_bytes,
         settings.nats.batches_rollup,
         atomic_batches=(server.major, server.minor) >= (2, 12),

@@ -32,7 +32,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from rebaser_core.ids import Ulid, UlidText, WorkspaceId
 from rebaser_core.updates import BatchLimits
 from rebaser_server.settings.redaction import redact_url, redact_values
-from rebaser_server.telemetry.log_options import LogFormat, LogLevel
+from rebaser_server.telemetry.log_options import LogLevel
 
 
 def _seconds(value: Any) -> Any:
@@ -349,22 +349,16 @@ class QueueSettings(SettingsGroup):
     `null` is no limit. A refused request is not stored, and its client gets an error at once.
     """
 
-    change_set_requests: Annotated[int, Field(ge=10)] | None = 100_000
-    """Maximum number of waiting requests of one change set."""
     requests: Annotated[int, Field(ge=100)] | None = 1_000_000
-    """Maximum number of waiting requests of all change sets together."""
+    """Maximum number of waiting requests of all change sets together; a tenth of it is that of one
+    change set."""
 
 
 class FairnessSettings(SettingsGroup):
-    """Shares of a workspace and of a change set in a daemon while others wait."""
+    """Shares of workspaces in a daemon while others wait."""
 
-    share: Annotated[float, Field(ge=1)] = 4.0
-    """Number of slots that a workspace may have for each one that it leaves free: with 4, at most
-    4/5 of them."""
     weights: dict[UlidText, Annotated[float, Gt(0)]] = Field(default_factory=dict)
     """Factor of each workspace's share; 1 for workspaces that are not listed."""
-    max_hold: Duration = timedelta(seconds=30)
-    """Time for which a change set keeps its slot while others wait for one."""
 
 
 def _ids(value: Any) -> Any:
@@ -424,8 +418,6 @@ class Settings(BaseSettings):
     """Address for commands that are given none."""
     log_level: LogLevel = "info"
     """Level from which lines are logged: `debug`, `info`, `warning` or `error`."""
-    log_format: LogFormat = "auto"
-    """Format of the log: `json`, `pretty`, or `auto`: pretty in a terminal, JSON elsewhere."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
     """Number of change sets that this process works on at once."""
     state_cache_bytes: Annotated[int, Field(ge=0)] = 768 << 20
@@ -437,8 +429,6 @@ class Settings(BaseSettings):
     daemons must agree."""
     reconcile_interval: Duration = timedelta(seconds=60)
     """Time between two searches of each daemon for work without a task."""
-    alert_after: Duration = timedelta(minutes=10)
-    """Time after which each daemon logs an error for a request that waits, until it is settled."""
     shutdown_grace: Duration = timedelta(seconds=25)
     """Time for requests in hand to finish; keep it under the supervisor's own limit."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 2_000
@@ -525,6 +515,3 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-PREFIX: Final = "REBASER_"

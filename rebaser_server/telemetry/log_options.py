@@ -2,8 +2,5 @@
 
 from typing import Literal
 
-LogFormat = Literal["auto", "json", "pretty"]
-"""`auto`: pretty in a terminal, JSON elsewhere."""
-
 LogLevel = Literal["debug", "info", "warning", "error"]
 """Level from which lines are logged."""

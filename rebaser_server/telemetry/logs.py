@@ -15,14 +15,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, TextIO
+from typing import Final, Literal, TextIO
 
 import structlog
 from structlog.typing import ExcInfo
 
 from rebaser_core import trace_context
-from rebaser_server.telemetry.log_options import LogFormat, LogLevel
+from rebaser_server.telemetry.log_options import LogLevel
 from rebaser_server.terminal.lines import visible
+
+LogFormat = Literal["auto", "json", "pretty"]
+"""`auto`: pretty in a terminal, JSON elsewhere."""
 
 BURST: Final = 20
 """Number of lines of one kind that may come at once."""

@@ -37,7 +37,7 @@ _QUESTIONS = (
         "queue",
         "values",
         "diff",
-        "dead-letters list",
+        "dead-letters",
         "dvu status",
         "why",
     ),

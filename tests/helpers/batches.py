@@ -4,7 +4,14 @@ from typing import Any
 
 from ulid import ULID
 
+from rebaser_core.updates import BatchLimits
+
 Batch = list[dict[str, Any]]
+
+
+def limits(*, value_bytes: int = 8 << 20, **fixed: int) -> BatchLimits:
+    """Limits of which also those differ that are fixed."""
+    return type("OtherLimits", (BatchLimits,), fixed)(value_bytes=value_bytes)
 
 
 def new_id() -> str:

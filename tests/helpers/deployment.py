@@ -61,6 +61,13 @@ REBASER = (Path(sys.executable).parent / "rebaser",)
 """The command, as it is installed."""
 
 
+def rebaser_with(constant: str, value: str) -> Sequence[str | Path]:
+    """The command with another value of a constant, `MODULE:NAME`."""
+    module, _, name = constant.partition(":")
+    change = f"import {module}; {module}.{name} = {value}"
+    return sys.executable, "-c", f"{change}; from rebaser_server.__main__ import run; run()"
+
+
 class Daemon:
     """One `rebaser serve`, a process of its own; of another release, if `command` is that."""
 

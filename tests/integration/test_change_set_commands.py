@@ -54,7 +54,7 @@ async def test_from_a_workspace_to_an_applied_branch(deployment: Deployment) -> 
     await done("enqueue", workspace, head, str(batch), "--wait")
     listed = await done("change-sets", "list", workspace)
     diff = await done("diff", workspace, "what if")
-    as_batch = json.loads(await done("diff", workspace, "what if", "--batch"))
+    as_batch = json.loads(await done("diff", workspace, "what if", "--json"))["updates"]
     refused = await run(deployment, "change-sets", "apply", workspace, "what if", says="n\n")
     unasked = await run(deployment, "change-sets", "apply", workspace, "what if", "--json")
     applied = await done("change-sets", "apply", workspace, "what if", says="y\n")

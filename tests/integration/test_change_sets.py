@@ -11,7 +11,6 @@ from rebaser_client.errors import RequestRefused
 from rebaser_core.errors import NoSuchChangeSet, QuotaExceeded, TooLarge
 from rebaser_core.ids import ChangeSet, ChangeSetId
 from rebaser_core.registry import Registry
-from rebaser_core.updates import BatchLimits
 from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.state_machine import checkpoints_of
@@ -19,8 +18,8 @@ from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.ownership import acquire_ownership
 from rebaser_server.processor.run import initial_control
 from rebaser_server.queries.comparisons import diff
-from tests.helpers.batches import new_id, put, set_to
-from tests.helpers.deployment import Deployment, deployed, new_change_sets
+from tests.helpers.batches import limits, new_id, put, set_to
+from tests.helpers.deployment import Deployment, deployed, new_change_sets, rebaser_with
 from tests.helpers.eventually import eventually
 from tests.helpers.nats_process import NatsServer
 from tests.helpers.scripted_owner import NOTHING
@@ -293,7 +292,7 @@ async def test_the_data_of_a_deleted_branch_is_gone_after_the_retention_time(
 async def test_an_update_too_large_is_refused_by_client_and_server(
     deployment: Deployment,
 ) -> None:
-    [change_set], limits = new_change_sets(1), BatchLimits(value_bytes=10, inputs=2, name_depth=2)
+    [change_set], small = new_change_sets(1), limits(value_bytes=10, inputs=2, name_depth=2)
     await deployment.start(LIMITS__VALUE_BYTES="10")
     many = {"values": [new_id() for _ in range(3)]}
     long, wide = new_id(), new_id()
@@ -302,7 +301,7 @@ async def test_an_update_too_large_is_refused_by_client_and_server(
         f"'{wide}': 3 inputs": {"putValue": {"valueId": wide, "funcId": new_id(), "inputs": many}},
         "'a/b/c': a name of 3 parts": {"putValue": {"valueId": new_id(), "name": "a/b/c"}},
     }
-    async with RebaserClient.on(deployment.nc, deployment.js, limits=limits) as client:
+    async with RebaserClient.on(deployment.nc, deployment.js, limits=small) as client:
         for complaint, update in too_large.items():
             with pytest.raises(TooLarge, match=f"update 0, {complaint}"):
                 await client.enqueue_updates(*change_set, [update])
@@ -319,8 +318,8 @@ async def test_an_update_too_large_is_refused_by_client_and_server(
 
 async def test_a_workspace_has_no_more_change_sets_than_it_may(deployment: Deployment) -> None:
     """Said before anything is done; head counts."""
-    limits = BatchLimits(change_sets=3)
-    async with RebaserClient.on(deployment.nc, deployment.js, limits=limits) as client:
+    small = limits(change_sets=3)
+    async with RebaserClient.on(deployment.nc, deployment.js, limits=small) as client:
         workspace = (await client.workspaces.create("small")).record.workspace_id
         for name in ("one", "two"):
             await client.workspaces.fork(workspace, name)
@@ -401,7 +400,9 @@ async def test_a_branch_that_lost_its_base_and_its_checkpoint_is_not_taken_for_e
 async def test_a_branch_that_head_refuses_stays_open_with_the_reason(
     deployment: Deployment,
 ) -> None:
-    await deployment.start(LIMITS__BATCH_UPDATES="4")
+    await deployment.start(
+        command=rebaser_with("rebaser_core.updates:BatchLimits.batch_updates", "4")
+    )
     team = await Team(deployment).begin()
     branch, added = await team.fork(), [new_id() for _ in range(6)]
     for some in (added[:3], added[3:]):

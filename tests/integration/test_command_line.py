@@ -67,6 +67,7 @@ def test_a_duration_that_is_none_is_refused_with_one_that_is() -> None:
         ("REBASER_CONCURENCY", "REBASER_CONCURRENCY"),
         ("REBASER_NATS__URI", "REBASER_NATS__URL"),
         ("REBASER_NATS_URL", "REBASER_NATS__URL"),
+        ("REBASER_LIMITS__VALUES_BYTES", "REBASER_LIMITS__VALUE_BYTES"),
     ],
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_one(name: str, meant: str) -> None:

@@ -61,12 +61,13 @@ async def test_a_command_shows_comments_and_adds_one(deployment: Deployment) -> 
     sale, commands = await sale_of(deployment), Commands(deployment)
     await deployment.client.change_set(*sale).comment("first\nof \x1b[1mtwo")
 
-    [first, second] = await commands.read("change-sets", "comments", "shop/sale", "--add", "ok")
-    shown = await commands.tell("change-sets", "comments", "shop/sale")
+    told = await commands.read("change-sets", "describe", "shop/sale", "--comment", "ok")
+    shown = await commands.tell("change-sets", "describe", "shop/sale")
+    [first, second] = told["comments"]
 
     assert (first["text"], second["text"]) == ("first\nof \x1b[1mtwo", "ok")
     assert "first\\nof \\x1b[1mtwo" in shown
-    refused = await commands.tell("change-sets", "comments", "shop/sale", "--add", "", code=1)
+    refused = await commands.tell("change-sets", "describe", "shop/sale", "--comment", "", code=1)
     assert "at least 1 character" in refused
 
 

@@ -20,7 +20,13 @@ from rebaser_server.cluster.tasks import LeaseSettings, LeaseTerms, TaskRunner
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
-from tests.helpers.deployment import Deployment, Recorder, new_change_sets, recording
+from tests.helpers.deployment import (
+    Deployment,
+    Recorder,
+    new_change_sets,
+    rebaser_with,
+    recording,
+)
 from tests.helpers.eventually import eventually
 from tests.helpers.graph_builder import install
 from tests.helpers.services import services_of
@@ -108,8 +114,9 @@ async def test_a_change_set_that_never_rests_gives_its_slot_up_after_a_turn(
 
     async with recording(deployment) as recorder:
         daemon = await deployment.start(
-            CONCURRENCY="1", FAIRNESS__MAX_HOLD="0.2", QUIET_PERIOD="60"
-        )
+            command=rebaser_with("rebaser_server.cluster.slots:MAX_HOLD", "0.2"),
+            CONCURRENCY="1", QUIET_PERIOD="60",
+        )  # fmt: skip
         await eventually(lambda: _handled(recorder, [busy]) == 1)
 
         async with asyncio.timeout(180), asyncio.TaskGroup() as feeding:

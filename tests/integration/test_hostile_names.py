@@ -113,7 +113,7 @@ async def test_reasons_of_operators_and_clients_are_shown_as_text(
 
     paused = is_text(await commands.give("pause", *change_set, "--reason", REASON))
     pauses = is_text(await commands.give("pause"))
-    letters = is_text(await commands.give("dead-letters", "list"))
+    letters = is_text(await commands.give("dead-letters"))
     letter = is_text(await commands.give("dead-letters", "show", 1))
 
     assert "is paused" in paused

@@ -168,7 +168,7 @@ async def test_commands_ask_a_deployment(
     await rebaser("load shop graph.json --yes --wait")
     await rebaser("change-sets fork shop cheaper")
     await rebaser("values set shop/cheaper net 80 --wait")
-    await rebaser("change-sets comments shop/cheaper")
+    await rebaser("change-sets describe shop/cheaper")
     difference = json.loads(await rebaser("diff shop/cheaper --json"))
     reviewed = difference["digest"][:12]
     await rebaser(f"change-sets apply shop/cheaper --reviewed {reviewed} --wait")
@@ -186,7 +186,7 @@ async def test_commands_ask_a_deployment(
         "pause shop",
         "pause",
         "resume shop",
-        "dead-letters list",
+        "dead-letters",
         "checkpoint shop",
         "workspaces list",
         "change-sets list shop",

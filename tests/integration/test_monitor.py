@@ -17,7 +17,14 @@ from rebaser_server.cluster.upkeep import Monitor
 from rebaser_server.service.composition import provisioner_of
 from tests.chaos.processes import three_servers
 from tests.helpers.batches import ExampleGraph, new_id, put
-from tests.helpers.deployment import REBASER, SCALED, Daemon, Deployment, new_change_sets
+from tests.helpers.deployment import (
+    REBASER,
+    SCALED,
+    Daemon,
+    Deployment,
+    new_change_sets,
+    rebaser_with,
+)
 from tests.helpers.eventually import eventually
 
 
@@ -83,7 +90,7 @@ async def test_a_changed_configuration_is_logged_with_a_hint(
     [told, *_] = daemon.said("configuration differs")
     assert (told["field"], told["expected"], told["actual"]) == ("ack_wait", 2 * 10**9, 9 * 10**9)
     assert told["remedy"] == (
-        "set it back with `nats consumer edit`, or set REBASER_ACK_WAIT to it for all Rebasers"
+        "set it back with `nats consumer edit`, or set REBASER_ACK_WAIT to match for all Rebasers"
     )
 
 
@@ -110,7 +117,9 @@ async def test_a_request_that_waits_too_long_is_reported(deployment: Deployment)
         MESSAGE_VERSION: "99",
         "X-CONTENT-TYPE": "application/json",
     }
-    daemon = await deployment.start(ALERT_AFTER="1.5")
+    daemon = await deployment.start(
+        command=rebaser_with("rebaser_server.cluster.upkeep:ALERT_AFTER", "1.5")
+    )
 
     await deployment.js.publish(subject, b"{}", headers=headers)
 
@@ -121,17 +130,18 @@ async def test_a_request_that_waits_too_long_is_reported(deployment: Deployment)
 
 
 async def test_of_many_requests_only_those_that_wait_too_long_are_reported(
-    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+    deployment: Deployment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, young = new_change_sets(2)
     provisioner = provisioner_of(deployment.js, deployment.settings)
-    limit = timedelta(seconds=4)
+    limit = 4.0
+    monkeypatch.setattr("rebaser_server.cluster.upkeep.ALERT_AFTER", limit)
     for _ in range(3):
         await deployment.js.publish(deployment.streams.requests(old), b"x")
-    await asyncio.sleep(limit.total_seconds() + 0.1)  # until these wait too long
+    await asyncio.sleep(limit + 0.1)  # until these wait too long
     await deployment.js.publish(deployment.streams.requests(young), b"x")
 
-    await Monitor(provisioner, limit, 1.0).report_old_requests()
+    await Monitor(provisioner, 1.0).report_old_requests()
     told = capsys.readouterr().out
 
     assert told.count("requests wait too long") == 1

@@ -17,7 +17,7 @@ from rebaser_client import (
     cel,
     plan,
 )
-from rebaser_core.updates import BatchLimits
+from tests.helpers.batches import limits
 from tests.helpers.deployment import Deployment
 
 ADD = builtin("sum", name="add")
@@ -181,13 +181,13 @@ async def test_a_definition_beyond_a_limit_is_named_before_anything_is_read(
     deployment: Deployment,
 ) -> None:
     """No Rebaser is asked: none runs, and a comparison would wait for one."""
-    limits = BatchLimits(value_bytes=10, inputs=2, name_depth=2)
+    small = limits(value_bytes=10, inputs=2, name_depth=2)
     deep, wide, long = Draft(), Draft(), Draft()
     deep.source("a/b/c", 1)
     wide.value("total", ADD, "net/0", "net/1", "net/2")
     long.source("note", "0123456789")
 
-    async with RebaserClient.on(deployment.nc, deployment.js, limits=limits) as client:
+    async with RebaserClient.on(deployment.nc, deployment.js, limits=small) as client:
         workspace = client.workspace("shop")
         for draft, says in (
             (deep, "'a/b/c': a name of 3 parts; at most 2"),

@@ -115,7 +115,7 @@ async def test_a_dead_letter_is_listed_shown_replayed_once_and_gone(
     await deployment.start()
     await deployment.at_rest()
 
-    [letter] = await operator.read("dead-letters", "list")
+    [letter] = await operator.read("dead-letters")
     shown = json.loads(await operator.tell("dead-letters", "show", letter["sequence"]))
     said = await operator.tell("dead-letters", "replay", letter["sequence"])
 
@@ -123,7 +123,7 @@ async def test_a_dead_letter_is_listed_shown_replayed_once_and_gone(
     assert shown["asked"]["changeSetId"] == str(change_set.change_set_id)
     assert "enqueued again as request" in said
     await deployment.at_rest()
-    assert await operator.read("dead-letters", "list") == []
+    assert await operator.read("dead-letters") == []
     [total] = await operator.read("values", *change_set, values.gross)
     assert total["value"] == 3
     assert "no dead letter" in await operator.tell(
@@ -139,16 +139,16 @@ async def test_a_letter_that_cannot_be_read_is_kept_and_can_be_purged(
     await deployment.js.publish(deployment.streams.task(change_set), b"")
     await deployment.start()
     await deployment.at_rest()
-    [letter] = await operator.read("dead-letters", "list")
+    [letter] = await operator.read("dead-letters")
 
     said = await operator.tell("dead-letters", "replay", letter["sequence"], code=1)
 
     assert "enqueue a corrected request" in said
-    assert len(await operator.read("dead-letters", "list")) == 1
+    assert len(await operator.read("dead-letters")) == 1
     await operator.tell("dead-letters", "purge", letter["sequence"])
     again = await operator.tell("dead-letters", "purge", letter["sequence"], code=1)
     assert f"there is no dead letter {letter['sequence']}" in again
-    assert await operator.read("dead-letters", "list") == []
+    assert await operator.read("dead-letters") == []
 
 
 async def test_watch_prints_activities_until_it_is_ended(
@@ -237,7 +237,7 @@ async def test_a_request_with_many_headers_is_replayed_with_all_of_them(
     await deployment.start()
     await deployment.at_rest()
 
-    [letter] = await operator.read("dead-letters", "list")
+    [letter] = await operator.read("dead-letters")
     shown = json.loads(await operator.tell("dead-letters", "show", letter["sequence"]))
     said = await operator.tell("dead-letters", "replay", letter["sequence"])
 

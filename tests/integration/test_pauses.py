@@ -19,7 +19,7 @@ from rebaser_server.runtime.tasks import Shutdown, background
 from rebaser_server.service.composition import provisioner_of
 from tests.helpers.batches import ExampleGraph, new_id, put, set_to
 from tests.helpers.blocking_function import Gate
-from tests.helpers.deployment import Daemon, Deployment, new_change_sets, recording
+from tests.helpers.deployment import Daemon, Deployment, new_change_sets, rebaser_with, recording
 from tests.helpers.eventually import eventually
 from tests.helpers.services import services_of
 
@@ -328,7 +328,9 @@ async def test_requests_that_wait_because_of_a_pause_are_no_alarm(
 ) -> None:
     [paused, other] = new_change_sets(2)
     await book.pause(PauseScope(*paused))
-    daemon = await deployment.start(ALERT_AFTER="0.5")
+    daemon = await deployment.start(
+        command=rebaser_with("rebaser_server.cluster.upkeep:ALERT_AFTER", "0.5")
+    )
     await deployment.client.enqueue_updates(*paused, [put(new_id(), 1)])
     subject = deployment.streams.requests(other)
     headers = {

@@ -188,7 +188,7 @@ async def test_operators_do_their_work_without_a_single_violation(
         await client.enqueue_updates(*change_set, many(600))
         async with connected_as(nats_server, "operator") as operator:
             await at_rest(operator)
-        [letter] = json.loads(await run("dead-letters", "list", "--json"))
+        [letter] = json.loads(await run("dead-letters", "--json"))
         [line, *_] = json.loads(await run("log", *ids, "--json"))
         for command in (
             ("queue",), ("queue", "--tasks"), ("doctor",), ("values", *ids),

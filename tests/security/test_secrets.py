@@ -24,7 +24,6 @@ from rebaser_server.settings import settings as types
 from rebaser_server.settings.redaction import redact_text
 from rebaser_server.settings.settings import Settings
 from rebaser_server.telemetry import logs
-from rebaser_server.telemetry.log_options import LogFormat
 from tests.helpers.batches import Batch, new_id, put
 from tests.helpers.command_line import run_command
 from tests.helpers.deployment import SCALED, Daemon, new_change_sets
@@ -279,7 +278,7 @@ async def test_no_secret_shows_where_nothing_answers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["json", "pretty"])
 def test_no_secret_shows_in_a_traceback(
-    form: LogFormat,
+    form: logs.LogFormat,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -23,5 +23,5 @@ async def _demo(settings: "Settings", arguments: argparse.Namespace) -> None:
     from debian_demo.run import demo
     from rebaser_server.telemetry import logs
 
-    logs.configure(settings.instance_id, settings.log_format, "warning")
+    logs.configure(settings.instance_id, level="warning")
     await demo(settings, arguments.package, as_json=arguments.json)

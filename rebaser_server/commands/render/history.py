@@ -46,8 +46,7 @@ async def show_log(
     deployment: Deployment, change_set: ChangeSet, arguments: argparse.Namespace
 ) -> None:
     """Print the requests and their outcomes, oldest first."""
-    after, most = arguments.after, arguments.last
-    entries = await read_log(deployment.streams, change_set, after=after, limit=most)
+    entries = await read_log(deployment.streams, change_set, limit=arguments.last)
     rows = [
         (
             *(str(each.commit), utc_text(each.time), str(each.request), each.outcome.value),
@@ -226,19 +225,21 @@ def show_change_sets(
     show_cells(("change set", "kind", "state", "created", "by"), rows, arguments, plain=plain)
 
 
-def show_comments(comments: Sequence[CommentRecordV1], arguments: argparse.Namespace) -> None:
-    """Print comments in the order given."""
-    rows = [(each.created_at, each.by, each.text) for each in comments]
-    plain = [each.to_wire() for each in comments]
-    show_cells(("time", "author", "comment"), rows, arguments, plain=plain)
-
-
 def show_change_set(
-    record: ChangeSetRecordV1, address: str, base: str | None, *, as_json: bool
+    record: ChangeSetRecordV1,
+    address: str,
+    base: str | None,
+    comments: Sequence[CommentRecordV1] | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Print the record of a change set, with its address and that of its origin, `base`."""
+    """Print the record of a change set, with its address and that of its origin, `base`.
+
+    `comments`, if they are given, follow in their order.
+    """
     if as_json:
-        say_json(record.to_wire())
+        said = None if comments is None else [each.to_wire() for each in comments]
+        say_json(record.to_wire() | ({} if said is None else {"comments": said}))
         return
     table = Table("", "")
     facts: dict[str, object] = {
@@ -256,6 +257,11 @@ def show_change_set(
         if value is not None:
             table.add(fact, str(value))
     table.show()
+    if comments:
+        said_by = Table("time", "author", "comment")
+        for each in comments:
+            said_by.add(each.created_at, each.by or "", each.text)
+        said_by.show()
 
 
 _LISTED_CHANGES: Final = 40

@@ -462,13 +462,13 @@ async def impure_in(deployment: Deployment, change_set: ChangeSet) -> list[Row]:
 async def failed_in(deployment: Deployment, change_set: ChangeSet) -> Row:
     """Number of failed values and of those that they block, and the failed ones."""
     read = await read_values(deployment, change_set)
-    values = [v for v in read.values.values() if str(v.status) in ("failed", "blocked")]
-    failed = [v for v in values if str(v.status) == "failed"]
+    values = [v for v in read.values.values() if v.status in ("failed", "blocked")]
+    failed = [v for v in values if v.status == "failed"]
     return {
         "failed": len(failed),
         "blocked": len(values) - len(failed),
         "values": [
-            {"id": v.id, "name": v.name or v.id, "status": str(v.status), "message": v.message}
+            {"id": v.id, "name": v.name or v.id, "status": v.status, "message": v.message}
             for v in failed
         ],
     }

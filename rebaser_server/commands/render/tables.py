@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-from contextlib import suppress
 from decimal import Decimal
 from math import isinf
 from typing import Any, Final, NamedTuple
@@ -12,11 +11,13 @@ from rebaser_client.change_set import ChangeSetHandle
 from rebaser_client.display import package, table_text
 from rebaser_client.errors import ReadRefused
 from rebaser_client.plain_values import plain
+from rebaser_client.plan import input_ids
 from rebaser_client.reader import BranchDifference
 from rebaser_client.table_reads import TableDifference, TableValue
 from rebaser_core.errors import many
 from rebaser_core.queries import ValueSnapshot
 from rebaser_core.table_values import PinnedTable, is_table
+from rebaser_server.commands.support.value_source import function_names
 from rebaser_server.terminal.lines import say, say_json
 from rebaser_server.terminal.tables import Table, show_cells
 
@@ -29,7 +30,7 @@ _AT_ONCE: Final = 4
 async def show_tables(handle: ChangeSetHandle, arguments: argparse.Namespace) -> None:
     """Print the values that are tables; a table whose rows are gone, with the reason."""
     values = await handle.values(at=arguments.at)
-    names = await _function_names(handle)
+    names = await function_names(handle)
     places = asyncio.Semaphore(_AT_ONCE)
 
     async def read(value: ValueSnapshot) -> TableValue | str:
@@ -58,7 +59,7 @@ async def show_tables(handle: ChangeSetHandle, arguments: argparse.Namespace) ->
 async def show_table(handle: ChangeSetHandle, table: TableValue, *, as_json: bool) -> None:
     """Print what the table has, and what it is computed from."""
     around = await handle.values(table.id, inputs=1, at=table.commit)
-    value, names = around[table.id], await _function_names(handle)
+    value, names = around[table.id], await function_names(handle)
     if as_json:
         say_json(_plain(value, table, names))
         return
@@ -85,8 +86,8 @@ _STEPS: Final = 1_000
 async def show_lineage(handle: ChangeSetHandle, table: TableValue, *, as_json: bool) -> None:
     """Print the values that a table is made of, and those that are made of it, by steps."""
     around = await handle.values(table.id, inputs=_STEPS, dependents=_STEPS, at=table.commit)
-    names = await _function_names(handle)
-    inputs = {value.id: _input_ids(value) for value in around.values()}
+    names = await function_names(handle)
+    inputs = {value.id: input_ids(value) for value in around.values()}
     dependents: dict[str, list[str]] = {each: [] for each in inputs}
     for value_id, taken in inputs.items():
         for each in taken:
@@ -130,10 +131,6 @@ def _node(value: ValueSnapshot, steps: int, names: dict[str, str]) -> dict[str, 
         "computedBy": None if value.func_id is None else names.get(value.func_id, value.func_id),
         "inputs": value.inputs,
     }
-
-
-def _input_ids(value: ValueSnapshot) -> list[str]:
-    return [str(each) for given in (value.inputs or {}).values() for each in _listed(given)]
 
 
 def _steps_from(start: str, edges: dict[str, list[str]]) -> dict[str, int]:
@@ -267,12 +264,6 @@ async def compared_tables(
             rows = str(error)
         found.append(ComparedTable(one.id, one.name or one.id, rows))
     return found
-
-
-async def _function_names(handle: ChangeSetHandle) -> dict[str, str]:
-    with suppress(ReadRefused):  # a Rebaser of an older release, or too many for an answer
-        return {each.id: each.name for each in await handle.functions()}
-    return {}
 
 
 def _plain(value: ValueSnapshot, table: TableValue | str, names: dict[str, str]) -> dict[str, Any]:

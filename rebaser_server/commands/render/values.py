@@ -8,20 +8,22 @@ import argparse
 import json
 from typing import Any, Final
 
-from rebaser_client.display import table_text, value_text
+from rebaser_client.display import table_text
 from rebaser_client.effects import natural
 from rebaser_client.errors import NoSuchValue
+from rebaser_client.plan import input_ids
 from rebaser_client.reader import Provenance
 from rebaser_core.errors import offer
 from rebaser_core.ids import ChangeSet
+from rebaser_core.queries import ValueSnapshot
 from rebaser_server.commands.support.addresses import one_id
 from rebaser_server.commands.support.deployment import Deployment
-from rebaser_server.commands.support.value_source import ReadValue, ReadValues, reason
+from rebaser_server.commands.support.value_source import ReadValues, reason
 from rebaser_server.terminal.lines import is_terminal, say, say_json
 from rebaser_server.terminal.tables import Part, Table, Tree, show_cells
 
 
-def find_value(read: ReadValues, name: str) -> ReadValue:
+def find_value(read: ReadValues, name: str) -> ValueSnapshot:
     """The value of that name or id, or of that part of its id.
 
     Raises:
@@ -45,13 +47,13 @@ def show_values(read: ReadValues, names: list[str], arguments: argparse.Namespac
     A terminal gets the first `_ROWS` unless all are wanted.
     """
     wanted = {find_value(read, name).id for name in names}
-    chosen = [value for value in read.values.values() if not names or value.id in wanted]
+    chosen = [each for each in read.values if each in wanted] if names else [*read.values]
     most = len(chosen) if arguments.all or not is_terminal() else _ROWS
     if arguments.json:
-        say_json([plain(value, due=read.is_due) for value in chosen])
+        say_json([plain(read.values[each], due=read.is_due) for each in chosen])
         return
     headings = ("name or id", "value", "status", "computed by")
-    show_cells(headings, [_row(value, read) for value in chosen[:most]], arguments)
+    show_cells(headings, [_row(read.values[each], read) for each in chosen[:most]], arguments)
     if arguments.csv:
         return
     if len(chosen) > most:
@@ -64,33 +66,30 @@ def _say_if_due(read: ReadValues) -> None:
         say("an update is due: computed values may still be those of earlier inputs")
 
 
-def plain(value: ReadValue, *, due: bool) -> dict[str, Any]:
+def plain(value: ValueSnapshot, *, due: bool) -> dict[str, Any]:
     """The value as plain data. `due`: an update is due, so that computed values may be old."""
-    return {
-        "id": value.id,
-        "name": value.name,
-        "value": value.value,
-        "status": str(value.status),
-        "message": value.message,
-        "funcId": value.func_id,
-        "inputs": value.inputs,
-        "due": due and value.func_id is not None,
-    }
+    said = value.to_wire()
+    keys = ("id", "name", "value", "status", "message", "funcId")
+    inputs, is_due = said.get("inputs", {}), due and value.func_id is not None
+    return {**{key: said.get(key) for key in keys}, "inputs": inputs, "due": is_due}
 
 
-def _problem(value: ReadValue, read: ReadValues) -> str:
+def _problem(value: ValueSnapshot, read: ReadValues) -> str:
     """Status and reason of a value without a result; empty for one with a result."""
     if not value.message:
         return ""
     blocker = read.values.get(value.message)
-    why = reason(str(value.status), value.message, {blocker.id: blocker.name} if blocker else {})
+    why = reason(value.status, value.message, {blocker.id: blocker.name} if blocker else {})
     return why if why.startswith("blocked by") else f"{value.status}: {why}"
 
 
-def _row(value: ReadValue, read: ReadValues) -> tuple[str, ...]:
+def _row(value: ValueSnapshot, read: ReadValues) -> tuple[str, ...]:
     by = "" if value.func_id is None else read.function_name(value.func_id)
-    text = table_text(value.value) or json.dumps(value.value, ensure_ascii=False)
-    return value.name or value.id, text, _problem(value, read) or str(value.status), by
+    return value.name or value.id, _text(value), _problem(value, read) or value.status, by
+
+
+def _text(value: ValueSnapshot) -> str:
+    return table_text(value.value) or json.dumps(value.value, ensure_ascii=False)
 
 
 _WIDEST: Final = 60
@@ -103,7 +102,7 @@ _BRANCHES: Final = 20
 
 class _Node:
     def __init__(self) -> None:
-        self.value: ReadValue | None = None
+        self.value: ValueSnapshot | None = None
         self.below: dict[str, _Node] = {}
 
 
@@ -118,17 +117,17 @@ def show_tree(
         NoSuchValue: no value has that name, or is below it.
     """
     root, count = _Node(), 0
-    for value in read.values.values():
-        if value.name is None or not _is_below(value.name, name):
+    for full, value_id in read.names.items():
+        if not _is_below(full, name):
             continue
-        parts = [part for part in value.name.removeprefix(name).split("/") if part]
+        parts = [part for part in full.removeprefix(name).split("/") if part]
         node = root
         for part in parts[:depth]:
             node = node.below.setdefault(part, _Node())
         if depth is None or len(parts) <= depth:
-            node.value = value
+            node.value = read.values[value_id]
         count += 1
-    unnamed = sum(1 for value in read.values.values() if value.name is None)
+    unnamed = len(read.values) - len(read.names)
     if name and not count:
         raise NoSuchValue(
             f"no value is called {name!r}, nor is one below it{offer(name, read.names)}"
@@ -160,10 +159,10 @@ def _label(part: str, node: _Node, read: ReadValues) -> list[Part]:
     value = node.value
     if value is None:
         return [(part, "bold")]
-    text = _problem(value, read) or value_text(value.text)
+    text = _problem(value, read) or _text(value)
     text = text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
     label: list[Part] = [(part, "bold"), f" = {text}"]
-    inputs = [_name_of(read, each) for each in dict.fromkeys(value.input_ids())]
+    inputs = [_name_of(read, each) for each in dict.fromkeys(input_ids(value))]
     if inputs:
         more = f" and {len(inputs) - _MOST} more" if len(inputs) > _MOST else ""
         label += ["  ", (f"from {', '.join(inputs[:_MOST])}{more}", "dim")]
@@ -220,7 +219,7 @@ def _headline(name: str, provenance: Provenance) -> str:
     shown = value.name or value.id
     if value.status in ("failed", "blocked"):
         return f"{shown} is {value.status} as of commit {provenance.commit}"
-    text = table_text(value.value) or json.dumps(value.value, ensure_ascii=False)
+    text = _text(value)
     text = text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
     pending = ", not computed yet," if value.status == "pending" else ""
     return f"{shown} = {text}{pending} as of commit {provenance.commit}"

@@ -106,7 +106,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (
         Full,
         (
-            "`rebaser queue` shows what waits, REBASER_QUEUE__* are the limits, "
+            "`rebaser queue` shows what waits, REBASER_QUEUE__REQUESTS is the limit, "
             "`rebaser doctor` tells whether NATS has room."
         ),
     ),
@@ -130,7 +130,7 @@ _HINTS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     ),
     (client.InvalidDraft, "Nothing was sent."),
     (client.MissingPackage, "Nothing was sent. `pip install` that extra, then try again."),
-    (client.RequestDead, "`rebaser dead-letters list` shows it, with the reason."),
+    (client.RequestDead, "`rebaser dead-letters` shows it, with the reason."),
     (
         NotConfirmed,
         (
@@ -303,7 +303,7 @@ def _is_text(name: str) -> bool:
 
 def _describe(problem: Any) -> str:
     name = f"REBASER_{'__'.join(map(str, problem['loc'])).upper()}"
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"no such setting: {_with_similar(name)}"
     if str(problem["type"]).startswith("time_delta"):
         return f"{name}: {_DURATION}"

@@ -4,58 +4,35 @@ The store takes packages of the extra `server`. Without them, or if the store's 
 known, a Rebaser is asked.
 """
 
-import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rebaser_client.errors import ReadRefused
-from rebaser_client.reader import ValueSet
 from rebaser_core.errors import Unreachable
 from rebaser_core.ids import ChangeSet
+from rebaser_core.queries import ValueSnapshot
 from rebaser_server.commands.support.deployment import Deployment
 from rebaser_server.errors import StoreNotKnown
 
 if TYPE_CHECKING:
     from rebaser_client.change_set import ChangeSetHandle
     from rebaser_client.reader import BranchDifference, RevertPlan
-    from rebaser_core.queries import ValueSnapshot
     from rebaser_server.commit_log.state_loader import StateLoader
+    from rebaser_server.values.graph import Graph
 
 T = TypeVar("T")
 
 _STORE_NEEDS: Final = ("pyarrow", "deltalake")
 
 
-class ReadValue(Protocol):
-    """A value with its definition."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def name(self) -> str | None: ...
-    @property
-    def value(self) -> Any: ...
-    @property
-    def text(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def message(self) -> str | None: ...
-    @property
-    def func_id(self) -> str | None: ...
-    @property
-    def inputs(self) -> Any: ...
-    def input_ids(self) -> list[str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ReadValues:
     """The values of a change set as of one commit."""
 
-    values: Mapping[str, ReadValue]
+    values: Mapping[str, ValueSnapshot]
     """Values by their ids."""
     names: Mapping[str, str]
     """Name → id."""
@@ -92,13 +69,18 @@ async def read_values(
         return await _load_values(loader, commit)
 
     async def from_rebaser(handle: "ChangeSetHandle") -> ReadValues:
-        answer = await handle.values(at=commit)
-        names: dict[str, str] = {}
-        with suppress(ReadRefused):  # a Rebaser of an older release, or too many for an answer
-            names = {each.id: each.name for each in await handle.functions()}
-        return _answered(answer, names)
+        answer, names = await handle.values(at=commit), await function_names(handle)
+        by_name = {each.name: each.id for each in answer.values() if each.name is not None}
+        return ReadValues(answer, by_name, lambda id_: names.get(id_, id_), answer.may_be_stale)
 
     return await _read(deployment, change_set, from_store, from_rebaser)
+
+
+async def function_names(handle: "ChangeSetHandle") -> dict[str, str]:
+    """The name of each function by its id; none from a Rebaser that cannot say them."""
+    with suppress(ReadRefused):  # a Rebaser of an older release, or too many for an answer
+        return {each.id: each.name for each in await handle.functions()}
+    return {}
 
 
 async def read_difference(
@@ -116,10 +98,9 @@ async def read_difference(
 
         return await diff(loader, computed=computed)
 
-    async def from_rebaser(handle: "ChangeSetHandle") -> "BranchDifference":
-        return await handle.difference(computed=computed)
-
-    return await _read(deployment, change_set, from_store, from_rebaser)
+    return await _read(
+        deployment, change_set, from_store, lambda handle: handle.difference(computed=computed)
+    )
 
 
 async def read_revert_plan(
@@ -137,10 +118,9 @@ async def read_revert_plan(
 
         return await plan_revert(loader, commit, force=force)
 
-    async def from_rebaser(handle: "ChangeSetHandle") -> "RevertPlan":
-        return await handle.plan_revert(commit, force=force)
-
-    return await _read(deployment, change_set, from_store, from_rebaser)
+    return await _read(
+        deployment, change_set, from_store, lambda handle: handle.plan_revert(commit, force=force)
+    )
 
 
 async def _read(
@@ -171,41 +151,22 @@ async def _load_values(loader: "StateLoader", commit: int | None) -> ReadValues:
         function = graph.funcs.get(func_id)
         return func_id if function is None else function.name or func_id
 
-    return ReadValues(graph.values, graph.names, function_name, state.control.dvu_due)
+    return ReadValues(_OfGraph(graph), graph.names, function_name, state.control.dvu_due)
 
 
-def _answered(answer: ValueSet, functions: Mapping[str, str]) -> ReadValues:
-    values = {str(each.id): _AnsweredValue(each) for each in answer.values()}
-    names = {each.name: key for key, each in values.items() if each.name is not None}
-    return ReadValues(
-        values, names, lambda func_id: functions.get(func_id, func_id), answer.may_be_stale
-    )
+class _OfGraph(Mapping[str, ValueSnapshot]):
+    """The values of a graph, each read when it is asked for: few are shown of very many."""
 
+    def __init__(self, graph: "Graph") -> None:
+        self._graph = graph
 
-class _AnsweredValue:
-    def __init__(self, snapshot: "ValueSnapshot") -> None:
-        self.id = str(snapshot.id)
-        self.name = snapshot.name
-        self.value = snapshot.value
-        self.status = snapshot.status
-        self.message = snapshot.message
-        self.func_id = None if snapshot.func_id is None else str(snapshot.func_id)
-        self.inputs = _plain(snapshot.inputs)
+    def __getitem__(self, key: str) -> ValueSnapshot:
+        from rebaser_server.queries.values import row_of
 
-    @property
-    def text(self) -> str:
-        return json.dumps(self.value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return row_of(self._graph, key).read()
 
-    def input_ids(self) -> list[str]:
-        ids: list[str] = []
-        for taken in self.inputs.values():
-            ids += [taken] if isinstance(taken, str) else taken
-        return ids
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._graph.values)
 
-
-def _plain(inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Inputs by argument with their ids as text."""
-    return {
-        argument: list(map(str, taken)) if isinstance(taken, list | tuple) else str(taken)
-        for argument, taken in (inputs or {}).items()
-    }
+    def __len__(self) -> int:
+        return len(self._graph.values)

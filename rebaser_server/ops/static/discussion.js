@@ -17,7 +17,7 @@ export async function showDiscussion(reading) {
   known = String(last);
   table("comments", comments.map(({ id, at, by, text: said }) => ({ key: id, cells: [
     clock(at), by ?? "", said.split("\n").map((line) => element("div", line))] })), "No comments.");
-  text("commentnote", inAll > comments.length ? `${count(inAll - comments.length)} earlier ones: rebaser change-sets comments` : "");
+  text("commentnote", inAll > comments.length ? `${count(inAll - comments.length)} earlier ones: rebaser change-sets describe` : "");
 }
 
 // Begins to ask, and lets those comment who may.

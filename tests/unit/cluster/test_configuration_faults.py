@@ -51,7 +51,7 @@ def test_a_limit_drops_what_is_old_only_where_the_stream_discards_it() -> None:
 
 
 def test_a_limit_of_requests_drops_them_only_where_it_does_not_refuse_new_ones() -> None:
-    """A stream may have been made while `REBASER_QUEUE__CHANGE_SET_REQUESTS` was another one."""
+    """A stream may have been made while `REBASER_QUEUE__REQUESTS` was another one."""
     limit = Drift(REQUESTS, "max_msgs_per_subject", -1, 100)
     lower = Drift(REQUESTS, "max_msgs_per_subject", 100, 5)
     refuses = Drift(REQUESTS, "discard_new_per_subject", expected=False, actual=True)

@@ -2,11 +2,12 @@
 
 import pytest
 
-from rebaser_core.updates import BatchLimits, PutFunc, PutValue, RemoveValue, SetInputs, SetValue
+from rebaser_core.updates import PutFunc, PutValue, RemoveValue, SetInputs, SetValue
+from tests.helpers.batches import limits
 from tests.helpers.checkpoint_writer import ulid
 
 ONE, MANY = ulid(1), {"values": [ulid(2), ulid(3)], "more": ulid(4)}
-SMALL = BatchLimits(batch_updates=2, value_bytes=8, inputs=3, name_depth=2)
+SMALL = limits(batch_updates=2, value_bytes=8, inputs=3, name_depth=2)
 
 
 @pytest.mark.parametrize(

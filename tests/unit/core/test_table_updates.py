@@ -11,6 +11,7 @@ from rebaser_core.errors import MalformedMessage
 from rebaser_core.messages import UpdatesBatch, UpdatesBatchV1
 from rebaser_core.table_updates import TableUpdates, decode_batch
 from rebaser_core.updates import BatchLimits, PlainUpdates, PutFunc, PutValue, RemoveValue, SetValue
+from tests.helpers.batches import limits
 from tests.wire.samples import FUNC, ONE, REQUEST, SUM, TABLE, TWO
 from tests.wire.strategies import unhurried, updates
 
@@ -145,7 +146,7 @@ def test_what_is_no_table_is_refused(encoded):
         TableUpdates.decode((), encoded)
 
 
-LIMITS = BatchLimits(batch_updates=3, value_bytes=20, inputs=2, name_depth=2)
+LIMITS = limits(batch_updates=3, value_bytes=20, inputs=2, name_depth=2)
 WITHIN = {
     "a value of the size": PutValue(value_id=ONE, value="x" * 18),
     "escapes of the size": PutValue(value_id=ONE, value='"' * 9),

@@ -88,8 +88,9 @@ async def test_the_slots_that_a_workspace_leaves_to_others_are_not_spare_while_i
     assert process.spare == process.free == 2
 
 
-async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_over():
-    process = slots(10, max_hold=0.0)
+async def test_in_a_workspace_the_idle_give_way_and_then_those_whose_turn_is_over(monkeypatch):
+    monkeypatch.setattr("rebaser_server.cluster.slots.MAX_HOLD", 0.0)
+    process = slots(10)
     idle, working = process.acquire(one_of(BUSY)), process.acquire(one_of(BUSY))
     elsewhere = process.acquire(one_of(OTHER))
     process.deferrals.defer(one_of(BUSY))
