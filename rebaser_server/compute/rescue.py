@@ -17,8 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.executors import Executor
-from rebaser_server.compute.level_parallel import LevelParallelExecutor, split_costs_of
+from rebaser_server.compute.level_parallel import LeveledRun, split_costs_of
 from rebaser_server.compute.results import (
     SCHEMA,
     RunStore,
@@ -27,6 +26,7 @@ from rebaser_server.compute.results import (
     contiguous_parts,
     join_results,
 )
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.task_protocol import read_stored_result
 from rebaser_server.compute.work_unit import (
     FAILED,
@@ -36,35 +36,14 @@ from rebaser_server.compute.work_unit import (
     read_limits,
     with_limits,
 )
-from rebaser_server.runtime.progress import JobProgress
 
 
-async def run_isolated(
-    executor: Executor,
-    units: Sequence[bytes | memoryview],
-    *,
-    limit: float,
-    owner: str = "",
-    store: RunStore | None = None,
-    progress: JobProgress | None = None,
-) -> list[UnitResult | StoredResult]:
-    """Return the result of each unit, with the values failed that end what computes them.
+def isolated(units: Sequence[bytes | memoryview], limit: float) -> list[bytes | memoryview]:
+    """Return the units for a repeated run: each value fails that ends what computes it.
 
-    Args:
-        executor: one that may break down and is sound for the next run.
-        units: as `Executor.run` takes them.
-        limit: seconds for a call of a function without another limit.
-        owner: as `Executor.run` takes it.
-        store: as `Executor.run` takes it.
-        progress: as `Executor.run` takes it.
-
-    Raises:
-        EvaluationFailed: too many values are at fault, or the evaluator is and not a value.
-        RunFailed: the evaluator breaks down, and no value is at fault.
-        SessionFailed: Spark has no session to run on.
+    `limit`: seconds for a call of a function without another limit.
     """
-    guarded = [with_limits(unit, _forked(read_limits(unit), limit)) for unit in units]
-    return await executor.run(guarded, owner=owner, store=store, progress=progress)
+    return [with_limits(unit, _forked(read_limits(unit), limit)) for unit in units]
 
 
 def _forked(limits: CallLimits, limit: float) -> CallLimits:
@@ -83,12 +62,11 @@ async def salvage(
         slots: as the attempts had it.
     """
     guesses = await asyncio.to_thread(store.costs, split_costs_of(units)) if units else {}
-    keeper = _StoredOnlyExecutor(message)
+    place, run = _StoredResults(message, slots), Run(store=store)
     if not guesses:
-        return await keeper.run(units, store=store)
+        return await place.run(units, run)
     # Split by the earlier levels, since parts of units have their own files.
-    executor = LevelParallelExecutor(keeper, lambda: slots, CostModel(guesses))
-    return await executor.run(units, store=store)
+    return await LeveledRun(place, CostModel(guesses), run).results(units)
 
 
 def failed_result(ids: pa.Array, message: str, first: int = 0) -> UnitResult:
@@ -103,11 +81,12 @@ def failed_result(ids: pa.Array, message: str, first: int = 0) -> UnitResult:
     return UnitResult(0, pa.table(columns, names=SCHEMA.names).cast(SCHEMA))
 
 
-class _StoredOnlyExecutor:
-    """An `Executor` that computes nothing."""
+class _StoredResults:
+    """A `Place` that computes nothing."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, slots: int) -> None:
         self._message = message
+        self.slots = slots
 
     async def start(self) -> None:
         pass
@@ -116,16 +95,10 @@ class _StoredOnlyExecutor:
         pass
 
     async def run(
-        self,
-        units: Sequence[bytes | memoryview],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
+        self, units: Sequence[bytes | memoryview], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
-        del owner, progress  # it computes nothing
-        names = await asyncio.to_thread(store.names) if store else []
-        return [await asyncio.to_thread(self._kept, unit, store, names) for unit in units]
+        names = await asyncio.to_thread(run.store.names) if run.store else []
+        return [await asyncio.to_thread(self._kept, unit, run.store, names) for unit in units]
 
     def _kept(
         self, unit: Any, store: RunStore | None, names: list[str]

@@ -4,10 +4,9 @@ The result of an update is a few values in a commit, or many in files.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -26,10 +25,9 @@ from rebaser_server.commit_log.state import Batch, Content
 from rebaser_server.compute.affected import certain_dependents, closure
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.memo import Memo, WorkspaceMemo
 from rebaser_server.compute.plan import Rounds, UnitLimits, UpdatePlanner
-from rebaser_server.compute.rescue import failed_result, run_isolated, salvage
+from rebaser_server.compute.rescue import failed_result, isolated, salvage
 from rebaser_server.compute.results import (
     REMEMBERED,
     CallCosts,
@@ -39,6 +37,7 @@ from rebaser_server.compute.results import (
     ValueResult,
     total_costs,
 )
+from rebaser_server.compute.run import Executor, Run
 from rebaser_server.compute.work_unit import WorkUnit, count_values, has_runtime, remembers_results
 from rebaser_server.graph_application.code import after_update
 from rebaser_server.graph_application.content import as_graph
@@ -332,23 +331,14 @@ class DvuJob:
         self, progress: JobProgress, *, is_suspect: bool
     ) -> list[UnitResult | StoredResult]:
         executor, extension = self.services.executor, self.services.extension
+        units = self.rounds.units
         if extension.executor is not None and any(
-            has_runtime(unit, *extension.runtimes) for unit in self.rounds.units
+            has_runtime(unit, *extension.runtimes) for unit in units
         ):
             executor = extension.executor
-        run: Callable[..., Awaitable[list[UnitResult | StoredResult]]] = executor.run
-        if is_suspect:
-            run = partial(
-                run_isolated,
-                executor,
-                limit=max(_MIN_UNIT_DEADLINE, self.services.deadline.total_seconds() / 20),
-            )
-        return await run(
-            self.rounds.units,
-            owner=str(self.change_set.workspace_id),
-            store=self.target.run_store,
-            progress=progress,
-        )
+        limit = max(_MIN_UNIT_DEADLINE, self.services.deadline.total_seconds() / 20)
+        run = Run(str(self.change_set.workspace_id), self.target.run_store, progress)
+        return await executor.run(isolated(units, limit) if is_suspect else units, run)
 
     def _is_no_functions_fault(self) -> bool:
         """Whether a call that takes as long as the deadline would have been ended before."""

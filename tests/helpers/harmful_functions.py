@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.run import Executor
 from rebaser_server.compute.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rebaser_server.compute.errors import CodeDiffers
-from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.rescue import isolated
 from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.work_unit import CallLimits, with_limits
@@ -72,7 +72,7 @@ async def test_a_crashing_value_fails_alone_in_one_more_run(executor: SparkExecu
         unit(("cel", "v", 0)),
     ]
 
-    first, second = await run_isolated(executor, units, limit=30)
+    first, second = await executor.run(isolated(units, 30))
 
     assert isinstance(first, UnitResult)
     assert isinstance(second, UnitResult)

@@ -20,10 +20,10 @@ from rebaser_core.updates import AnyUpdate
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import UnitResult, decode_result
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, TableExecutor
 from rebaser_server.files import SharedFiles
-from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.tables import TableFiles
 from rebaser_server.values.edits import DefinitionView
 from rebaser_server.values.graph import Graph
@@ -62,10 +62,8 @@ class Counted:
         self._spark = spark
         self.results = 0
 
-    async def run_query(
-        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
-    ) -> Any:
-        found = await self._spark.run_query(query, about, owner, progress)
+    async def run_query(self, query: Query, about: str, run: Run) -> Any:
+        found = await self._spark.run_query(query, about, run)
         self.results += 1
         return found
 
@@ -146,7 +144,7 @@ class World:
 
     async def update(self, graph: Graph) -> None:
         units = plan(graph, self.chance.randint(1, 2), small=self.chance.choice([0, 256])).units
-        for outcome in await self.executor.run(units, owner=WORKSPACE):
+        for outcome in await self.executor.run(units, Run(WORKSPACE)):
             assert isinstance(outcome, UnitResult)
             apply_result_table(graph, outcome.table, EVERYTHING)
         graph.clear_roots(EVERYTHING)

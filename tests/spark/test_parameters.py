@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 async def value_of(executor: SparkExecutor, code: str, **parameters: Any) -> Any:
     """The one value that a query gives."""
-    return await executor.run_query(Query(judge(code).text, {}, parameters, None), "", "")
+    return await executor.run_query(Query(judge(code).text, {}, parameters, None), "")
 
 
 async def values_of(
@@ -103,7 +103,7 @@ async def test_no_text_is_a_time_of_the_run(
 
     for target in (None, f"file://{tmp_path}/it"):
         with pytest.raises(QueryFailed, match=r"(?i)cannot be|malformed|to_char"):
-            await executor.run_query(Query(text, {}, given, target), "", "")
+            await executor.run_query(Query(text, {}, given, target), "")
 
 
 async def test_a_parameter_may_be_a_row_or_a_column_of_a_pivot(executor: SparkExecutor) -> None:

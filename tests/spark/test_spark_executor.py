@@ -15,10 +15,11 @@ from structlog.contextvars import bound_contextvars
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed, SessionFailed
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.executors import RoutingExecutor
 from rebaser_server.compute.plan import plan
-from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.rescue import isolated
 from rebaser_server.compute.results import RunStore, decode_result
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark import spark_executor
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.work_unit import WorkUnit
@@ -68,7 +69,7 @@ async def test_dear_values_are_computed_by_all_slots(
     executor: SparkExecutor, tmp_path: Path, *, joined: bool
 ) -> None:
     """Also if their function was never measured, and if something takes all of them."""
-    by_levels = LevelParallelExecutor(executor, lambda: 2, CostModel())
+    by_levels = RoutingExecutor(executor, executor, CostModel(), large_from=0)
 
     assert await most_at_once(by_levels, meetings(tmp_path, 8, joined=joined)) == 2
 
@@ -82,7 +83,7 @@ async def test_fifty_thousand_values_are_computed(executor: SparkExecutor) -> No
     planned = plan(wide(50_000).graph, slots=2)
     progress = NotedProgress(planned.affected)
 
-    outcomes = await executor.run(planned.units, progress=progress)
+    outcomes = await executor.run(planned.units, Run(progress=progress))
 
     assert sum(outcome.recomputed for outcome in outcomes) == planned.affected == 50_000
     assert progress.seen == sorted(progress.seen)
@@ -194,7 +195,7 @@ async def test_a_broken_progress_report_ends_the_run(
 
     units = plan(python("hang", path=str(tmp_path / "pids")).graph, slots=2).units
     with pytest.raises(BrokenPipeError):
-        await executor.run(units, progress=Broken(1))
+        await executor.run(units, Run(progress=Broken(1)))
 
     await eventually(lambda: not any(map(is_running, pids_in(tmp_path / "pids"))))
 
@@ -220,14 +221,9 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
         arguments = {"value": f"{n - 2}" if n > 1 else "one", "seconds": "seconds"}
         build.dependent(f"{n}", "slow", arguments, runtime="python")
     units = plan(build.graph, slots=2).units
+    store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
     progress = NotedProgress(12_000)
-    large = asyncio.create_task(
-        executor.run(
-            units,
-            store=RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32),
-            progress=progress,
-        )
-    )
+    large = asyncio.create_task(executor.run(units, Run(store=store, progress=progress)))
     await eventually(lambda: progress.done)
 
     small = plan(python("slow", value=1, seconds=0).graph, slots=2).units
@@ -350,7 +346,7 @@ async def test_a_value_that_kills_the_jvm_each_time_is_found_and_fails_alone(
         code, runtime = ("fells", "python") if n == 1 else ("identity", "builtin")
         build.dependent(f"v{n}", code, {"value": "one"}, runtime)
 
-    [outcome] = await run_isolated(executor, plan(build.graph, slots=1).units, limit=120)
+    [outcome] = await executor.run(isolated(plan(build.graph, slots=1).units, 120))
 
     assert [v for v, status, _ in outcome.value_results if status == "failed"] == ["v1"]
     assert len(outcome.value_results) == 3
@@ -398,7 +394,7 @@ async def test_a_value_that_crashes_its_worker_is_found_and_fails_alone(
         code, runtime = ("crash", "python") if n == 17 else ("identity", "builtin")
         build.dependent(f"v{n}", code, {"value": "one"}, runtime)
 
-    [outcome] = await run_isolated(executor, plan(build.graph, slots=1).units, limit=60)
+    [outcome] = await executor.run(isolated(plan(build.graph, slots=1).units, 60))
 
     assert [v for v, status, _ in outcome.value_results if status == "failed"] == ["v17"]
     assert len(outcome.value_results) == 30

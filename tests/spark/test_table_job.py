@@ -25,7 +25,7 @@ async def contents(executor: SparkExecutor, directory: Path, *rows: str) -> list
         Query(AS_TABLE.format(each), {}, {}, f"file://{directory}/{number}")
         for number, each in enumerate(rows)
     ]
-    found = await asyncio.gather(*(executor.run_query(each, "", "") for each in queries))
+    found = await asyncio.gather(*(executor.run_query(each, "") for each in queries))
     return [written.content for written in found]
 
 
@@ -84,7 +84,7 @@ async def test_a_mistake_in_a_query_is_not_printed(
 ) -> None:
     """PySpark prints each, in lines that are none of the log."""
     with pytest.raises(QueryFailed, match="nope"):
-        await executor.run_query(Query("SELECT nope", {}, {}, f"file://{tmp_path}/it"), "", "")
+        await executor.run_query(Query("SELECT nope", {}, {}, f"file://{tmp_path}/it"), "")
 
     assert capfd.readouterr().err == ""
 
@@ -99,7 +99,7 @@ async def test_a_condition_keeps_rows_that_are_not_a_number(
     views = {"t": View(manifest.fields, tables.uris("shop", manifest.files))}
 
     found = await executor.run_query(
-        Query("SELECT count(*) FROM t WHERE x > 2", views, {}, None), "", ""
+        Query("SELECT count(*) FROM t WHERE x > 2", views, {}, None), ""
     )
 
     assert found == 1

@@ -36,13 +36,14 @@ from rebaser_server.compute.errors import (
     evaluator_error,
 )
 from rebaser_server.compute.evaluator_processes import Template
-from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun
+from rebaser_server.compute.executors import PROGRESS_EVERY, UnitTasks
 from rebaser_server.compute.functions.runtimes import SHOWN
 from rebaser_server.compute.functions.sql import SqlRefused
 from rebaser_server.compute.isolation import STRAY, describe_exit
 from rebaser_server.compute.json_values import NotJson
 from rebaser_server.compute.local_worker import BROKEN
-from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
+from rebaser_server.compute.results import StoredResult, UnitResult
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark import spark_call, spark_job, table_job
 from rebaser_server.compute.spark.launch import find_java, launch
 from rebaser_server.compute.spark.options import (
@@ -337,7 +338,7 @@ def _begun(opened: AbstractContextManager[Any]) -> Iterator[Any]:
 
 
 class SparkExecutor:
-    """An `Executor` with Spark jobs, most often one a run; those of several runs take turns.
+    """A `Place` with Spark jobs, most often one a run; those of several runs take turns.
 
     A task gives way after some seconds of work, and the rest of its unit is asked for in another
     job: so a small run waits for seconds at most, also behind a large one.
@@ -385,63 +386,47 @@ class SparkExecutor:
         await self.run([WorkUnit().encode()] * self.slots)  # starts a worker for each slot, too
 
     async def run(
-        self,
-        units: Sequence[bytes | memoryview],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
+        self, units: Sequence[bytes | memoryview], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         if not units:
             return []
-        await self._turns.take(owner)
-        try:
-            return await self._run(units, store, progress)
-        finally:
-            self._turns.give()
-
-    async def _run(
-        self,
-        units: Sequence[bytes | memoryview],
-        store: RunStore | None,
-        progress: JobProgress | None,
-    ) -> list[UnitResult | StoredResult]:
-        run = DvuRun(_run_id(), units, store)
-        progress = progress or JobProgress(run.size)
-        about = _about(many(run.size, "value"))
+        tasks = UnitTasks(_run_id(), units, run.store)
+        about, progress = _about(many(tasks.size, "value")), run.progress
 
         async def report() -> None:
-            progress.record(await asyncio.to_thread(run.values_done))
+            progress.record(await asyncio.to_thread(tasks.values_done))
 
-        gone = Future[None]()
-        job = self._in_pool(partial(self._evaluate, run, about, gone))
-        results = await self._ended(run.id, job, gone, report, progress)
-        progress.record(run.size)
+        await self._turns.take(run.owner)
+        try:
+            gone = Future[None]()
+            job = self._in_pool(partial(self._evaluate, tasks, about, gone))
+            results = await self._ended(tasks.id, job, gone, report, progress)
+        finally:
+            self._turns.give()
+        progress.record(tasks.size)
         return results
 
-    async def run_query(
-        self, query: Query | SparkCall, about: str, owner: str, progress: JobProgress | None = None
-    ) -> Any:
+    async def run_query(self, query: Query | SparkCall, about: str, run: Run = Run()) -> Any:
         """Run the query or call of a table value, see `tables.Queries`."""
-        run, steps = _run_id(), 0
+        name, steps = _run_id(), 0
 
         async def report() -> None:
             nonlocal steps
-            before, steps = steps, await asyncio.to_thread(self._session.steps, run)
-            if progress is not None and steps != before:
-                progress.extend()
+            before, steps = steps, await asyncio.to_thread(self._session.steps, name)
+            if steps != before:
+                run.progress.extend()
 
-        await self._turns.take(owner)
+        await self._turns.take(run.owner)
         try:
             gone = Future[None]()
             if isinstance(query, SparkCall):
                 loop = asyncio.get_running_loop()
-                call = partial(self._call, query, run, _about(about), gone, loop)
+                call = partial(self._call, query, name, _about(about), gone, loop)
                 # With what log lines show about the work, for the function's prints.
                 job = self._in_pool(partial(copy_context().run, call))
             else:
-                job = self._in_pool(partial(self._query, query, run, _about(about), gone))
-            return await self._ended(run, job, gone, report, progress)
+                job = self._in_pool(partial(self._query, query, name, _about(about), gone))
+            return await self._ended(name, job, gone, report, run.progress)
         finally:
             self._turns.give()
 
@@ -457,7 +442,7 @@ class SparkExecutor:
         job: Future[T],
         gone: Future[None],
         report: Callable[[], Awaitable[None]],
-        progress: JobProgress | None,
+        progress: JobProgress,
     ) -> T:
         """Return what comes of work in a thread; cancelled, end the jobs of the run.
 
@@ -473,7 +458,7 @@ class SparkExecutor:
                     break
                 await report()
                 await asyncio.to_thread(self._session.cut_log)
-                if progress is not None and self._session.is_starting:
+                if self._session.is_starting:
                     progress.extend()
                 if time.monotonic() - looked > _LOOK_EVERY:
                     await self._require_session(ending)
@@ -490,20 +475,20 @@ class SparkExecutor:
         await asyncio.to_thread(self._threads.shutdown)
 
     def _evaluate(
-        self, run: DvuRun, about: str, gone: Future[None]
+        self, tasks: UnitTasks, about: str, gone: Future[None]
     ) -> list[UnitResult | StoredResult]:
-        while tasks := run.next_tasks():
-            with self._required_session(run.id, about) as spark:
+        while due := tasks.next_tasks():
+            with self._required_session(tasks.id, about) as spark:
                 if gone.done():
                     return []
                 try:
-                    answers = spark_job.execute_tasks(spark, [*tasks.values()], run.store, run.id)
+                    answers = spark_job.execute_tasks(spark, [*due.values()], tasks.store, tasks.id)
                 except Exception as error:  # any error ends the run, and there is no list of them
                     raise self._failure(error) from error
             self.absence, self._has_computed = None, True
-            for number, answer in zip(tasks, answers, strict=True):
-                run.record(number, answer)
-        return run.results()
+            for number, answer in zip(due, answers, strict=True):
+                tasks.record(number, answer)
+        return tasks.results()
 
     def _query(self, query: Query, run: str, about: str, gone: Future[None]) -> Any:
         with self._required_session(run, about, query) as spark:

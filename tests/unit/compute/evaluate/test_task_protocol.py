@@ -6,7 +6,7 @@ import pytest
 
 from rebaser_server.compute import evaluation, task_protocol
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.executors import DvuRun
+from rebaser_server.compute.executors import UnitTasks
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult, decode_result
 from rebaser_server.compute.work_unit import IncrementalSplit, WorkUnit, digest_of
@@ -29,10 +29,10 @@ def chain(count: int) -> bytes:
 
 
 def run(store: RunStore | None, *units: bytes) -> list[UnitResult | StoredResult]:
-    return completed(DvuRun("run", units, store))[0]
+    return completed(UnitTasks("run", units, store))[0]
 
 
-def completed(it: DvuRun) -> tuple[list[UnitResult | StoredResult], int]:
+def completed(it: UnitTasks) -> tuple[list[UnitResult | StoredResult], int]:
     """What a run comes to, and in how many rounds."""
     rounds = 0
     while orders := it.next_tasks():
@@ -73,7 +73,7 @@ def test_a_blob_that_is_done_is_not_asked_for_again(store: RunStore) -> None:
     done, new = chain(20_000), chain(10)
     [before] = run(store, done)
 
-    again = DvuRun("again", [new, done], store)
+    again = UnitTasks("again", [new, done], store)
 
     assert len(again.next_tasks()) == 1
     again.record(0, task_protocol.execute(task_protocol.encode_task("", new, ()), None, ""))
@@ -161,7 +161,7 @@ def _time_slices_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_takes_long_gives_way_and_is_asked_for_again(store: RunStore) -> None:
     unit = chain(300)
 
-    [outcome], rounds = completed(DvuRun("run", [unit], store, time_slice=0.0))
+    [outcome], rounds = completed(UnitTasks("run", [unit], store, time_slice=0.0))
 
     assert rounds > 1
     assert rows(store, outcome) == decode_result(evaluate(unit)).value_results
@@ -171,7 +171,7 @@ def test_what_takes_long_gives_way_and_is_asked_for_again(store: RunStore) -> No
 @pytest.mark.usefixtures("_time_slices_are_short")
 def test_progress_counts_what_is_kept_and_what_workers_tell(store: RunStore) -> None:
     large, small = chain(300), chain(10)
-    it = DvuRun("run", [large, small], store, time_slice=0.0)
+    it = UnitTasks("run", [large, small], store, time_slice=0.0)
     assert it.values_done() == 0
 
     orders = it.next_tasks()

@@ -17,11 +17,11 @@ from rebaser_server.compute import executors
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import CodeDiffers, EvaluationFailed
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.executors import ChildProcessExecutor, RoutingExecutor
 from rebaser_server.compute.isolation import STRAY
-from rebaser_server.compute.level_parallel import LevelParallelExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, decode_result
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.work_unit import CallLimits, WorkUnit, digest_of, with_limits
 from rebaser_server.files import SharedFiles
 from tests.helpers.dear_functions import install_meeting, meetings, most_at_once
@@ -128,7 +128,7 @@ async def test_outcomes_are_those_of_the_evaluator(executor: ChildProcessExecuto
     planned = plan(build.graph, slots=2, small=0)
     progress = NotedProgress(1000)
 
-    outcomes = await executor.run(planned.units, progress=progress)
+    outcomes = await executor.run(planned.units, Run(progress=progress))
 
     here = [decode_result(evaluate(unit)) for unit in planned.units]
     assert [outcome.value_results for outcome in outcomes] == [
@@ -151,7 +151,7 @@ async def test_a_child_with_other_code_calls_nothing_and_both_versions_are_named
         made = units("told", path=str(called))
 
     with pytest.raises(CodeDiffers, match=r"'told' .* odd 0\.9 \(.* and 1\.0 \(") as error:
-        await executor.run(made, store=store)
+        await executor.run(made, Run(store=store))
 
     assert not error.value.crashed
     assert not called.exists()
@@ -247,7 +247,7 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
     for n in range(6_000):
         build.dependent(f"{n}", "slow", {"value": f"{n - 1}" if n else "value"}, "python")
     store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
-    large = asyncio.create_task(executor.run(plan(build.graph, slots=1).units, store=store))
+    large = asyncio.create_task(executor.run(plan(build.graph, slots=1).units, Run(store=store)))
     await eventually(lambda: "progress" in store.names())
 
     (outcome,) = await executor.run(units("slow", value=1))
@@ -291,7 +291,7 @@ async def test_dear_values_are_computed_by_all_cores(
     """Also if their function was never measured, and if something takes all of them."""
     install_meeting(tmp_path)
     (tmp_path / "here").mkdir()
-    executor = LevelParallelExecutor(children, lambda: 2, CostModel().beside())
+    executor = RoutingExecutor(children, children, CostModel(), large_from=100)
 
     assert await most_at_once(executor, meetings(tmp_path / "here", 8, joined=joined)) == 2
 
@@ -302,12 +302,12 @@ async def test_a_quick_run_passes_more_slow_ones_than_there_are_children(
     """All of them go on at once, and each begins once."""
     gate = tmp_path / "gate"
     slow = [
-        asyncio.create_task(children.run(units("waits", path=str(gate), number=n), owner=f"{n}"))
+        asyncio.create_task(children.run(units("waits", path=str(gate), number=n), Run(f"{n}")))
         for n in range(8)
     ]
     await eventually(lambda: len([*tmp_path.glob("gate.*")]) == 8)
 
-    (outcome,) = await children.run(units("identity", "builtin", value=1), owner="small")
+    (outcome,) = await children.run(units("identity", "builtin", value=1), Run("small"))
 
     assert outcome.value_results == [("it", "ok", 1)]
     assert not any(task.done() for task in slow)
@@ -323,9 +323,9 @@ async def test_what_a_function_writes_into_its_pipe_answers_no_other_question(
     """Its value fails, and says why. A flood takes no memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    strays = [asyncio.create_task(executor.run(units(function), owner="stray")) for _ in range(2)]
+    strays = [asyncio.create_task(executor.run(units(function), Run("stray"))) for _ in range(2)]
     for n in range(10):
-        [sums] = await executor.run(units("identity", "builtin", value=n), owner="other")
+        [sums] = await executor.run(units("identity", "builtin", value=n), Run("other"))
         assert sums.value_results == [("it", "ok", n)]
     fates = [fate for [fate] in await asyncio.gather(*strays)]
 
