@@ -24,6 +24,7 @@ from rebaser_server.compute.results import StoredResult, UnitResult
 from rebaser_server.compute.run import Executor, Run
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.memory import collect_rarely
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service import composition
@@ -112,7 +113,7 @@ class Timed:
         self._trace = trace
 
     async def run(
-        self, units: Sequence[bytes | memoryview], run: Run = Run()
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         self._trace.mark("run began")
         outcomes = await self._executor.run(units, run)

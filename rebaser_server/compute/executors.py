@@ -11,7 +11,7 @@ a lower priority (see `isolation`), so a quick task waits for quick ones only.
 import asyncio
 import os
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Never
 from uuid import uuid4
@@ -38,13 +38,7 @@ from rebaser_server.compute.task_protocol import (
     execute,
     read_stored_result,
 )
-from rebaser_server.compute.work_unit import (
-    WorkUnit,
-    count_values,
-    digest_of,
-    has_runtime,
-    read_limits,
-)
+from rebaser_server.compute.work_unit import WorkUnit, digest_of
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import (
     Turns,
@@ -84,25 +78,26 @@ class RoutingExecutor:
         await self._large.start()
 
     async def run(
-        self, units: Sequence[bytes | memoryview], run: Run = Run()
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         place, costs = self._small, self._costs.beside()
-        is_of_tables = any(has_runtime(unit, ARROW) for unit in units)  # their files are here
+        is_of_tables = any(unit.has_runtime(ARROW) for unit in units)  # their files are here
         if not is_of_tables and await self._is_large(units):
             place, costs = self._large, self._costs
         return await LeveledRun(place, costs, run).results(units)
 
-    async def _is_large(self, units: Sequence[bytes | memoryview]) -> bool:
-        count = sum(map(count_values, units))
+    async def _is_large(self, units: Sequence[WorkUnit]) -> bool:
+        count = sum(map(len, units))
         if self._large_from is not None:
             return count >= self._large_from
-        if count * ROW_SECONDS > _SMALL_SECONDS or sum(map(len, units)) > _SMALL_BYTES:
+        size = sum(unit.nbytes for unit in units)
+        if count * ROW_SECONDS > _SMALL_SECONDS or size > _SMALL_BYTES:
             return True
         return await asyncio.to_thread(self._seconds, units) > _SMALL_SECONDS
 
-    def _seconds(self, units: Sequence[bytes | memoryview]) -> float:
+    def _seconds(self, units: Sequence[WorkUnit]) -> float:
         estimate = partial(self._costs.estimate, unmeasured=UNMEASURED_SECONDS)
-        return float(sum(estimate(WorkUnit.decode(unit)).sum() for unit in units))
+        return float(sum(estimate(unit).sum() for unit in units))
 
     async def close(self) -> None:
         try:
@@ -127,7 +122,7 @@ class UnitTasks:
     def __init__(
         self,
         run_id: str,
-        units: Sequence[bytes | memoryview],
+        units: Sequence[WorkUnit],
         store: RunStore | None,
         *,
         time_slice: float = TIME_SLICE,
@@ -137,8 +132,10 @@ class UnitTasks:
         self.store: Final = store
         self._time_slice = time_slice
         self._units = units
+        self._encoded: list[bytes | None] = []
+        """Units as they leave this process. None: workers find it in the store."""
         self._digests = [""] * len(units)
-        self._sizes = list(map(count_values, units))
+        self._sizes = list(map(len, units))
         self.size: Final = sum(self._sizes)
         self._stops = [0] * len(units)
         """Number of values of each unit that are done for sure."""
@@ -147,8 +144,8 @@ class UnitTasks:
     def next_tasks(self) -> dict[int, bytes]:
         """The tasks to execute next, by the number of the unit; none once all is done."""
         names = self.store.names() if self.store and self.size > FIRST_STEP else []
-        if self.store and "" in self._digests:
-            self._digests = list(map(digest_of, self._units))
+        if not self._encoded:
+            self._encode(names)
         tasks = {}
         for number, digest in enumerate(self._digests):
             if number in self._ended:
@@ -159,33 +156,31 @@ class UnitTasks:
                 self._ended[number] = read_stored_result(self.store, parts)
             else:
                 tasks[number] = self._encode_task(number, parts)
-        if self.store:
-            self._put_large(self.store, tasks, names)
         return tasks
 
+    def _encode(self, names: list[str]) -> None:
+        """Encode the units; put large ones into the store, and do not keep their bytes here."""
+        encoded = [unit.encode() for unit in self._units]
+        self._digests = list(map(digest_of, encoded))
+        by_digest = dict(zip(self._digests, encoded, strict=True)) if self.store else {}
+        large = {each: data for each, data in by_digest.items() if len(data) > _INLINE_UNIT_BYTES}
+        missing = {each: data for each, data in large.items() if f"{each}.blob" not in names}
+        if self.store and missing:
+            with WorkThreads(_PUT_CONCURRENCY) as pool:
+                list(pool.map(self.store.put_unit, missing.keys(), missing.values()))
+        self._encoded = [
+            None if digest in large else data
+            for digest, data in zip(self._digests, encoded, strict=True)
+        ]
+
     def _encode_task(self, number: int, parts: list[PartFile]) -> bytes:
-        unit = None if self._is_in_store(number) else self._units[number]
-        names = [part.name for part in parts]
         return encode_task(
             self._digests[number],
-            unit,
-            names,
+            self._encoded[number],
+            [part.name for part in parts],
             time_slice=self._time_slice,
-            limits=read_limits(self._units[number]),
+            limits=self._units[number].limits,
         )
-
-    def _is_in_store(self, number: int) -> bool:
-        return self.store is not None and len(self._units[number]) > _INLINE_UNIT_BYTES
-
-    def _put_large(self, store: RunStore, numbers: Iterable[int], names: list[str]) -> None:
-        missing = {
-            self._digests[number]: self._units[number]
-            for number in numbers
-            if self._is_in_store(number) and f"{self._digests[number]}.blob" not in names
-        }
-        if missing:
-            with WorkThreads(_PUT_CONCURRENCY) as pool:
-                list(pool.map(store.put_unit, missing.keys(), missing.values()))
 
     def record(self, number: int, answer: bytes) -> None:
         """Record the answer to the task for a unit."""
@@ -242,29 +237,29 @@ class ChildProcessExecutor:
         return self._limit
 
     async def start(self) -> None:
-        await self.run([WorkUnit().encode()])
+        await self.run([WorkUnit()])
 
     async def close(self) -> None:
         await asyncio.gather(*map(self._end, [*self._idle, *self._busy]))
         await self._template.close()
 
     async def run(
-        self, units: Sequence[bytes | memoryview], run: Run = Run()
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         results: dict[int, UnitResult | StoredResult] = {}
 
-        async def compute(numbered: tuple[int, bytes | memoryview]) -> None:
+        async def compute(numbered: tuple[int, WorkUnit]) -> None:
             index, unit = numbered
-            results[index] = await self._run_unit(unit, run.part(count_values(unit)))
+            results[index] = await self._run_unit(unit, run.part(len(unit)))
 
         await for_each_concurrently(enumerate(units), compute, min(self._limit, len(units)))
         return [results[index] for index in range(len(units))]
 
-    async def _run_unit(self, unit: bytes | memoryview, run: Run) -> UnitResult | StoredResult:
+    async def _run_unit(self, unit: WorkUnit, run: Run) -> UnitResult | StoredResult:
         tasks, store = UnitTasks(f"beside-{uuid4()}", [unit], run.store), run.store
         # A function of tables reaches the store in a process that is forked from a child. Clients
         # of object stores have threads, which a fork of a child that has used one is without.
-        is_fresh = has_runtime(unit, ARROW) and store is not None and not store.files.is_local
+        is_fresh = unit.has_runtime(ARROW) and store is not None and not store.files.is_local
         async with background(_report(tasks, run.progress)):
             while due := await asyncio.to_thread(tasks.next_tasks):
                 [(number, task)] = due.items()

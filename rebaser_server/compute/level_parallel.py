@@ -34,7 +34,6 @@ from rebaser_server.compute.run import Place, Run, run_apart
 from rebaser_server.compute.work_unit import (
     IncrementalSplit,
     WorkUnit,
-    count_values,
     digest_of,
     extract,
     sort_by_level,
@@ -49,9 +48,9 @@ _MAX_SAMPLE: Final = 4
 """Values of functions never measured that a sample holds, at most: it is computed once more."""
 
 
-def split_costs_of(units: Sequence[bytes | memoryview]) -> str:
+def split_costs_of(units: Sequence[WorkUnit]) -> str:
     """The name in the run store of what functions were taken to cost when units were cut."""
-    return f"sweeps-{digest_of(units[0])}"
+    return f"sweeps-{digest_of(units[0].encode())}"
 
 
 class LeveledRun:
@@ -62,13 +61,13 @@ class LeveledRun:
         self._costs = costs
         self._run = run
 
-    async def results(self, units: Sequence[bytes | memoryview]) -> list[UnitResult | StoredResult]:
+    async def results(self, units: Sequence[WorkUnit]) -> list[UnitResult | StoredResult]:
         """Return what became of each unit, as `Executor.run`."""
         assumed = await self._measure(units)
         splits = await asyncio.to_thread(self._choose_splits, units, assumed)
         return await run_apart(units, splits, self._compute, self._compute_levels)
 
-    async def _measure(self, units: Sequence[bytes | memoryview]) -> float:
+    async def _measure(self, units: Sequence[WorkUnit]) -> float:
         """Learn what functions cost that would keep one slot busy if they were dear.
 
         One value of each is computed for that, and once more with the others: so what units are
@@ -78,18 +77,16 @@ class LeveledRun:
         samples = await asyncio.to_thread(self._samples, units)
         if not samples:
             return 0.0
-        encoded = [sample.encode() for sample in samples]
-        costs = total_costs(await self._place.run(encoded, Run(self._run.owner)))
+        costs = total_costs(await self._place.run(samples, Run(self._run.owner)))
         self._costs.learn(costs)
         return max((spent / calls for calls, spent in costs.values()), default=0.0)
 
-    def _samples(self, encoded: Sequence[bytes | memoryview]) -> list[WorkUnit]:
+    def _samples(self, units: Sequence[WorkUnit]) -> list[WorkUnit]:
         store = self._run.store
         if self._place.slots <= 1:
             return []
-        units = list(map(WorkUnit.decode, encoded))
         if all(map(self._costs.knows, units)) or (
-            store is not None and store.costs(split_costs_of(encoded))
+            store is not None and store.costs(split_costs_of(units))
         ):
             return []
         seconds = [
@@ -127,22 +124,22 @@ class LeveledRun:
         return samples
 
     def _choose_splits(
-        self, encoded: Sequence[bytes | memoryview], assumed: float
+        self, units: Sequence[WorkUnit], assumed: float
     ) -> list["_LevelSplit | None"]:
         """Split of each unit, or None; an earlier attempt at the update decides.
 
         `assumed`: seconds of a function never measured; 0: those of a cheap one.
         """
         if self._place.slots <= 1:
-            return [None] * len(encoded)
-        store, units = self._run.store, [WorkUnit.decode(unit) for unit in encoded]
+            return [None] * len(units)
+        store = self._run.store
         costs, is_known = self._costs.snapshot(), False
         for runtime, code in chain.from_iterable(unit.functions for unit in units):
             if assumed and runtime and not costs.knows_function(runtime, code):
                 costs.seconds[runtime, code] = assumed
         dear = self._is_dear(units, costs)
         if store is not None and (any(dear) or not all(map(costs.knows, units))):
-            before = store.costs(split_costs_of(encoded))
+            before = store.costs(split_costs_of(units))
             is_known = bool(before)
             if is_known:
                 costs = CostModel(before)
@@ -153,7 +150,7 @@ class LeveledRun:
         ]
         if store is not None and any(splits) and not is_known:
             functions = chain.from_iterable(unit.functions for unit in units)
-            store.put_costs(costs.known(functions), split_costs_of(encoded))
+            store.put_costs(costs.known(functions), split_costs_of(units))
         return splits
 
     def _is_dear(self, units: Sequence[WorkUnit], costs: CostModel) -> list[bool]:
@@ -172,12 +169,10 @@ class LeveledRun:
             else None
         )
 
-    async def _compute(
-        self, units: Sequence[bytes | memoryview]
-    ) -> list[UnitResult | StoredResult]:
+    async def _compute(self, units: Sequence[WorkUnit]) -> list[UnitResult | StoredResult]:
         if not units:
             return []
-        started, run = time.monotonic(), self._run.part(sum(map(count_values, units)))
+        started, run = time.monotonic(), self._run.part(sum(map(len, units)))
         results = await self._place.run(units, run)
         self._costs.learn_overhead(time.monotonic() - started, results, self._place.slots)
         return results
@@ -188,8 +183,7 @@ class LeveledRun:
         for stage in level_split.stages:
             piece = split.next(stage.stop - stage.start)
             parts = await asyncio.to_thread(self._parts, level_split, piece, stage)
-            encoded = [unit.encode() for _, unit in parts]
-            results = await self._compute(encoded)
+            results = await self._compute([unit for _, unit in parts])
             located = [
                 await asyncio.to_thread(locate, result, positions + stage.start, self._run.store)
                 for result, (positions, _) in zip(results, parts, strict=True)

@@ -11,7 +11,6 @@ the rest.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,25 +32,23 @@ from rebaser_server.compute.work_unit import (
     CallLimits,
     WorkUnit,
     digest_of,
-    read_limits,
-    with_limits,
 )
 
 
-def isolated(units: Sequence[bytes | memoryview], limit: float) -> list[bytes | memoryview]:
+def isolated(units: Sequence[WorkUnit], limit: float) -> list[WorkUnit]:
     """Return the units for a repeated run: each value fails that ends what computes it.
 
     `limit`: seconds for a call of a function without another limit.
     """
-    return [with_limits(unit, _forked(read_limits(unit), limit)) for unit in units]
 
+    def forked(limits: CallLimits) -> CallLimits:
+        return replace(limits, seconds=limits.seconds or limit, is_forked=True)
 
-def _forked(limits: CallLimits, limit: float) -> CallLimits:
-    return replace(limits, seconds=limits.seconds or limit, is_forked=True)
+    return [replace(unit, limits=forked(unit.limits)) for unit in units]
 
 
 async def salvage(
-    units: Sequence[bytes | memoryview], message: str, store: RunStore, slots: int
+    units: Sequence[WorkUnit], message: str, store: RunStore, slots: int
 ) -> list[UnitResult | StoredResult]:
     """Return the result of each unit; values that were not computed fail with the message.
 
@@ -95,19 +92,19 @@ class _StoredResults:
         pass
 
     async def run(
-        self, units: Sequence[bytes | memoryview], run: Run = Run()
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         names = await asyncio.to_thread(run.store.names) if run.store else []
         return [await asyncio.to_thread(self._kept, unit, run.store, names) for unit in units]
 
     def _kept(
-        self, unit: Any, store: RunStore | None, names: list[str]
+        self, unit: WorkUnit, store: RunStore | None, names: list[str]
     ) -> UnitResult | StoredResult:
-        decoded, parts = WorkUnit.decode(unit), contiguous_parts(names, digest_of(unit))
+        parts = contiguous_parts(names, digest_of(unit.encode()))
         stop = parts[-1].stop if parts else 0
-        if store is not None and parts and stop == len(decoded):
+        if store is not None and parts and stop == len(unit):
             return read_stored_result(store, parts)
         before = [store.get_part(part.name) for part in parts] if store else []
-        results = [*before, failed_result(decoded.ids[stop:], self._message, stop)]
+        results = [*before, failed_result(unit.ids[stop:], self._message, stop)]
         tables = [result.table.replace_schema_metadata() for result in results]
         return join_results(results, pa.concat_tables(tables))

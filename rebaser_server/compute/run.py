@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import for_each_concurrently
 
@@ -31,7 +32,7 @@ class Run:
 
 class Executor(Protocol):
     async def run(
-        self, units: Sequence[bytes | memoryview], run: Run = Run()
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         """Return what became of each unit, in their order. Several runs may go on at once.
 
@@ -61,11 +62,9 @@ class Place(Executor, Protocol):
 
 
 async def run_apart(
-    units: Sequence[bytes | memoryview],
+    units: Sequence[WorkUnit],
     parts: Sequence[P | None],
-    together: Callable[
-        [list[bytes | memoryview]], Coroutine[Any, Any, list[UnitResult | StoredResult]]
-    ],
+    together: Callable[[list[WorkUnit]], Coroutine[Any, Any, list[UnitResult | StoredResult]]],
     apart: Callable[[P], Coroutine[Any, Any, UnitResult]],
 ) -> list[UnitResult | StoredResult]:
     """Return the results of all units: those without a part together, each other by its part.

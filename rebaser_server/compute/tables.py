@@ -75,8 +75,6 @@ from rebaser_server.compute.work_unit import (
     CallLimits,
     IncrementalSplit,
     WorkUnit,
-    count_values,
-    has_runtime,
     reorder,
     strings,
 )
@@ -353,12 +351,12 @@ class TableExecutor:
         """Locks of the keys that are being computed: equal work is done once."""
 
     async def run(
-        self, units: Sequence[bytes | memoryview], run: Run = Run()
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         staged = await asyncio.to_thread(lambda: list(map(_stages_of, units)))
 
-        async def compute_rest(rest: list[bytes | memoryview]) -> list[UnitResult | StoredResult]:
-            return await self._inner.run(rest, run.part(sum(map(count_values, rest))))
+        async def compute_rest(rest: list[WorkUnit]) -> list[UnitResult | StoredResult]:
+            return await self._inner.run(rest, run.part(sum(map(len, rest))))
 
         return await run_apart(units, staged, compute_rest, partial(self._run_stages, run=run))
 
@@ -373,7 +371,7 @@ class TableExecutor:
             elif stages.is_of_tables[start]:
                 result = await self._run_calls(piece, part)
             else:
-                [result] = await self._inner.run([piece.encode()], part)
+                [result] = await self._inner.run([piece], part)
             positions = np.arange(start, end)
             located = await asyncio.to_thread(locate, result, positions, run.store)
             split.record(end, located.table)
@@ -865,11 +863,10 @@ class _Stages:
     """Whether each value is computed by a function of `TABLE_RUNTIMES`."""
 
 
-def _stages_of(encoded: bytes | memoryview) -> _Stages | None:
+def _stages_of(unit: WorkUnit) -> _Stages | None:
     """Return a unit's stages; None if it has no value of a function of tables."""
-    if not has_runtime(encoded, *TABLE_RUNTIMES):
+    if not unit.has_runtime(*TABLE_RUNTIMES):
         return None
-    unit = WorkUnit.decode(encoded)
     by_function = np.array([runtime in TABLE_RUNTIMES for runtime, _ in unit.functions], np.bool_)
     by_signature = by_function[[function for function, _ in unit.signatures]]
     is_of_tables = by_signature[unit.signature_indices]
@@ -909,8 +906,8 @@ class _Call:
     expected: str | None
     """Code that the function has here, see `WorkUnit.code`."""
 
-    def unit_of(self, asked: ArrowCall) -> bytes:
-        """Return the encoded unit of this value alone, for an evaluator."""
+    def unit_of(self, asked: ArrowCall) -> WorkUnit:
+        """Return the unit of this value alone, for an evaluator."""
         return WorkUnit(
             [self.function],
             [(0, [(CALL, None)])],
@@ -925,7 +922,7 @@ class _Call:
             strings([dumps(asked.encode())]),
             self.limits,
             code={} if self.expected is None else {0: self.expected},
-        ).encode()
+        )
 
 
 def _calls_of(piece: WorkUnit) -> list[_Call]:

@@ -38,7 +38,7 @@ from rebaser_server.compute.results import (
     total_costs,
 )
 from rebaser_server.compute.run import Executor, Run
-from rebaser_server.compute.work_unit import WorkUnit, count_values, has_runtime, remembers_results
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.graph_application.code import after_update
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.graph_application.extension import Extension
@@ -233,7 +233,7 @@ class DvuJob:
     rounds: Rounds
     target: ResultTarget
     memo: WorkspaceMemo | None
-    units: list[bytes] = field(default_factory=list)
+    units: list[WorkUnit] = field(default_factory=list)
     """Units of the rounds that are over."""
     outcomes: list[UnitResult | StoredResult] = field(default_factory=list)
     """Results of these units."""
@@ -259,11 +259,11 @@ class DvuJob:
         return await asyncio.to_thread(collect, self.outcomes, self.target)
 
     async def _run_round(self, progress: JobProgress, *, is_suspect: bool) -> None:
-        part = progress.part(sum(map(count_values, self.rounds.units)))
+        part = progress.part(sum(map(len, self.rounds.units)))
         outcomes = await self._evaluate(part, is_suspect=is_suspect)
         part.record(part.total)  # also what was done before, or came out unchanged
         self.services.costs.learn(total_costs(outcomes))
-        if self.memo is not None and any(map(remembers_results, self.rounds.units)):
+        if self.memo is not None and any(unit.remembered for unit in self.rounds.units):
             for found in await asyncio.to_thread(self._remember, self.memo, outcomes):
                 await self.services.notifier.activity(
                     self.change_set, ActivityKind.FUNCTION_IMPURE, **found
@@ -296,10 +296,9 @@ class DvuJob:
         if not results.num_rows:
             return []
         metrics.DVU_VALUES.labels("impure").inc(results.num_rows)
-        units = [WorkUnit.decode(unit) for unit in self.rounds.units]
         functions = {
             value_id: unit.functions[unit.signatures[signature][0]]
-            for unit in units
+            for unit in self.rounds.units
             for value_id, signature in zip(
                 unit.ids.to_pylist(), unit.signature_indices.tolist(), strict=True
             )
@@ -333,7 +332,7 @@ class DvuJob:
         executor, extension = self.services.executor, self.services.extension
         units = self.rounds.units
         if extension.executor is not None and any(
-            has_runtime(unit, *extension.runtimes) for unit in units
+            unit.has_runtime(*extension.runtimes) for unit in units
         ):
             executor = extension.executor
         limit = max(_MIN_UNIT_DEADLINE, self.services.deadline.total_seconds() / 20)
@@ -355,6 +354,6 @@ class DvuJob:
             return await asyncio.to_thread(collect, [*self.outcomes, *salvaged, rest], self.target)
         except Exception:
             log.exception("computed results not kept")
-        every = [WorkUnit.decode(unit).ids for unit in (*self.units, *units)]
+        every = [unit.ids for unit in (*self.units, *units)]
         failed = [failed_result(ids, message) for ids in every]
         return await asyncio.to_thread(collect, [*failed, rest], self.target)

@@ -321,7 +321,7 @@ async def compute(
     executor: Executor, names: Sequence[str], **limits: Any
 ) -> list[tuple[str, str, Any]]:
     """Name, status, and value or message of a value of each function, in one unit."""
-    units = [unit_of(names, CallLimits(**{"seconds": 20, **limits})).encode()]
+    units = [unit_of(names, CallLimits(**{"seconds": 20, **limits}))]
     [outcome] = await executor.run(units)
     assert isinstance(outcome, UnitResult)
     return [(key.split()[1], status, data) for key, status, data in outcome.value_results]

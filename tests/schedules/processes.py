@@ -19,7 +19,7 @@ from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.results import UnitResult, decode_result
 from rebaser_server.compute.run import Run
-from rebaser_server.compute.work_unit import count_values
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import serve
 from rebaser_server.settings.settings import Settings
@@ -50,7 +50,7 @@ class Evaluator:
         self.fails = fails
         self._owner = owner
 
-    async def run(self, blobs: Sequence[bytes], run: Run) -> list[UnitResult]:
+    async def run(self, blobs: Sequence[WorkUnit], run: Run) -> list[UnitResult]:
         outcomes = []
         change_set = structlog.contextvars.get_contextvars()["change_set"]
         began_for = self._owner(change_set)
@@ -60,8 +60,8 @@ class Evaluator:
                 await asyncio.Event().wait()
             if self._random.random() < self.fails:
                 raise SessionFailed("as the seed wants it")
-            outcomes.append(decode_result(await asyncio.to_thread(evaluate, blob)))
-            run.progress.record(run.progress.done + count_values(blob))
+            outcomes.append(decode_result(await asyncio.to_thread(evaluate, blob.encode())))
+            run.progress.record(run.progress.done + len(blob))
         return outcomes
 
 

@@ -52,7 +52,7 @@ class InProcess:
         pass
 
     async def run(self, units: Sequence[Any], **_: Any) -> list[UnitResult]:
-        return [decode_result(evaluate(unit)) for unit in units]
+        return [decode_result(evaluate(unit.encode())) for unit in units]
 
 
 class Counted:

@@ -59,7 +59,7 @@ async def test_outcomes_are_those_of_the_evaluator(executor: SparkExecutor) -> N
     outcomes = await executor.run(units)
 
     assert len(units) == 4
-    expected = [decode_result(evaluate(unit)) for unit in units]
+    expected = [decode_result(evaluate(unit.encode())) for unit in units]
     assert [o.recomputed for o in outcomes] == [o.recomputed for o in expected]
     assert [o.value_results for o in outcomes] == [o.value_results for o in expected]
 
@@ -129,7 +129,7 @@ async def test_of_much_that_functions_print_the_end_is_kept(executor: SparkExecu
     [outcome] = await executor.run(plan(python("prints_much", size=size).graph, slots=2).units)
 
     await eventually(lambda: b"\nlast\n" in log.read_bytes())
-    await executor.run([WorkUnit().encode()])
+    await executor.run([WorkUnit()])
 
     assert outcome.value_results == [("it", "ok", size)]
     assert log.stat().st_size < size // 2

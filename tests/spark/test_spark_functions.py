@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ from rebaser_server.compute.rescue import isolated
 from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.work_unit import CallLimits, with_limits
+from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.eventually import eventually
 from tests.helpers.graph_builder import is_running, pids_in
 from tests.helpers.table_sheet import BY_DAY, OWNER, TableSheet
@@ -146,7 +147,7 @@ async def test_a_function_that_takes_much_memory_fails_its_value(sheet: TableShe
     sheet.call("much", "takes_much", "orders")
     sheet.call("prints", "prints_much", "orders")
     limits = CallLimits(memory=1 << 30)
-    units = [with_limits(unit, limits) for unit in plan(sheet.graph, 2).units]
+    units = [replace(unit, limits=limits) for unit in plan(sheet.graph, 2).units]
 
     with capture_logs() as logs:
         outcomes = await sheet.executor.run(units, Run(OWNER))

@@ -383,10 +383,10 @@ class SparkExecutor:
         return self._session.jvm_pid
 
     async def start(self) -> None:
-        await self.run([WorkUnit().encode()] * self.slots)  # starts a worker for each slot, too
+        await self.run([WorkUnit()] * self.slots)  # starts a worker for each slot, too
 
     async def run(
-        self, units: Sequence[bytes | memoryview], run: Run = Run()
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         if not units:
             return []

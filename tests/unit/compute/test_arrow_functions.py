@@ -98,7 +98,7 @@ class Shop:
             [("it", 0, *former, True, [~n for n in range(len(flat))])],
             [(f"input {n}", True, value) for n, value in enumerate(flat)],
             limits,
-        ).encode()
+        )
         try:
             [result] = await self.executor.run([unit], Run(SHOP))
         except RunFailed:  # as an update goes on

@@ -63,7 +63,7 @@ async def test_a_query_reads_no_table_by_an_object_that_a_function_made_up(
 
     queries = Recorded()
     executor = TableExecutor(ChildProcessExecutor(), queries, tables)
-    [result] = await executor.run([unit.encode()], Run("ours"))
+    [result] = await executor.run([unit], Run("ours"))
 
     assert isinstance(result, UnitResult)
     [(value_id, status, message)] = result.value_results
@@ -82,7 +82,7 @@ async def test_a_query_may_take_nothing(tmp_path: Path) -> None:
 
     tables = TableFiles(SharedFiles(str(tmp_path)))
     executor = TableExecutor(ChildProcessExecutor(), Recorded(), tables)
-    [result] = await executor.run([unit.encode()], Run("ours"))
+    [result] = await executor.run([unit], Run("ours"))
 
     assert isinstance(result, UnitResult)
     assert result.value_results == [("it", "ok", 1)]
@@ -91,9 +91,7 @@ async def test_a_query_may_take_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", ["SELECT 1 AS n", "-- returns: value\nSELECT 1"])
 async def test_what_is_there_does_not_count_as_computed(tmp_path: Path, code: str) -> None:
     """Neither in what is said of the update, nor in what its function costs."""
-    unit = unit_from_rows(
-        [("sql", code)], [(0, [])], [("it", 0, "pending", None, True, [])]
-    ).encode()
+    unit = unit_from_rows([("sql", code)], [(0, [])], [("it", 0, "pending", None, True, [])])
 
     queries, tables = Recorded(), TableFiles(SharedFiles(str(tmp_path)))
     executor = TableExecutor(ChildProcessExecutor(), queries, tables)

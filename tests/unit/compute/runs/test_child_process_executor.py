@@ -6,6 +6,7 @@ import pickle
 import re
 import resource
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from rebaser_server.compute.isolation import STRAY
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, decode_result
 from rebaser_server.compute.run import Run
-from rebaser_server.compute.work_unit import CallLimits, WorkUnit, digest_of, with_limits
+from rebaser_server.compute.work_unit import CallLimits, WorkUnit, digest_of
 from rebaser_server.files import SharedFiles
 from tests.helpers.dear_functions import install_meeting, meetings, most_at_once
 from tests.helpers.graph_builder import (
@@ -112,7 +113,7 @@ async def executor(
     await executor.close()
 
 
-def units(code: str, runtime: str = "python", **sources: object) -> list[bytes]:
+def units(code: str, runtime: str = "python", **sources: object) -> list[WorkUnit]:
     build = Builder()
     for name, data in sources.items():
         build.source(name, data)
@@ -130,7 +131,7 @@ async def test_outcomes_are_those_of_the_evaluator(executor: ChildProcessExecuto
 
     outcomes = await executor.run(planned.units, Run(progress=progress))
 
-    here = [decode_result(evaluate(unit)) for unit in planned.units]
+    here = [decode_result(evaluate(unit.encode())) for unit in planned.units]
     assert [outcome.value_results for outcome in outcomes] == [
         outcome.value_results for outcome in here
     ]
@@ -156,7 +157,7 @@ async def test_a_child_with_other_code_calls_nothing_and_both_versions_are_named
     assert not error.value.crashed
     assert not called.exists()
     forget_code()
-    assert digest_of(made[0]) != digest_of(units("told", path=str(called))[0])
+    assert digest_of(made[0].encode()) != digest_of(units("told", path=str(called))[0].encode())
 
 
 async def test_output_of_functions_is_not_taken_for_results(executor: ChildProcessExecutor) -> None:
@@ -212,7 +213,7 @@ async def test_what_a_function_prints_last_is_in_the_log_when_its_call_ends(
     [unit] = units(function)
 
     with capture_logs() as logs:
-        [outcome] = await executor.run([with_limits(unit, CallLimits(is_forked=is_forked))])
+        [outcome] = await executor.run([replace(unit, limits=CallLimits(is_forked=is_forked))])
         await eventually(lambda: logs)
 
     assert outcome.value_results[0][1] == "ok"
@@ -231,8 +232,10 @@ async def test_a_crash_fails_its_value_and_not_the_next_run(
 
 
 async def test_a_broken_blob_fails_its_run_and_not_the_next(executor: ChildProcessExecutor) -> None:
-    with pytest.raises(EvaluationFailed, match="not the known results"):
-        await executor.run([WorkUnit().encode() + b"more"])
+    [unit] = units("identity", "builtin", value=1)
+
+    with pytest.raises(EvaluationFailed, match="IndexError"):
+        await executor.run([replace(unit, functions=[])])
 
     (outcome,) = await executor.run(units("identity", "builtin", value=1))
     assert outcome.value_results == [("it", "ok", 1)]

@@ -13,6 +13,7 @@ from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.rescue import isolated
 from rebaser_server.compute.results import ValueResult
+from rebaser_server.compute.work_unit import WorkUnit
 from tests.helpers.graph_builder import Builder, children, eventually, install
 
 FUNCTIONS = """
@@ -56,7 +57,7 @@ async def executor(
     await executor.close()
 
 
-def chain(code: str, length: int, bad: int) -> list[bytes]:
+def chain(code: str, length: int, bad: int) -> list[WorkUnit]:
     """Each value is the one before it and one more: 1, 2, 3, …."""
     build = Builder()
     build.source("one", 1)
@@ -68,7 +69,7 @@ def chain(code: str, length: int, bad: int) -> list[bytes]:
 
 
 async def results(
-    executor: ChildProcessExecutor, units: list[bytes], limit: float
+    executor: ChildProcessExecutor, units: list[WorkUnit], limit: float
 ) -> list[ValueResult]:
     [outcome] = await executor.run(isolated(units, limit))
     return outcome.value_results

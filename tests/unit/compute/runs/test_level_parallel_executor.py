@@ -33,11 +33,11 @@ class Inline:
         """There is nothing to end."""
 
     async def run(
-        self, units: Sequence[bytes], run: Run = Run()
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
-        self.runs.append([WorkUnit.decode(unit) for unit in units])
+        self.runs.append([*units])
         outcomes: list[UnitResult | StoredResult] = [
-            decode_result(evaluate(unit)) for unit in units
+            decode_result(evaluate(unit.encode())) for unit in units
         ]
         run.progress.record(run.progress.total)
         return outcomes
@@ -60,7 +60,7 @@ async def test_sweeps_come_to_what_the_blob_comes_to(seed: int) -> None:
     inner = Inline()
     progress = NotedProgress(len(unit))
 
-    [found] = await LeveledRun(inner, dear(0.05), Run(progress=progress)).results([unit.encode()])
+    [found] = await LeveledRun(inner, dear(0.05), Run(progress=progress)).results([unit])
 
     whole = evaluate_unit(unit, CallWatchdog(CallLimits()))
     assert isinstance(found, UnitResult)
@@ -74,27 +74,27 @@ async def test_cheap_functions_are_not_split() -> None:
     unit = random_blob(random.Random(1))
     inner = Inline()
 
-    await LeveledRun(inner, CostModel(), Run()).results([unit.encode()])
+    await LeveledRun(inner, CostModel(), Run()).results([unit])
 
     assert [len(run) for run in inner.runs] == [1]
 
 
 async def test_the_others_of_a_run_go_on_beside_the_one_that_is_split() -> None:
-    units = [random_blob(random.Random(seed), groups).encode() for seed, groups in [(1, 9), (2, 1)]]
+    units = [random_blob(random.Random(seed), groups) for seed, groups in [(1, 9), (2, 1)]]
     inner = Inline()
 
     found = await LeveledRun(inner, dear(0.05), Run()).results(units)
 
     for outcome, unit in zip(found, units, strict=True):
         assert isinstance(outcome, UnitResult)
-        assert rows_of(outcome) == rows_of(decode_result(evaluate(unit)))
+        assert rows_of(outcome) == rows_of(decode_result(evaluate(unit.encode())))
 
 
 async def test_the_parts_of_a_unit_have_its_limits() -> None:
     inner = Inline()
     unit = replace(random_blob(random.Random(1)), limits=CallLimits(seconds=5.0, memory=10**9))
 
-    await LeveledRun(inner, dear(0.05), Run()).results([unit.encode()])
+    await LeveledRun(inner, dear(0.05), Run()).results([unit])
 
     assert len(inner.runs) > 1
     assert {part.limits for run in inner.runs for part in run} == {unit.limits}

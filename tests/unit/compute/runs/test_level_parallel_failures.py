@@ -23,4 +23,4 @@ async def test_an_evaluator_that_ends_is_a_failed_update_and_not_an_unforeseen_e
     run = LeveledRun(Failing(), CostModel(), Run())
 
     with pytest.raises(RunFailed):
-        await run.results([WorkUnit().encode()])
+        await run.results([WorkUnit()])

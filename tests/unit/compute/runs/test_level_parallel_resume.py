@@ -76,7 +76,7 @@ def above(level: int, n: int) -> int:
 
 async def test_levels_that_are_done_are_not_computed_again(tmp_path: Path, log: Path) -> None:
     """The second attempt knows nothing of costs but what the first has left, and learns others."""
-    unit, store = layers().encode(), RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
+    unit, store = layers(), RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
     run = Run(store=store)
     with pytest.raises(RunFailed):
         await LeveledRun(Here(sound=2), CostModel({FUNCTION: 0.01}), run).results([unit])

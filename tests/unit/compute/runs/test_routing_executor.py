@@ -9,6 +9,7 @@ from rebaser_server.compute.executors import ChildProcessExecutor, RoutingExecut
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import StoredResult, UnitResult
 from rebaser_server.compute.run import Run
+from rebaser_server.compute.work_unit import WorkUnit
 from tests.helpers.graph_builder import Builder
 
 
@@ -18,7 +19,7 @@ class Counting(ChildProcessExecutor):
         self.runs = 0
 
     async def run(
-        self, units: Sequence[bytes], run: Run = Run()
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         self.runs += 1
         return await super().run(units, run)
