@@ -15,7 +15,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What goes along with units, wherever they are computed."""
+    """Owner, store and progress of units, which go along wherever these are computed."""
 
     owner: str = ""
     """Workspace whose run it is; the runs of several take turns where room is short."""

@@ -1,4 +1,4 @@
-"""What planner and evaluator pass on: some values, and all that computing them needs.
+"""Units that planner and evaluator pass on: some values, and all that computing them needs.
 
 A unit is columns, and is made from columns that were taken from a graph's. No Python object is made
 for any value on the way. It is encoded where it leaves the process.

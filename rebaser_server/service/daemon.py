@@ -30,6 +30,7 @@ from rebaser_server.compute.spark.options import (
     ScratchDirectory,
     SparkOptions,
 )
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import TableExecutor
 from rebaser_server.compute.work_unit import CallLimits
@@ -177,7 +178,8 @@ async def run(
         scratch = ScratchDirectory(settings.spark.state_directory / "scratch")
         copies = LocalCopies(files, scratch.directory)
     tables = TableFiles(files, copies)
-    of_tables = TableExecutor(functions, spark, tables, settings.functions.table_bytes)
+    max_bytes = settings.functions.table_bytes
+    of_tables = TableExecutor(functions, SparkQueries(spark), tables, max_bytes)
     begins = asyncio.Event()
 
     def is_ready(page: str | None) -> None:

@@ -15,6 +15,7 @@ from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.run import Run
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, SparkCall, TableExecutor
 from rebaser_server.files import SharedFiles
@@ -40,13 +41,13 @@ class TableSheet(Builder):
         self.tables = TableFiles(SharedFiles(str(directory)))
         self.asked: Counter[str] = Counter()
         """Queries and calls that ran, by their values."""
-        self._spark = spark
+        self._queries = SparkQueries(spark)
         self._children = ChildProcessExecutor()
         self.executor = TableExecutor(self._children, self, self.tables)
 
     async def run_query(self, query: Query | SparkCall, about: str, run: Run) -> Any:
         self.asked[about] += 1
-        return await self._spark.run_query(query, about, run)
+        return await self._queries.run_query(query, about, run)
 
     def upload(self, name: str, table: pa.Table, partition_by: str | None = None) -> None:
         sink = io.BytesIO()

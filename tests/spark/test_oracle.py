@@ -21,6 +21,7 @@ from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import UnitResult, decode_result
 from rebaser_server.compute.run import Run
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, TableExecutor
 from rebaser_server.files import SharedFiles
@@ -59,7 +60,7 @@ class Counted:
     """Queries on Spark, and how many of them had a result."""
 
     def __init__(self, spark: SparkExecutor) -> None:
-        self._spark = spark
+        self._spark = SparkQueries(spark)
         self.results = 0
 
     async def run_query(self, query: Query, about: str, run: Run) -> Any:

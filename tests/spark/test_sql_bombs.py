@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError
 from rebaser_server.compute.errors import RunFailed, SessionFailed
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.run import Run
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query
 from rebaser_server.runtime.failures import Stalled
@@ -84,7 +85,8 @@ def is_idle(executor: SparkExecutor) -> bool:
 async def computes(executor: SparkExecutor) -> bool:
     """Whether a query of others has its result, which the end of a JVM delays."""
     with suppress(RunFailed):
-        return await executor.run_query(Query(SMALL, {}, {}, None), "after", Run("others")) == 55
+        query = Query(SMALL, {}, {}, None)
+        return await SparkQueries(executor).run_query(query, "after", Run("others")) == 55
     return False
 
 
@@ -99,7 +101,7 @@ async def test_a_bomb_ends_by_its_deadline_and_others_are_computed(
     executor: SparkExecutor, sheet: TableSheet, code: str
 ) -> None:
     """If its tasks do not heed that, the JVM ends with them, and the next query has another."""
-    await executor.run_query(Query(SMALL, {}, {}, None), "before", Run(OWNER))
+    await SparkQueries(executor).run_query(Query(SMALL, {}, {}, None), "before", Run(OWNER))
     sheet.upload("many", MANY)
     sheet.query("bomb", code, "many")
     units, progress = plan(sheet.graph, 2).units, JobProgress(1)
