@@ -24,6 +24,7 @@ from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, TableExecutor
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.files import SharedFiles
 from rebaser_server.tables import TableFiles
 from rebaser_server.values.edits import DefinitionView
@@ -46,13 +47,7 @@ EVERYTHING = 1 << 40
 class InProcess:
     """Ordinary functions, evaluated here."""
 
-    async def start(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
-
-    async def run(self, units: Sequence[Any], **_: Any) -> list[UnitResult]:
+    async def run(self, units: Sequence[WorkUnit], _: Run) -> list[UnitResult]:
         return [decode_result(evaluate(unit.encode())) for unit in units]
 
 
