@@ -36,7 +36,7 @@ from rebaser_server.compute.spark.options import SparkOptions
 
 async def main():
     spark = SparkExecutor(SparkOptions(Path(sys.argv[1]), archives=Path(sys.argv[2])))
-    await spark.run([WorkUnit().encode()])
+    await spark.run([WorkUnit()])
     print("done", flush=True)
     await spark.close()
 

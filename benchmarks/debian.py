@@ -103,7 +103,7 @@ class InProcess:
         times = [time.perf_counter()]
         planned = plan(self._graph, self._slots)
         times.append(time.perf_counter())
-        outcomes = [decode_result(evaluate(blob)) for blob in planned.units]
+        outcomes = [decode_result(evaluate(blob.encode())) for blob in planned.units]
         times.append(time.perf_counter())
         results = [
             SetComputed(value_id=value_id, value=value)

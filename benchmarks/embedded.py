@@ -20,12 +20,12 @@ from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsume
 from rebaser_core.streams import Streams
 from rebaser_core.subjects import Subjects
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.executors import Executor
-from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
+from rebaser_server.compute.results import StoredResult, UnitResult
+from rebaser_server.compute.run import Executor, Run
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.memory import collect_rarely
-from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service import composition
 from rebaser_server.service.daemon import ValueGraph
@@ -112,24 +112,13 @@ class Timed:
         self._executor = executor
         self._trace = trace
 
-    async def start(self) -> None:
-        await self._executor.start()
-
     async def run(
-        self,
-        units: Sequence[bytes | memoryview],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         self._trace.mark("run began")
-        outcomes = await self._executor.run(units, owner=owner, store=store, progress=progress)
+        outcomes = await self._executor.run(units, run)
         self._trace.mark("run ended")
         return outcomes
-
-    async def close(self) -> None:
-        await self._executor.close()
 
 
 @asynccontextmanager

@@ -19,9 +19,10 @@ from benchmarks.tables import Cell, Table, median
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.plan import UNITS_PER_SLOT
 from rebaser_server.compute.results import RunStore, decode_result
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.work_unit import count_levels_below
+from rebaser_server.compute.work_unit import WorkUnit, count_levels_below
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import install
 
@@ -157,8 +158,9 @@ async def _by_clock(
 
 
 async def _on_spark(spark: SparkExecutor, units: Sequence[bytes], shelf: RunStore) -> float:
+    decoded = list(map(WorkUnit.decode, units))
     started = time.perf_counter()
-    outcomes = await spark.run(units, store=shelf)
+    outcomes = await spark.run(decoded, Run(store=shelf))
     took = time.perf_counter() - started
     if not all(outcome.recomputed for outcome in outcomes):
         raise RuntimeError("nothing was computed")

@@ -44,7 +44,6 @@ from rebaser_server.compute.work_unit import (
     STRING_TYPE,
     TOO_MANY_CULPRITS,
     WorkUnit,
-    count_values,
     highest_inputs,
     segments,
 )
@@ -382,8 +381,8 @@ def evaluate(unit: bytes | memoryview) -> pa.Buffer:
     dependents, and nothing else. A value is computed if it must be, or if an input comes out
     changed: with another value, or with a value where it had none, or without one.
     """
-    decoded, count = decode_sound(unit), count_values(unit)
-    evaluation = start_evaluation(decoded)
+    decoded = decode_sound(unit)
+    evaluation, count = start_evaluation(decoded), len(decoded)
     while evaluation.done < count:
         evaluation.advance(count, time.monotonic() + TIME_SLICE)
     return encode_result(evaluation.result())

@@ -1,6 +1,6 @@
-"""Executors of a plan's units: children beside the daemon, and the choice between these and Spark.
+"""Children beside the daemon, and the choice between these and Spark for the units of a run.
 
-A run goes to one of two executors, by its cost or by the number of its values. A `DvuRun` knows
+A run goes to one of two places, by its cost or by the number of its values. A `UnitTasks` knows
 which parts of a run are done, and which tasks are next.
 
 Children cost a small run no more than its values do. All workspaces share them, and take them in
@@ -11,10 +11,9 @@ a lower priority (see `isolation`), so a quick task waits for quick ones only.
 import asyncio
 import os
 import pickle
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Never, Protocol, TypeVar
+from typing import Final, Never
 from uuid import uuid4
 
 from rebaser_server.compute.cost_model import ROW_SECONDS, UNMEASURED_SECONDS, CostModel
@@ -22,6 +21,7 @@ from rebaser_server.compute.errors import RunFailed, evaluator_error
 from rebaser_server.compute.evaluation import FIRST_STEP, TIME_SLICE
 from rebaser_server.compute.evaluator_processes import Evaluator, Template
 from rebaser_server.compute.functions.runtimes import ARROW
+from rebaser_server.compute.level_parallel import LeveledRun
 from rebaser_server.compute.local_worker import DONE
 from rebaser_server.compute.results import (
     PartFile,
@@ -30,6 +30,7 @@ from rebaser_server.compute.results import (
     UnitResult,
     contiguous_parts,
 )
+from rebaser_server.compute.run import Place, Run
 from rebaser_server.compute.task_protocol import (
     GaveWay,
     decode_answer,
@@ -37,17 +38,14 @@ from rebaser_server.compute.task_protocol import (
     execute,
     read_stored_result,
 )
-from rebaser_server.compute.work_unit import (
-    WorkUnit,
-    count_values,
-    digest_of,
-    has_runtime,
-    read_limits,
-)
+from rebaser_server.compute.work_unit import WorkUnit, digest_of
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.runtime.tasks import TaskGroup, Turns, WorkThreads, background
-
-P = TypeVar("P")
+from rebaser_server.runtime.tasks import (
+    Turns,
+    WorkThreads,
+    background,
+    for_each_concurrently,
+)
 
 PROGRESS_EVERY: Final = 0.5
 """Seconds between two records of a run's progress."""
@@ -59,66 +57,11 @@ _SMALL_BYTES: Final = 8 << 20
 """Bytes of a small run's units, at most."""
 
 
-class Executor(Protocol):
-    async def start(self) -> None:
-        """Let the first run find everything warm. Optional; may be repeated or cancelled."""
-
-    async def run(
-        self,
-        units: Sequence[bytes | memoryview],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
-    ) -> list[UnitResult | StoredResult]:
-        """Return what became of each unit, in their order. Several runs may go on at once.
-
-        `owner`: whose run it is; the runs of several owners take turns where room is short.
-        `progress`: of these units, recorded now and then.
-
-        Cancelled, it ends what it began, within about a second; other runs go on. May be
-        repeated: functions are pure. With a run store, what is large may be left there, what is
-        there already is not computed again, and without one nothing is `StoredResult`.
-
-        Raises:
-            RunFailed: what computed has ended; there are no results.
-            EvaluationFailed: the evaluator raised an error; there are no results.
-            DiskFull: the same, because a disk has no room.
-            SessionFailed: there is nothing to run on.
-        """
-
-    async def close(self) -> None:
-        """End what was started, runs in hand included; these raise `RunFailed`."""
-
-
-async def run_apart(
-    units: Sequence[bytes | memoryview],
-    parts: Sequence[P | None],
-    together: Callable[
-        [list[bytes | memoryview]], Coroutine[Any, Any, list[UnitResult | StoredResult]]
-    ],
-    apart: Callable[[P], Coroutine[Any, Any, UnitResult]],
-) -> list[UnitResult | StoredResult]:
-    """Return the results of all units: those without a part together, each other by its part.
-
-    All run at the same time. The first error ends the others, and is raised as it is.
-    """
-    rest = [unit for unit, part in zip(units, parts, strict=True) if part is None]
-    try:
-        async with TaskGroup() as group:
-            of_rest = group.create_task(together(rest))
-            tasks = [group.create_task(apart(part)) for part in parts if part is not None]
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None  # in a group it would not be known for what it is
-    whole, single = iter(of_rest.result()), iter([task.result() for task in tasks])
-    return [next(whole) if part is None else next(single) for part in parts]
-
-
 class RoutingExecutor:
-    """An `Executor` that owns two others."""
+    """An `Executor` that owns two places, and knows what functions cost there."""
 
     def __init__(
-        self, small: Executor, large: Executor, costs: CostModel, *, large_from: int | None
+        self, small: Place, large: Place, costs: CostModel, *, large_from: int | None
     ) -> None:
         """`large_from`: affected values from which a run is `large`'s; 0: all are.
 
@@ -135,29 +78,26 @@ class RoutingExecutor:
         await self._large.start()
 
     async def run(
-        self,
-        units: Sequence[bytes | memoryview],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
-        of_tables = any(has_runtime(unit, ARROW) for unit in units)  # their files are here
-        is_large = not of_tables and await self._is_large(units)
-        chosen = self._large if is_large else self._small
-        return await chosen.run(units, owner=owner, store=store, progress=progress)
+        place, costs = self._small, self._costs.beside()
+        is_of_tables = any(unit.has_runtime(ARROW) for unit in units)  # their files are here
+        if not is_of_tables and await self._is_large(units):
+            place, costs = self._large, self._costs
+        return await LeveledRun(place, costs, run).results(units)
 
-    async def _is_large(self, units: Sequence[bytes | memoryview]) -> bool:
-        count = sum(map(count_values, units))
+    async def _is_large(self, units: Sequence[WorkUnit]) -> bool:
+        count = sum(map(len, units))
         if self._large_from is not None:
             return count >= self._large_from
-        if count * ROW_SECONDS > _SMALL_SECONDS or sum(map(len, units)) > _SMALL_BYTES:
+        size = sum(unit.nbytes for unit in units)
+        if count * ROW_SECONDS > _SMALL_SECONDS or size > _SMALL_BYTES:
             return True
         return await asyncio.to_thread(self._seconds, units) > _SMALL_SECONDS
 
-    def _seconds(self, units: Sequence[bytes | memoryview]) -> float:
+    def _seconds(self, units: Sequence[WorkUnit]) -> float:
         estimate = partial(self._costs.estimate, unmeasured=UNMEASURED_SECONDS)
-        return float(sum(estimate(WorkUnit.decode(unit)).sum() for unit in units))
+        return float(sum(estimate(unit).sum() for unit in units))
 
     async def close(self) -> None:
         try:
@@ -173,8 +113,8 @@ _PUT_CONCURRENCY: Final = 4
 """Large units written to the run store at a time."""
 
 
-class DvuRun:
-    """Executed in rounds: a worker gives way to other runs after a time slice, and gets a new task.
+class UnitTasks:
+    """The tasks of a run, in rounds: a worker gives way after a time slice, and gets a new task.
 
     Its methods block.
     """
@@ -182,7 +122,7 @@ class DvuRun:
     def __init__(
         self,
         run_id: str,
-        units: Sequence[bytes | memoryview],
+        units: Sequence[WorkUnit],
         store: RunStore | None,
         *,
         time_slice: float = TIME_SLICE,
@@ -192,8 +132,10 @@ class DvuRun:
         self.store: Final = store
         self._time_slice = time_slice
         self._units = units
+        self._encoded: list[bytes | None] = []
+        """Units as they leave this process. None: workers find it in the store."""
         self._digests = [""] * len(units)
-        self._sizes = list(map(count_values, units))
+        self._sizes = list(map(len, units))
         self.size: Final = sum(self._sizes)
         self._stops = [0] * len(units)
         """Number of values of each unit that are done for sure."""
@@ -202,8 +144,8 @@ class DvuRun:
     def next_tasks(self) -> dict[int, bytes]:
         """The tasks to execute next, by the number of the unit; none once all is done."""
         names = self.store.names() if self.store and self.size > FIRST_STEP else []
-        if self.store and "" in self._digests:
-            self._digests = list(map(digest_of, self._units))
+        if not self._encoded:
+            self._encode(names)
         tasks = {}
         for number, digest in enumerate(self._digests):
             if number in self._ended:
@@ -214,33 +156,31 @@ class DvuRun:
                 self._ended[number] = read_stored_result(self.store, parts)
             else:
                 tasks[number] = self._encode_task(number, parts)
-        if self.store:
-            self._put_large(self.store, tasks, names)
         return tasks
 
+    def _encode(self, names: list[str]) -> None:
+        """Encode the units; put large ones into the store, and do not keep their bytes here."""
+        encoded = [unit.encode() for unit in self._units]
+        self._digests = list(map(digest_of, encoded))
+        by_digest = dict(zip(self._digests, encoded, strict=True)) if self.store else {}
+        large = {each: data for each, data in by_digest.items() if len(data) > _INLINE_UNIT_BYTES}
+        missing = {each: data for each, data in large.items() if f"{each}.blob" not in names}
+        if self.store and missing:
+            with WorkThreads(_PUT_CONCURRENCY) as pool:
+                list(pool.map(self.store.put_unit, missing.keys(), missing.values()))
+        self._encoded = [
+            None if digest in large else data
+            for digest, data in zip(self._digests, encoded, strict=True)
+        ]
+
     def _encode_task(self, number: int, parts: list[PartFile]) -> bytes:
-        unit = None if self._is_in_store(number) else self._units[number]
-        names = [part.name for part in parts]
         return encode_task(
             self._digests[number],
-            unit,
-            names,
+            self._encoded[number],
+            [part.name for part in parts],
             time_slice=self._time_slice,
-            limits=read_limits(self._units[number]),
+            limits=self._units[number].limits,
         )
-
-    def _is_in_store(self, number: int) -> bool:
-        return self.store is not None and len(self._units[number]) > _INLINE_UNIT_BYTES
-
-    def _put_large(self, store: RunStore, numbers: Iterable[int], names: list[str]) -> None:
-        missing = {
-            self._digests[number]: self._units[number]
-            for number in numbers
-            if self._is_in_store(number) and f"{self._digests[number]}.blob" not in names
-        }
-        if missing:
-            with WorkThreads(_PUT_CONCURRENCY) as pool:
-                list(pool.map(store.put_unit, missing.keys(), missing.values()))
 
     def record(self, number: int, answer: bytes) -> None:
         """Record the answer to the task for a unit."""
@@ -271,7 +211,7 @@ _BYTES_PER_SEAT: Final = 512 << 20
 
 
 class ChildProcessExecutor:
-    """An `Executor` with several child processes, each of which computes one unit at a time.
+    """A `Place` with several child processes, each of which computes one unit at a time.
 
     Not threads: functions would hold up the event loop that keeps tasks ours, could not be
     stopped, and could take this process down. A child is forked when a task needs it, anew
@@ -292,57 +232,42 @@ class ChildProcessExecutor:
         self._idle: list[Evaluator] = []
         self._busy: set[Evaluator] = set()
 
+    @property
+    def slots(self) -> int:
+        return self._limit
+
     async def start(self) -> None:
-        await self.run([WorkUnit().encode()])
+        await self.run([WorkUnit()])
 
     async def close(self) -> None:
         await asyncio.gather(*map(self._end, [*self._idle, *self._busy]))
         await self._template.close()
 
     async def run(
-        self,
-        units: Sequence[bytes | memoryview],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
-        progress = progress or JobProgress(sum(map(count_values, units)))
-        rest, results = deque(enumerate(units)), dict[int, UnitResult | StoredResult]()
+        results: dict[int, UnitResult | StoredResult] = {}
 
-        async def compute_rest() -> None:
-            while rest:
-                index, unit = rest.popleft()
-                part = progress.part(count_values(unit))
-                results[index] = await self._run_unit(unit, owner, store, part)
+        async def compute(numbered: tuple[int, WorkUnit]) -> None:
+            index, unit = numbered
+            results[index] = await self._run_unit(unit, run.part(len(unit)))
 
-        try:
-            async with TaskGroup() as group:
-                for _ in range(min(self._limit, len(units))):
-                    group.create_task(compute_rest())
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None  # in a group it would not be known for what it is
+        await for_each_concurrently(enumerate(units), compute, min(self._limit, len(units)))
         return [results[index] for index in range(len(units))]
 
-    async def _run_unit(
-        self,
-        unit: bytes | memoryview,
-        owner: str,
-        store: RunStore | None,
-        progress: JobProgress,
-    ) -> UnitResult | StoredResult:
-        run = DvuRun(f"beside-{uuid4()}", [unit], store)
+    async def _run_unit(self, unit: WorkUnit, run: Run) -> UnitResult | StoredResult:
+        tasks, store = UnitTasks(f"beside-{uuid4()}", [unit], run.store), run.store
         # A function of tables reaches the store in a process that is forked from a child. Clients
         # of object stores have threads, which a fork of a child that has used one is without.
-        is_fresh = has_runtime(unit, ARROW) and store is not None and not store.files.is_local
-        async with background(_report(run, progress)):
-            while tasks := await asyncio.to_thread(run.next_tasks):
-                [(number, task)] = tasks.items()
-                question = pickle.dumps(partial(execute, task, store, run.id))
-                answer = await self._ask(question, owner, is_fresh=is_fresh)
-                run.record(number, answer)
-                progress.record(await asyncio.to_thread(run.values_done))
-        [result] = run.results()
+        is_fresh = unit.has_runtime(ARROW) and store is not None and not store.files.is_local
+        async with background(_report(tasks, run.progress)):
+            while due := await asyncio.to_thread(tasks.next_tasks):
+                [(number, task)] = due.items()
+                question = pickle.dumps(partial(execute, task, store, tasks.id))
+                answer = await self._ask(question, run.owner, is_fresh=is_fresh)
+                tasks.record(number, answer)
+                run.progress.record(await asyncio.to_thread(tasks.values_done))
+        [result] = tasks.results()
         return result
 
     async def _ask(self, question: bytes, owner: str, *, is_fresh: bool = False) -> bytes:
@@ -406,7 +331,7 @@ class ChildProcessExecutor:
         await child.end()
 
 
-async def _report(run: DvuRun, progress: JobProgress) -> Never:
+async def _report(tasks: UnitTasks, progress: JobProgress) -> Never:
     while True:
         await asyncio.sleep(PROGRESS_EVERY)
-        progress.record(await asyncio.to_thread(run.values_done))
+        progress.record(await asyncio.to_thread(tasks.values_done))

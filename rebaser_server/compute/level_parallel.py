@@ -6,9 +6,8 @@ computed by all slots at once, in a run of its own; the next level takes what ca
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -23,26 +22,23 @@ from rebaser_server.compute.cost_model import (
     Stage,
     plan_stages,
 )
-from rebaser_server.compute.executors import Executor, run_apart
 from rebaser_server.compute.results import (
     SCHEMA,
-    RunStore,
     StoredResult,
     UnitResult,
     locate,
     restore_order,
     total_costs,
 )
+from rebaser_server.compute.run import Place, Run, run_apart
 from rebaser_server.compute.work_unit import (
     IncrementalSplit,
     WorkUnit,
-    count_values,
     digest_of,
     extract,
     sort_by_level,
     with_inputs,
 )
-from rebaser_server.runtime.progress import JobProgress
 
 _PARTS_PER_SLOT: Final = 2
 """Units for each slot that a level is split into, so that a slot that is done early helps."""
@@ -52,96 +48,68 @@ _MAX_SAMPLE: Final = 4
 """Values of functions never measured that a sample holds, at most: it is computed once more."""
 
 
-def split_costs_of(units: Sequence[bytes | memoryview]) -> str:
+def split_costs_of(units: Sequence[WorkUnit]) -> str:
     """The name in the run store of what functions were taken to cost when units were cut."""
-    return f"sweeps-{digest_of(units[0])}"
+    return f"sweeps-{digest_of(units[0].encode())}"
 
 
-class LevelParallelExecutor:
-    """An `Executor` that owns another and learns the overhead of each of its runs."""
+class LeveledRun:
+    """A run in one place, which learns what functions and runs cost there."""
 
-    def __init__(self, inner: Executor, slots: Callable[[], int], costs: CostModel) -> None:
-        """`slots`: of `inner`, as they are then; `costs`: of functions, as others learn them."""
-        self._inner = inner
-        self._current_slots = slots
+    def __init__(self, place: Place, costs: CostModel, run: Run) -> None:
+        self._place = place
         self._costs = costs
+        self._run = run
 
-    @property
-    def _slots(self) -> int:
-        return self._current_slots()
+    async def results(self, units: Sequence[WorkUnit]) -> list[UnitResult | StoredResult]:
+        """Return what became of each unit, as `Executor.run`."""
+        assumed = await self._measure(units)
+        splits = await asyncio.to_thread(self._choose_splits, units, assumed)
+        return await run_apart(units, splits, self._compute, self._compute_levels)
 
-    async def start(self) -> None:
-        await self._inner.start()
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-    async def run(
-        self,
-        units: Sequence[bytes | memoryview],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
-    ) -> list[UnitResult | StoredResult]:
-        progress = progress or JobProgress(sum(map(count_values, units)))
-        assumed = await self._measure(units, owner, store)
-        splits = await asyncio.to_thread(self._choose_splits, units, store, assumed)
-        return await run_apart(
-            units,
-            splits,
-            partial(self._run, owner=owner, store=store, progress=progress),
-            partial(self._run_levels, owner=owner, store=store, progress=progress),
-        )
-
-    async def _measure(
-        self, units: Sequence[bytes | memoryview], owner: str, store: RunStore | None
-    ) -> float:
+    async def _measure(self, units: Sequence[WorkUnit]) -> float:
         """Learn what functions cost that would keep one slot busy if they were dear.
 
         One value of each is computed for that, and once more with the others: so what units are
         cut into depends on costs alone, and not on what was measured with. Returns the seconds
         of the dearest, which others are taken for that could not be measured; 0 for none.
         """
-        samples = await asyncio.to_thread(self._samples, units, store)
+        samples = await asyncio.to_thread(self._samples, units)
         if not samples:
             return 0.0
-        encoded = [sample.encode() for sample in samples]
-        costs = total_costs(await self._inner.run(encoded, owner=owner))
+        costs = total_costs(await self._place.run(samples, Run(self._run.owner)))
         self._costs.learn(costs)
         return max((spent / calls for calls, spent in costs.values()), default=0.0)
 
-    def _samples(
-        self, encoded: Sequence[bytes | memoryview], store: RunStore | None
-    ) -> list[WorkUnit]:
-        if self._slots <= 1:
+    def _samples(self, units: Sequence[WorkUnit]) -> list[WorkUnit]:
+        store = self._run.store
+        if self._place.slots <= 1:
             return []
-        units = list(map(WorkUnit.decode, encoded))
         if all(map(self._costs.knows, units)) or (
-            store is not None and store.costs(split_costs_of(encoded))
+            store is not None and store.costs(split_costs_of(units))
         ):
             return []
         seconds = [
             float(self._costs.estimate(unit, unmeasured=UNMEASURED_SECONDS).sum()) for unit in units
         ]
-        fair = sum(seconds) / self._slots
+        fair = sum(seconds) / self._place.slots
         samples: list[WorkUnit] = []
         for unit, each in zip(units, seconds, strict=True):
             if each > fair:
                 samples += self._samples_of(unit)
-        return samples[: self._slots * _PARTS_PER_SLOT]  # others are taken to cost as much
+        return samples[: self._place.slots * _PARTS_PER_SLOT]  # others are taken to cost as much
 
     def _samples_of(self, unit: WorkUnit) -> list[WorkUnit]:
         """A value of each function that was never measured, with what it is computed from."""
         is_known = [self._costs.knows_function(*function) for function in unit.functions]
         functions = np.array([function for function, _ in unit.signatures])[unit.signature_indices]
         is_unmeasured = ~np.array(is_known)[functions]
-        if int(is_unmeasured.sum()) <= self._slots:
+        if int(is_unmeasured.sum()) <= self._place.slots:
             return []
         samples: list[WorkUnit] = []
         for function in np.flatnonzero(~np.array(is_known)):
             positions = np.flatnonzero(functions == function)
-            if len(positions) and len(samples) < self._slots * _PARTS_PER_SLOT:
+            if len(positions) and len(samples) < self._place.slots * _PARTS_PER_SLOT:
                 chosen = with_inputs(unit, int(positions[0]))
                 if int(is_unmeasured[chosen].sum()) <= _MAX_SAMPLE:
                     sample = extract(unit, chosen)
@@ -156,22 +124,22 @@ class LevelParallelExecutor:
         return samples
 
     def _choose_splits(
-        self, encoded: Sequence[bytes | memoryview], store: RunStore | None, assumed: float
+        self, units: Sequence[WorkUnit], assumed: float
     ) -> list["_LevelSplit | None"]:
         """Split of each unit, or None; an earlier attempt at the update decides.
 
         `assumed`: seconds of a function never measured; 0: those of a cheap one.
         """
-        if self._slots <= 1:
-            return [None] * len(encoded)
-        units = [WorkUnit.decode(unit) for unit in encoded]
+        if self._place.slots <= 1:
+            return [None] * len(units)
+        store = self._run.store
         costs, is_known = self._costs.snapshot(), False
         for runtime, code in chain.from_iterable(unit.functions for unit in units):
             if assumed and runtime and not costs.knows_function(runtime, code):
                 costs.seconds[runtime, code] = assumed
         dear = self._is_dear(units, costs)
         if store is not None and (any(dear) or not all(map(costs.knows, units))):
-            before = store.costs(split_costs_of(encoded))
+            before = store.costs(split_costs_of(units))
             is_known = bool(before)
             if is_known:
                 costs = CostModel(before)
@@ -182,56 +150,42 @@ class LevelParallelExecutor:
         ]
         if store is not None and any(splits) and not is_known:
             functions = chain.from_iterable(unit.functions for unit in units)
-            store.put_costs(costs.known(functions), split_costs_of(encoded))
+            store.put_costs(costs.known(functions), split_costs_of(units))
         return splits
 
     def _is_dear(self, units: Sequence[WorkUnit], costs: CostModel) -> list[bool]:
         """Whether each unit keeps one slot busy while others are idle."""
         seconds = [float(costs.estimate(unit).sum()) for unit in units]
-        fair = max(sum(seconds) / self._slots, _MIN_STAGES * costs.stage_seconds)
+        fair = max(sum(seconds) / self._place.slots, _MIN_STAGES * costs.stage_seconds)
         return [each > fair for each in seconds]
 
     def _split_if_faster(self, unit: WorkUnit, costs: CostModel) -> "_LevelSplit | None":
         moved, order, ends = sort_by_level(unit)
         seconds = costs.estimate(moved)
-        stages, promised = plan_stages(seconds, ends, self._slots, stage=costs.stage_seconds)
+        stages, promised = plan_stages(seconds, ends, self._place.slots, stage=costs.stage_seconds)
         return (
             _LevelSplit(moved, order, seconds, stages)
             if promised * MIN_SPEEDUP < seconds.sum()
             else None
         )
 
-    async def _run(
-        self,
-        units: Sequence[bytes | memoryview],
-        owner: str,
-        store: RunStore | None,
-        progress: JobProgress,
-    ) -> list[UnitResult | StoredResult]:
+    async def _compute(self, units: Sequence[WorkUnit]) -> list[UnitResult | StoredResult]:
         if not units:
             return []
-        started = time.monotonic()
-        part = progress.part(sum(map(count_values, units)))
-        results = await self._inner.run(units, owner=owner, store=store, progress=part)
-        self._costs.learn_overhead(time.monotonic() - started, results, self._slots)
+        started, run = time.monotonic(), self._run.part(sum(map(len, units)))
+        results = await self._place.run(units, run)
+        self._costs.learn_overhead(time.monotonic() - started, results, self._place.slots)
         return results
 
-    async def _run_levels(
-        self,
-        level_split: "_LevelSplit",
-        owner: str,
-        store: RunStore | None,
-        progress: JobProgress,
-    ) -> UnitResult:
+    async def _compute_levels(self, level_split: "_LevelSplit") -> UnitResult:
         split = IncrementalSplit(level_split.unit)
         done: list[UnitResult] = []
         for stage in level_split.stages:
             piece = split.next(stage.stop - stage.start)
             parts = await asyncio.to_thread(self._parts, level_split, piece, stage)
-            encoded = [unit.encode() for _, unit in parts]
-            results = await self._run(encoded, owner, store, progress)
+            results = await self._compute([unit for _, unit in parts])
             located = [
-                await asyncio.to_thread(locate, result, positions + stage.start, store)
+                await asyncio.to_thread(locate, result, positions + stage.start, self._run.store)
                 for result, (positions, _) in zip(results, parts, strict=True)
             ]
             split.record(
@@ -254,7 +208,7 @@ class LevelParallelExecutor:
         if not len(due):
             return []
         until = level_split.seconds[stage.start : stage.stop][due].cumsum()
-        count = min(self._slots * _PARTS_PER_SLOT, len(due))
+        count = min(self._place.slots * _PARTS_PER_SLOT, len(due))
         cuts = np.searchsorted(until, until[-1] * np.arange(1, count) / count, side="left")
         chosen = [part for part in np.split(due, cuts) if len(part)]
         return [(part, extract(piece, part)) for part in chosen]

@@ -105,7 +105,7 @@ def _refused_unit(
     return WorkUnit(
         [(FAILED_RUNTIME, message)],
         [(0, [])],
-        graph.ids_of(indices),
+        strings(graph.ids_of(indices)),
         np.zeros(count, np.int32),
         np.full(count, PENDING, np.uint8),
         strings([""]).take(np.zeros(count, np.int64)),
@@ -186,8 +186,8 @@ class Plan:
 
     affected: int
     """Values that may be recomputed; how many are, early cutoff decides while they run."""
-    units: list[bytes]
-    """Encoded `WorkUnit`s, independent of each other, the dearest first."""
+    units: list[WorkUnit]
+    """Units independent of each other, the dearest first."""
 
 
 def plan(
@@ -254,7 +254,7 @@ class _UnitBuilder:
         self._refs, self._widths = graph.adjacency.inputs_of(self._indices)
         self._remembered = self._find_remembered()
 
-    def pack(self, slots: int, small: int) -> list[bytes]:
+    def pack(self, slots: int, small: int) -> list[WorkUnit]:
         """The units, as `plan` has them."""
         count = len(self._indices)
         is_large = self._is_large()
@@ -285,7 +285,9 @@ class _UnitBuilder:
             total += int(graph.text_sizes(self._refs[self._positions[self._refs] == 0]).sum())
         return total > allowed
 
-    def _balanced(self, seconds: NDArray[np.float64], most: int, *, is_large: bool) -> list[bytes]:
+    def _balanced(
+        self, seconds: NDArray[np.float64], most: int, *, is_large: bool
+    ) -> list[WorkUnit]:
         """Return at most `most` units of whole components, the dearest first.
 
         More of them where they would need more text than a unit may have.
@@ -315,7 +317,7 @@ class _UnitBuilder:
         needed: NDArray[np.float64],
         seconds: NDArray[np.float64],
         most: int,
-    ) -> list[bytes]:
+    ) -> list[WorkUnit]:
         allowed = self._limits.text_bytes
         group_of = balance(seconds, most)
         is_refused = needed > allowed
@@ -328,11 +330,10 @@ class _UnitBuilder:
                 units.append(self._build(np.flatnonzero(is_in[parts])))
         for part in np.flatnonzero(is_refused).tolist():
             indices = self._indices[parts == part]
-            refused = _refused_unit(self._graph, indices, float(needed[part]), allowed)
-            units.append(refused.encode())
+            units.append(_refused_unit(self._graph, indices, float(needed[part]), allowed))
         return units
 
-    def _build(self, positions: NDArray[np.int64]) -> bytes:
+    def _build(self, positions: NDArray[np.int64]) -> WorkUnit:
         """The unit of values at these positions, ascending, which hold all of their components."""
         graph, columns = self._graph, self._graph.columns
         indices = self._indices[positions]
@@ -350,7 +351,7 @@ class _UnitBuilder:
         )
         is_known = columns.status.buffer[constants] == OK
         functions = [self._function(graph.func_ids[func]) for func in funcs.tolist()]
-        ids = graph.ids_of(indices)
+        ids = strings(graph.ids_of(indices))
         return WorkUnit(
             functions,
             [
@@ -360,16 +361,16 @@ class _UnitBuilder:
             ids,
             calls,
             columns.status.buffer[indices],
-            graph.texts_of(indices),
+            strings(graph.texts_of(indices)),
             self._must_compute[positions],
             cells,
-            graph.ids_of(constants),
+            strings(graph.ids_of(constants)),
             is_known,
-            graph.texts_of(constants),
+            strings(graph.texts_of(constants)),
             self._limits.calls,
             *self._known_results(functions, calls_of[calls], ids),
             expected_code(functions),
-        ).encode()
+        )
 
     def _find_remembered(self) -> frozenset[tuple[str | None, str]]:
         """The functions whose results are remembered; what is known of these is at hand then."""
@@ -448,7 +449,7 @@ class Rounds:
             self._large = self._plan_round = None  # they hold a copy of the graph
 
     @property
-    def units(self) -> list[bytes]:
+    def units(self) -> list[WorkUnit]:
         """Units of the round in hand; none once all is done."""
         return self._current.units
 

@@ -45,7 +45,6 @@ from rebaser_core.table_schemas import (
 )
 from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, is_table, table_key
 from rebaser_server.compute.errors import FunctionMissing, RunFailed, breakdown, describe
-from rebaser_server.compute.executors import Executor, run_apart
 from rebaser_server.compute.functions.arrow import (
     CALL,
     MAX_TABLE_BYTES,
@@ -61,12 +60,12 @@ from rebaser_server.compute.json_values import NotJson, read_only
 from rebaser_server.compute.results import (
     SCHEMA,
     CallCosts,
-    RunStore,
     StoredResult,
     UnitResult,
     locate,
     restore_order,
 )
+from rebaser_server.compute.run import Executor, Run, run_apart
 from rebaser_server.compute.work_unit import (
     BLOCKED,
     FAILED,
@@ -76,14 +75,12 @@ from rebaser_server.compute.work_unit import (
     CallLimits,
     IncrementalSplit,
     WorkUnit,
-    count_values,
-    has_runtime,
     reorder,
     strings,
 )
 from rebaser_server.runtime.failures import StoreFailed
 from rebaser_server.runtime.progress import JobProgress
-from rebaser_server.runtime.tasks import TaskGroup
+from rebaser_server.runtime.tasks import for_each_concurrently
 from rebaser_server.tables import (
     Attempt,
     DataFile,
@@ -327,12 +324,11 @@ class QueryFailed(Exception):
 class Queries(Protocol):
     """Place where queries and functions of runtime `pyspark` run."""
 
-    async def run_query(
-        self, query: Query | SparkCall, about: str, owner: str, progress: JobProgress | None = None
-    ) -> Any:
+    async def run_query(self, query: Query | SparkCall, about: str, run: Run) -> Any:
         """Return what was `Written`, or the one JSON value of the query or function.
 
-        `progress` is extended while tasks of the query are done. Cancelled, it ends the query.
+        The run's progress is extended while tasks of the query are done. Cancelled, it ends the
+        query.
 
         Raises:
             QueryFailed: the query or its data is at fault.
@@ -341,7 +337,7 @@ class Queries(Protocol):
 
 
 class TableExecutor:
-    """An `Executor` that owns another, and has queries run."""
+    """An `Executor` that has queries run, and all else by another."""
 
     def __init__(
         self, inner: Executor, queries: Queries, tables: TableFiles, max_bytes: int = 64 << 30
@@ -354,83 +350,50 @@ class TableExecutor:
         self._under_way: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         """Locks of the keys that are being computed: equal work is done once."""
 
-    async def start(self) -> None:
-        await self._inner.start()
-
-    async def close(self) -> None:
-        await self._inner.close()
-
     async def run(
-        self,
-        units: Sequence[bytes | memoryview],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
-        progress = progress or JobProgress(sum(map(count_values, units)))
         staged = await asyncio.to_thread(lambda: list(map(_stages_of, units)))
-        return await run_apart(
-            units,
-            staged,
-            partial(self._run_others, owner=owner, store=store, progress=progress),
-            partial(self._run_stages, owner=owner, store=store, progress=progress),
-        )
 
-    async def _run_others(
-        self,
-        units: Sequence[bytes | memoryview],
-        owner: str,
-        store: RunStore | None,
-        progress: JobProgress,
-    ) -> list[UnitResult | StoredResult]:
-        if not units:
-            return []
-        part = progress.part(sum(map(count_values, units)))
-        return await self._inner.run(units, owner=owner, store=store, progress=part)
+        async def compute_rest(rest: list[WorkUnit]) -> list[UnitResult | StoredResult]:
+            return await self._inner.run(rest, run.part(sum(map(len, rest))))
 
-    async def _run_stages(
-        self, stages: "_Stages", owner: str, store: RunStore | None, progress: JobProgress
-    ) -> UnitResult:
+        return await run_apart(units, staged, compute_rest, partial(self._run_stages, run=run))
+
+    async def _run_stages(self, stages: "_Stages", run: Run) -> UnitResult:
         split = IncrementalSplit(stages.unit)
         done: list[UnitResult] = []
         for end in stages.ends:
             start = split.done
-            piece, part = split.next(end - start), progress.part(end - start)
+            piece, part = split.next(end - start), run.part(end - start)
             if not piece.must_compute.any():
                 result: UnitResult | StoredResult = UnitResult(0, SCHEMA.empty_table())
             elif stages.is_of_tables[start]:
-                result = await self._run_calls(piece, owner, part)
+                result = await self._run_calls(piece, part)
             else:
-                unit = piece.encode()
-                [result] = await self._inner.run([unit], owner=owner, store=store, progress=part)
+                [result] = await self._inner.run([piece], part)
             positions = np.arange(start, end)
-            located = await asyncio.to_thread(locate, result, positions, store)
+            located = await asyncio.to_thread(locate, result, positions, run.store)
             split.record(end, located.table)
             done.append(located)
-            part.record(end - start)
+            part.progress.record(end - start)
         return restore_order(done, stages.order)
 
-    async def _run_calls(self, piece: WorkUnit, owner: str, progress: JobProgress) -> UnitResult:
+    async def _run_calls(self, piece: WorkUnit, run: Run) -> UnitResult:
         """Compute the values of one stage that are due."""
         calls = _calls_of(piece)
-        room = asyncio.Semaphore(_SIDE_BY_SIDE)
+        found: dict[int, tuple[int, str, int, float]] = {}
 
-        async def compute(call: "_Call") -> tuple[int, str, int, float]:
+        async def compute(call: "_Call") -> None:
             began = time.monotonic()
-            async with room:
-                found = await self._compute(call, owner, progress)
-            progress.record(progress.done + 1)
-            return *found, time.monotonic() - began
+            outcome = await self._compute(call, run)
+            found[call.position] = *outcome, time.monotonic() - began
+            run.progress.record(run.progress.done + 1)
 
-        try:
-            async with TaskGroup() as group:
-                tasks = [group.create_task(compute(call)) for call in calls]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+        await for_each_concurrently(calls, compute, _SIDE_BY_SIDE)
         rows, costs, total = [], CallCosts(), 0
-        for call, task in zip(calls, tasks, strict=True):
-            status, text, computed, seconds = task.result()
+        for call in calls:
+            status, text, computed, seconds = found[call.position]
             total += computed
             before, spent = costs.get(call.function, (0, 0.0))
             costs[call.function] = before + computed, spent + seconds * computed
@@ -439,33 +402,31 @@ class TableExecutor:
         columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * 4
         return UnitResult(total, pa.table(columns, schema=SCHEMA), costs)
 
-    async def _compute(
-        self, call: "_Call", owner: str, progress: JobProgress
-    ) -> tuple[int, str, int]:
+    async def _compute(self, call: "_Call", run: Run) -> tuple[int, str, int]:
         """Return the status of a value, its text, and 0 if it was there: else 1."""
         if call.blocked_by is not None:
             return BLOCKED, call.blocked_by, 1
         try:
-            value, computed = await self._tried(call, owner, progress)
+            value, computed = await self._tried(call, run)
             return OK, dumps(read_only(value)), computed
         except (FunctionMissing, QueryFailed, SqlRefused, NotATable, TableMissing) as error:
             return FAILED, str(error), 1
         except NotJson as error:
             return FAILED, describe(error), 1
 
-    async def _tried(self, call: "_Call", owner: str, progress: JobProgress) -> tuple[Any, int]:
+    async def _tried(self, call: "_Call", run: Run) -> tuple[Any, int]:
         """Return the result; where runs broke down before, blame a query that does so each time."""
         for _ in range(_TRIALS):
             try:
-                return await self._result(call, owner, progress)
+                return await self._result(call, run)
             except RunFailed as error:
                 if not call.limits.is_forked:
                     raise
                 reason = str(error)
-            progress.extend()
+            run.progress.extend()
         raise QueryFailed(f"computing it ended the evaluator: {reason}")
 
-    async def _result(self, call: "_Call", owner: str, progress: JobProgress) -> tuple[Any, int]:
+    async def _result(self, call: "_Call", run: Run) -> tuple[Any, int]:
         """Return a handle, or the value that comes out; and the number of calls made.
 
         A table that is there under the digest of the code and its inputs is taken as it is. One
@@ -473,12 +434,12 @@ class TableExecutor:
         the value's former table is condemned: it is computed anew, and no commit keeps that table.
         """
         if call.function[0] == SQL:
-            work = await self._prepare_query(call, owner, progress)
+            work = await self._prepare_query(call, run)
         elif call.function[0] == PYSPARK:
-            work = await self._prepare_spark_call(call, owner, progress)
+            work = await self._prepare_spark_call(call, run)
         else:
-            work = await self._prepare_call(call, owner)
-        tables, (status, text) = self._tables, call.former
+            work = await self._prepare_call(call, run)
+        tables, owner, (status, text) = self._tables, run.owner, call.former
         former = TableHandle.of(loads(text)) if status == OK else None
         if former is not None:
             is_condemned = await asyncio.to_thread(self._condemns, owner, former.key, work)
@@ -494,9 +455,8 @@ class TableExecutor:
                         finish = partial(
                             tables.finish, attempt, found.fields, found.rows, found.content
                         )
-                        found = await self._moving(
-                            finish, progress, partial(tables.abandon, attempt)
-                        )
+                        abandon = partial(tables.abandon, attempt)
+                        found = await self._moving(finish, run.progress, abandon)
                     if not isinstance(found, Manifest):
                         await asyncio.to_thread(tables.discard, attempt)
                         return found, calls
@@ -519,8 +479,8 @@ class TableExecutor:
             self._tables.condemn(owner, key)
         return True
 
-    async def _prepare_query(self, call: "_Call", owner: str, progress: JobProgress) -> "_Work":
-        code = call.function[1]
+    async def _prepare_query(self, call: "_Call", run: Run) -> "_Work":
+        owner, code = run.owner, call.function[1]
         definition = read_definition(code)
         judging = partial(judge, code, frozenset(call.arguments), small=definition.small)
         query = await asyncio.to_thread(judging)  # a long text takes a second
@@ -531,21 +491,19 @@ class TableExecutor:
         job = Query(query.text, views, parameters, None, definition)
         key = _key(query.text, definition.contract, used)
 
-        def run(job: Query) -> Coroutine[Any, Any, Any]:
-            return self._run_query(job, call.value_id, owner, progress)
-
         if definition.partition_by is not None:
             by = await asyncio.to_thread(_partitioned_input, job, taken)
             pieces = (
                 [] if by is None else await asyncio.to_thread(_pieces, job, by, taken[by], used)
             )
-            parts = _Parts(owner, key, job, by, pieces, run, progress)
+            parts = _Parts(key, job, by, pieces, call.value_id, run)
             return _Work(key, lambda _: self._compose(parts), tuple(each.key for each in pieces))
 
         async def compute(attempt: Attempt) -> Any:
             if definition.returns_value:
-                return _kept(await run(job))
-            running = run(replace(job, target=self._tables.uri(attempt)))
+                return _kept(await self._run_query(job, call.value_id, run))
+            whole = replace(job, target=self._tables.uri(attempt))
+            running = self._run_query(whole, call.value_id, run)
             return await self._bounded(attempt, running, self._max_bytes)
 
         return _Work(key, compute)
@@ -555,7 +513,7 @@ class TableExecutor:
         fields: list[dict[str, Any]] = []
         parts, missing, size = list[Part](), list[_Piece](), 0
         for piece in work.pieces:
-            found = await asyncio.to_thread(self._tables.find, work.owner, piece.key)
+            found = await asyncio.to_thread(self._tables.find, work.run.owner, piece.key)
             if found is None:
                 missing.append(piece)
                 continue
@@ -565,12 +523,13 @@ class TableExecutor:
             fields, made = await self._compute_parts(work, missing, self._max_bytes - size)
             parts += made
         if work.has_key_of_all:
-            uris = await asyncio.to_thread(self._uris_of, work.owner, parts)
+            uris = await asyncio.to_thread(self._uris_of, work.run.owner, parts)
             rows = {"rows": View(fields, uris)}
             declared = Definition(key=work.job.definition.key)
-            await work.run(Query("SELECT * FROM `rows`", rows, {}, None, declared))
+            query = Query("SELECT * FROM `rows`", rows, {}, None, declared)
+            await self._run_query(query, work.about, work.run)
         return await asyncio.to_thread(
-            self._tables.compose, work.owner, work.key, fields, work.partition_by, parts
+            self._tables.compose, work.run.owner, work.key, fields, work.partition_by, parts
         )
 
     def _uris_of(self, owner: str, parts: Sequence[Part]) -> list[str]:
@@ -585,7 +544,7 @@ class TableExecutor:
 
         `room`: bytes that they may have.
         """
-        tables, owner = self._tables, work.owner
+        tables, owner = self._tables, work.run.owner
         only = missing[0] if len(missing) == 1 else None
         attempt = tables.begin(owner, part_key(work.key, "split") if only is None else only.key)
         files = [file for piece in missing for file in piece.files]
@@ -593,33 +552,32 @@ class TableExecutor:
         job = replace(job, target=tables.uri(attempt), is_split=only is None)
         abandon = partial(tables.abandon, attempt)
         try:
-            found = await self._bounded(attempt, work.run(job), room, work.partition_by)
+            running = self._run_query(job, work.about, work.run)
+            found = await self._bounded(attempt, running, room, work.partition_by)
             if only is not None:
                 finish = partial(tables.finish, attempt, found.fields, found.rows, found.content)
-                manifest = await self._moving(finish, work.progress, abandon)
+                manifest = await self._moving(finish, work.run.progress, abandon)
                 return found.fields, [Part(only.value, only.key, manifest.rows, manifest.content)]
             require_few_partitions(work.partition_by, len(found.parts))
             made = []
             for directory, part in work.parts_of(found, missing):
                 finish_part = partial(tables.finish_part, attempt, directory, found.fields, part)
-                made.append(await self._moving(finish_part, work.progress, abandon))
-                work.progress.extend()
+                made.append(await self._moving(finish_part, work.run.progress, abandon))
+                work.run.progress.extend()
             await asyncio.to_thread(tables.discard, attempt)
         except BaseException:
             await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
             raise
         return found.fields, made
 
-    async def _run_query(
-        self, job: Query | SparkCall, about: str, owner: str, progress: JobProgress
-    ) -> Any:
+    async def _run_query(self, job: Query | SparkCall, about: str, run: Run) -> Any:
         """Run a query or call while the files that it reads are where Spark reads them."""
         held = self._tables.hold(uris_of(job))
         if held is None:
-            return await self._queries.run_query(job, about, owner, progress)
+            return await self._queries.run_query(job, about, run)
         try:
-            await self._moving(held.fetch, progress, held.stop)
-            return await self._queries.run_query(job, about, owner, progress)
+            await self._moving(held.fetch, run.progress, held.stop)
+            return await self._queries.run_query(job, about, run)
         finally:
             await asyncio.shield(asyncio.to_thread(held.release))
 
@@ -724,9 +682,8 @@ class TableExecutor:
             )
         return manifest
 
-    async def _prepare_spark_call(
-        self, call: "_Call", owner: str, progress: JobProgress
-    ) -> "_Work":
+    async def _prepare_spark_call(self, call: "_Call", run: Run) -> "_Work":
+        owner = run.owner
         given = await asyncio.to_thread(self._with_contents, call.arguments, owner)
         arguments = await asyncio.to_thread(
             self._arguments, given, owner, lambda _, manifest: self._view(manifest, owner)
@@ -735,13 +692,15 @@ class TableExecutor:
         async def compute(attempt: Attempt) -> Any:
             target = self._tables.uri(attempt)
             job = SparkCall(call.function, call.expected, arguments, target, call.limits)
-            running = self._run_query(job, call.value_id, owner, progress)
+            running = self._run_query(job, call.value_id, run)
             found = await self._bounded(attempt, running, self._max_bytes)
             return found if isinstance(found, Written) else _kept(found)
 
         return _Work(_key(await _code_of(call), PYSPARK, given), compute)
 
-    async def _prepare_call(self, call: "_Call", owner: str) -> "_Work":
+    async def _prepare_call(self, call: "_Call", run: Run) -> "_Work":
+        owner = run.owner
+
         def bounded(name: str, manifest: Manifest) -> InputTable:
             if manifest.size > MAX_TABLE_BYTES:
                 raise NotATable(too_large(f"table {name!r}"))
@@ -753,7 +712,7 @@ class TableExecutor:
         async def compute(attempt: Attempt) -> Any:
             asked = ArrowCall(self._tables.files, arguments, attempt)
             unit = await asyncio.to_thread(call.unit_of, asked)
-            [result] = await self._inner.run([unit], owner=owner)
+            [result] = await self._inner.run([unit], Run(owner))
             [(_, status, value)] = locate(result, np.arange(1), None).value_results
             if status != STATUSES[OK]:
                 raise QueryFailed(value)
@@ -817,15 +776,15 @@ class _Piece(NamedTuple):
 class _Parts:
     """Computation of a partitioned table."""
 
-    owner: str
     key: str
     job: Query
     """Query with all inputs whole."""
     by: str | None
     """Input by whose partitions the table is computed; None: it is computed whole, and split."""
     pieces: Sequence[_Piece]
-    run: Callable[[Query], Coroutine[Any, Any, Any]]
-    progress: JobProgress
+    about: str
+    """Value that it is for."""
+    run: Run
 
     @property
     def partition_by(self) -> str:
@@ -904,11 +863,10 @@ class _Stages:
     """Whether each value is computed by a function of `TABLE_RUNTIMES`."""
 
 
-def _stages_of(encoded: bytes | memoryview) -> _Stages | None:
+def _stages_of(unit: WorkUnit) -> _Stages | None:
     """Return a unit's stages; None if it has no value of a function of tables."""
-    if not has_runtime(encoded, *TABLE_RUNTIMES):
+    if not unit.has_runtime(*TABLE_RUNTIMES):
         return None
-    unit = WorkUnit.decode(encoded)
     by_function = np.array([runtime in TABLE_RUNTIMES for runtime, _ in unit.functions], np.bool_)
     by_signature = by_function[[function for function, _ in unit.signatures]]
     is_of_tables = by_signature[unit.signature_indices]
@@ -948,8 +906,8 @@ class _Call:
     expected: str | None
     """Code that the function has here, see `WorkUnit.code`."""
 
-    def unit_of(self, asked: ArrowCall) -> bytes:
-        """Return the encoded unit of this value alone, for an evaluator."""
+    def unit_of(self, asked: ArrowCall) -> WorkUnit:
+        """Return the unit of this value alone, for an evaluator."""
         return WorkUnit(
             [self.function],
             [(0, [(CALL, None)])],
@@ -964,7 +922,7 @@ class _Call:
             strings([dumps(asked.encode())]),
             self.limits,
             code={} if self.expected is None else {0: self.expected},
-        ).encode()
+        )
 
 
 def _calls_of(piece: WorkUnit) -> list[_Call]:

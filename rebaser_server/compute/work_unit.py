@@ -1,7 +1,7 @@
-"""The bytes between planner and evaluator: some values, and all that computing them needs.
+"""Units that planner and evaluator pass on: some values, and all that computing them needs.
 
 A unit is columns, and is made from columns that were taken from a graph's. No Python object is made
-for any value on the way.
+for any value on the way. It is encoded where it leaves the process.
 
 Encoded, little-endian: the format's version in one byte, three of padding, the length of the header
 in four, the number of values in eight; the limits in 32; the header in CBOR; then the columns as
@@ -196,6 +196,16 @@ class WorkUnit:
     def __len__(self) -> int:
         return len(self.signature_indices)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns whose size varies."""
+        columns = (self.ids, self.texts, self.refs, self.constant_ids, self.constant_texts)
+        return sum(int(column.nbytes) for column in columns)
+
+    def has_runtime(self, *runtimes: str) -> bool:
+        """Whether a function has one of these runtimes."""
+        return any(runtime in runtimes for runtime, _ in self.functions)
+
     def widths(self) -> NDArray[np.int64]:
         """Return the number of refs of each value."""
         by_call = [sum(1 if n is None else n for _, n in specs) for _, specs in self.signatures]
@@ -248,8 +258,10 @@ class WorkUnit:
         Raises:
             ValueError: these are not the bytes of a unit of this version.
         """
-        count_values(data)
+        if len(data) < _HEADER_OFFSET or data[0] != VERSION:
+            raise ValueError(f"not a work unit of version {VERSION}")
         _, length, count, size = _FIXED_PART.unpack_from(data)
+        seconds, memory, value_bytes, is_forked = _LIMITS_PART.unpack_from(data, _FIXED_PART.size)
         view, tail = memoryview(data)[:size], memoryview(data)[size:]
         start = _HEADER_OFFSET + length
         header = cbor2.loads(view[_HEADER_OFFSET:start])
@@ -267,47 +279,10 @@ class WorkUnit:
             _strings_from_buffers(constants, *parts[8:10]),
             np.frombuffer(parts[10], np.bool_),
             _strings_from_buffers(constants, *parts[11:13]),
-            read_limits(data),
+            CallLimits(seconds, memory, is_forked, value_bytes),
             *_decode_known(tail),
             code,
         )
-
-
-def count_values(unit: bytes | memoryview) -> int:
-    """Return the number of values of an encoded unit, for the price of its first bytes."""
-    if len(unit) < _HEADER_OFFSET or unit[0] != VERSION:
-        raise ValueError(f"not a work unit of version {VERSION}")
-    count: int = _FIXED_PART.unpack_from(unit)[2]
-    return count
-
-
-def has_runtime(unit: bytes | memoryview, *runtimes: str) -> bool:
-    """Whether an encoded unit has a function of one of these runtimes."""
-    count_values(unit)
-    length: int = _FIXED_PART.unpack_from(unit)[1]
-    header = memoryview(unit)[_HEADER_OFFSET : _HEADER_OFFSET + length]
-    return any(each in runtimes for each, _ in cbor2.loads(header)[0])
-
-
-def remembers_results(unit: bytes | memoryview) -> bool:
-    """Whether an encoded unit has functions whose results are remembered."""
-    size: int = _FIXED_PART.unpack_from(unit)[3]
-    return len(unit) > size
-
-
-def read_limits(unit: bytes | memoryview) -> CallLimits:
-    """Return the limits of an encoded unit."""
-    count_values(unit)
-    seconds, memory, value_bytes, is_forked = _LIMITS_PART.unpack_from(unit, _FIXED_PART.size)
-    return CallLimits(seconds, memory, is_forked, value_bytes)
-
-
-def with_limits(unit: bytes | memoryview, limits: CallLimits) -> bytes | memoryview:
-    """Return an encoded unit with these limits: the unit itself if it has them, else a copy."""
-    if read_limits(unit) == limits:
-        return unit
-    view = memoryview(unit)
-    return b"".join([view[: _FIXED_PART.size], _pack_limits(limits), view[_HEADER_OFFSET:]])
 
 
 def _decode_known(tail: memoryview) -> tuple[frozenset[int], pa.LargeListArray | None]:

@@ -4,10 +4,9 @@ The result of an update is a few values in a commit, or many in files.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -26,10 +25,9 @@ from rebaser_server.commit_log.state import Batch, Content
 from rebaser_server.compute.affected import certain_dependents, closure
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.memo import Memo, WorkspaceMemo
 from rebaser_server.compute.plan import Rounds, UnitLimits, UpdatePlanner
-from rebaser_server.compute.rescue import failed_result, run_isolated, salvage
+from rebaser_server.compute.rescue import failed_result, isolated, salvage
 from rebaser_server.compute.results import (
     REMEMBERED,
     CallCosts,
@@ -39,7 +37,8 @@ from rebaser_server.compute.results import (
     ValueResult,
     total_costs,
 )
-from rebaser_server.compute.work_unit import WorkUnit, count_values, has_runtime, remembers_results
+from rebaser_server.compute.run import Executor, Run
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.graph_application.code import after_update
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.graph_application.extension import Extension
@@ -234,7 +233,7 @@ class DvuJob:
     rounds: Rounds
     target: ResultTarget
     memo: WorkspaceMemo | None
-    units: list[bytes] = field(default_factory=list)
+    units: list[WorkUnit] = field(default_factory=list)
     """Units of the rounds that are over."""
     outcomes: list[UnitResult | StoredResult] = field(default_factory=list)
     """Results of these units."""
@@ -260,11 +259,11 @@ class DvuJob:
         return await asyncio.to_thread(collect, self.outcomes, self.target)
 
     async def _run_round(self, progress: JobProgress, *, is_suspect: bool) -> None:
-        part = progress.part(sum(map(count_values, self.rounds.units)))
+        part = progress.part(sum(map(len, self.rounds.units)))
         outcomes = await self._evaluate(part, is_suspect=is_suspect)
         part.record(part.total)  # also what was done before, or came out unchanged
         self.services.costs.learn(total_costs(outcomes))
-        if self.memo is not None and any(map(remembers_results, self.rounds.units)):
+        if self.memo is not None and any(unit.remembered for unit in self.rounds.units):
             for found in await asyncio.to_thread(self._remember, self.memo, outcomes):
                 await self.services.notifier.activity(
                     self.change_set, ActivityKind.FUNCTION_IMPURE, **found
@@ -297,10 +296,9 @@ class DvuJob:
         if not results.num_rows:
             return []
         metrics.DVU_VALUES.labels("impure").inc(results.num_rows)
-        units = [WorkUnit.decode(unit) for unit in self.rounds.units]
         functions = {
             value_id: unit.functions[unit.signatures[signature][0]]
-            for unit in units
+            for unit in self.rounds.units
             for value_id, signature in zip(
                 unit.ids.to_pylist(), unit.signature_indices.tolist(), strict=True
             )
@@ -332,23 +330,14 @@ class DvuJob:
         self, progress: JobProgress, *, is_suspect: bool
     ) -> list[UnitResult | StoredResult]:
         executor, extension = self.services.executor, self.services.extension
+        units = self.rounds.units
         if extension.executor is not None and any(
-            has_runtime(unit, *extension.runtimes) for unit in self.rounds.units
+            unit.has_runtime(*extension.runtimes) for unit in units
         ):
             executor = extension.executor
-        run: Callable[..., Awaitable[list[UnitResult | StoredResult]]] = executor.run
-        if is_suspect:
-            run = partial(
-                run_isolated,
-                executor,
-                limit=max(_MIN_UNIT_DEADLINE, self.services.deadline.total_seconds() / 20),
-            )
-        return await run(
-            self.rounds.units,
-            owner=str(self.change_set.workspace_id),
-            store=self.target.run_store,
-            progress=progress,
-        )
+        limit = max(_MIN_UNIT_DEADLINE, self.services.deadline.total_seconds() / 20)
+        run = Run(str(self.change_set.workspace_id), self.target.run_store, progress)
+        return await executor.run(isolated(units, limit) if is_suspect else units, run)
 
     def _is_no_functions_fault(self) -> bool:
         """Whether a call that takes as long as the deadline would have been ended before."""
@@ -365,6 +354,6 @@ class DvuJob:
             return await asyncio.to_thread(collect, [*self.outcomes, *salvaged, rest], self.target)
         except Exception:
             log.exception("computed results not kept")
-        every = [WorkUnit.decode(unit).ids for unit in (*self.units, *units)]
+        every = [unit.ids for unit in (*self.units, *units)]
         failed = [failed_result(ids, message) for ids in every]
         return await asyncio.to_thread(collect, [*failed, rest], self.target)

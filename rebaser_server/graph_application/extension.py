@@ -7,8 +7,8 @@ from rebaser_core.ids import ChangeSet
 from rebaser_core.updates import PutFunc
 from rebaser_server.commit_log.garbage_collection import Holdings
 from rebaser_server.commit_log.state_loader import StateLoader
-from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.run import Executor
 from rebaser_server.runtime.tasks import wait_forever
 from rebaser_server.values.graph import Graph
 

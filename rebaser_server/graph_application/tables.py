@@ -21,8 +21,8 @@ from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, upload_of
 from rebaser_core.updates import PutFunc
 from rebaser_server.commit_log.batch_store import BatchStore
 from rebaser_server.commit_log.garbage_collection import CONDEMNED, Holdings, HoldingsFound
-from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.functions.sql import SqlRefused
+from rebaser_server.compute.run import Executor
 from rebaser_server.compute.tables import SQL, TABLE_RUNTIMES, require_sound
 from rebaser_server.errors import MissingBatch
 from rebaser_server.files import SharedFiles

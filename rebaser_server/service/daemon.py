@@ -21,15 +21,16 @@ from rebaser_core.streams import Streams
 from rebaser_server.commit_log.batch_store import BatchStore, open_shared_files
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import DvuError
-from rebaser_server.compute.executors import ChildProcessExecutor, Executor, RoutingExecutor
-from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.executors import ChildProcessExecutor, RoutingExecutor
 from rebaser_server.compute.memo import Memo
 from rebaser_server.compute.plan import UnitLimits
+from rebaser_server.compute.run import Executor
 from rebaser_server.compute.spark.launch import spark_home
 from rebaser_server.compute.spark.options import (
     ScratchDirectory,
     SparkOptions,
 )
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import TableExecutor
 from rebaser_server.compute.work_unit import CallLimits
@@ -170,17 +171,15 @@ async def run(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     children = min(spark.slots, cores or 1)
     functions = RoutingExecutor(
-        LevelParallelExecutor(ChildProcessExecutor(children), lambda: children, costs.beside()),
-        LevelParallelExecutor(spark, lambda: spark.slots, costs),
-        costs,
-        large_from=_large_from(settings.spark),
+        ChildProcessExecutor(children), spark, costs, large_from=_large_from(settings.spark)
     )
     copies, scratch = None, None
     if local_path(files.root) is None and spark_options(settings).is_local:
         scratch = ScratchDirectory(settings.spark.state_directory / "scratch")
         copies = LocalCopies(files, scratch.directory)
     tables = TableFiles(files, copies)
-    executor = TableExecutor(functions, spark, tables, settings.functions.table_bytes)
+    max_bytes = settings.functions.table_bytes
+    of_tables = TableExecutor(functions, SparkQueries(spark), tables, max_bytes)
     begins = asyncio.Event()
 
     def is_ready(page: str | None) -> None:
@@ -192,7 +191,7 @@ async def run(
         async with (
             background(_collect_garbage(begins)),
             background(
-                _warm_up(executor, begins, warm_after, spark_ready)
+                _warm_up(functions, begins, warm_after, spark_ready)
                 if settings.spark.warm
                 else wait_forever()
             ),
@@ -204,11 +203,11 @@ async def run(
                 costs,
                 lambda: spark.absence,
                 lambda: spark.is_ready,
-                executor,
+                of_tables,
             )
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
-        await executor.close()
+        await functions.close()
         if scratch is not None:
             scratch.close()
 
@@ -268,7 +267,7 @@ def spark_options(settings: Settings) -> SparkOptions:
 
 
 async def _warm_up(
-    executor: Executor, begins: asyncio.Event, after: float, ready: Callable[[], None]
+    executor: RoutingExecutor, begins: asyncio.Event, after: float, ready: Callable[[], None]
 ) -> Never:
     """Start the executor and call `ready`; if it fails, try again later, as updates do, too.
 

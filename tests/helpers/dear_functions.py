@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import StoredResult, UnitResult
+from rebaser_server.compute.run import Executor
 from tests.helpers.graph_builder import Builder, install
 
 MEETS = """

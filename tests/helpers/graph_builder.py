@@ -54,7 +54,7 @@ class Builder:
     def update(self, *, slots: int = 2, small: int = MIN_VALUES_PER_UNIT) -> list[UnitResult]:
         """One dependent values update, evaluated here, applied, its roots covered."""
         planned = plan(self.graph, slots, small=small)
-        outcomes = [decode_result(evaluate(unit)) for unit in planned.units]
+        outcomes = [decode_result(evaluate(unit.encode())) for unit in planned.units]
         self.apply(outcomes)
         return outcomes
 
@@ -68,7 +68,7 @@ class Builder:
         )
         outcomes: list[UnitResult] = []
         while rounds.units:
-            of_round = [decode_result(evaluate(unit)) for unit in rounds.units]
+            of_round = [decode_result(evaluate(unit.encode())) for unit in rounds.units]
             rounds.record(of_round, store)
             outcomes += of_round
         self.apply(outcomes)

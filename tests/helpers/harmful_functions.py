@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rebaser_server.compute.executors import Executor
 from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.run import Executor
 from rebaser_server.compute.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import install
 from tests.helpers.work_units import unit_from_rows
@@ -325,7 +325,7 @@ async def compute(
     executor: Executor, names: Sequence[str], **limits: Any
 ) -> list[tuple[str, str, Any]]:
     """Name, status, and value or message of a value of each function, in one unit."""
-    units = [unit_of(names, CallLimits(**{"seconds": 20, **limits})).encode()]
+    units = [unit_of(names, CallLimits(**{"seconds": 20, **limits}))]
     [outcome] = await executor.run(units)
     assert isinstance(outcome, UnitResult)
     return [(key.split()[1], status, data) for key, status, data in outcome.value_results]

@@ -55,7 +55,7 @@ class ChangeSet:
         claim = DvuClaim(id=RequestId(), covers=self.state.control.dirty_sequence)
         self._write(claim=claim)
         blobs = plan(self.graph, slots=2, small=0).units
-        outcomes = [decode_result(evaluate(blob)) for blob in blobs]
+        outcomes = [decode_result(evaluate(blob.encode())) for blob in blobs]
         self.result = claim, [as_update(r) for outcome in outcomes for r in outcome.value_results]
 
     def finish_update(self) -> RebaseResult | None:

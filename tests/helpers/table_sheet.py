@@ -14,10 +14,11 @@ from rebaser_core.table_values import TableHandle, upload_value
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.run import Run
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, SparkCall, TableExecutor
 from rebaser_server.files import SharedFiles
-from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.tables import TableFiles
 from tests.helpers.graph_builder import Builder
 
@@ -40,15 +41,13 @@ class TableSheet(Builder):
         self.tables = TableFiles(SharedFiles(str(directory)))
         self.asked: Counter[str] = Counter()
         """Queries and calls that ran, by their values."""
-        self._spark = spark
+        self._queries = SparkQueries(spark)
         self._children = ChildProcessExecutor()
         self.executor = TableExecutor(self._children, self, self.tables)
 
-    async def run_query(
-        self, query: Query | SparkCall, about: str, owner: str, progress: JobProgress | None = None
-    ) -> Any:
+    async def run_query(self, query: Query | SparkCall, about: str, run: Run) -> Any:
         self.asked[about] += 1
-        return await self._spark.run_query(query, about, owner, progress)
+        return await self._queries.run_query(query, about, run)
 
     def upload(self, name: str, table: pa.Table, partition_by: str | None = None) -> None:
         sink = io.BytesIO()
@@ -69,7 +68,7 @@ class TableSheet(Builder):
     async def compute(self) -> int:
         """Compute what is due; return how many queries and calls ran."""
         before = self.asked.total()
-        outcomes = await self.executor.run(plan(self.graph, 2).units, owner=OWNER)
+        outcomes = await self.executor.run(plan(self.graph, 2).units, Run(OWNER))
         self.apply([outcome for outcome in outcomes if isinstance(outcome, UnitResult)])
         return self.asked.total() - before
 

@@ -11,6 +11,7 @@ from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import BatchFiles, SharedFiles
@@ -90,8 +91,8 @@ async def test_an_update_without_room_for_its_result_is_no_fault_of_its_values(d
 
     try:
         with full(disk), pytest.raises(DiskFull, match=FULL) as refused:
-            await executor.run(units, store=store)
-        [result] = await executor.run(units, store=store)
+            await executor.run(units, Run(store=store))
+        [result] = await executor.run(units, Run(store=store))
     finally:
         await executor.close()
 

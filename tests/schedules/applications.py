@@ -8,7 +8,7 @@ from rebaser_core.commits import RequestOutcome
 from rebaser_core.ids import ChangeSet
 from rebaser_server.commit_log.state import State, StateMachine
 from rebaser_server.compute.cost_model import CostModel
-from rebaser_server.compute.executors import Executor
+from rebaser_server.compute.run import Executor
 from rebaser_server.graph_application.content import graph_of
 from rebaser_server.graph_application.state_machine import GraphStateMachine
 from rebaser_server.service.composition import MakeApplication

@@ -18,7 +18,8 @@ from rebaser_core.versioning import MESSAGE_ID
 from rebaser_server.compute.errors import SessionFailed
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.results import UnitResult, decode_result
-from rebaser_server.compute.work_unit import count_values
+from rebaser_server.compute.run import Run
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service.composition import serve
 from rebaser_server.settings.settings import Settings
@@ -49,18 +50,7 @@ class Evaluator:
         self.fails = fails
         self._owner = owner
 
-    async def start(self) -> None:
-        """There is nothing to warm up."""
-
-    async def run(
-        self,
-        blobs: Sequence[bytes],
-        *,
-        owner: str = "",
-        store: Any = None,
-        progress: Any = None,
-    ) -> list[UnitResult]:
-        del owner  # they have room for all
+    async def run(self, blobs: Sequence[WorkUnit], run: Run) -> list[UnitResult]:
         outcomes = []
         change_set = structlog.contextvars.get_contextvars()["change_set"]
         began_for = self._owner(change_set)
@@ -70,13 +60,9 @@ class Evaluator:
                 await asyncio.Event().wait()
             if self._random.random() < self.fails:
                 raise SessionFailed("as the seed wants it")
-            outcomes.append(decode_result(await asyncio.to_thread(evaluate, blob)))
-            if progress is not None:
-                progress.record(progress.done + count_values(blob))
+            outcomes.append(decode_result(await asyncio.to_thread(evaluate, blob.encode())))
+            run.progress.record(run.progress.done + len(blob))
         return outcomes
-
-    async def close(self) -> None:
-        """There is nothing to end."""
 
 
 class Person:

@@ -6,6 +6,7 @@ import pytest
 
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, StoredResult
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark import spark_executor
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
@@ -29,7 +30,7 @@ async def test_a_cluster_computes_values_and_tables_and_leaves_large_results_in_
         options = SparkOptions(tmp_path / "spark", master=spark.url, extra=driver_settings())
         executor = SparkExecutor(options)
         try:
-            outcomes = await executor.run(plan(wide(20_000).graph, slots=2).units, store=store)
+            outcomes = await executor.run(plan(wide(20_000).graph, slots=2).units, Run(store=store))
             rows = await compute_by_day(executor, tmp_path / "store")
         finally:
             await executor.close()

@@ -9,6 +9,7 @@ import pytest
 from rebaser_server.compute.errors import RunFailed, SessionFailed
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, StoredResult
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark import connect_session
 from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
@@ -44,7 +45,7 @@ async def test_a_connect_server_does_what_a_jvm_of_ours_does(port: int, tmp_path
     store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
     try:
         units = plan(wide(20_000).graph, slots=2).units
-        outcomes = await executor.run(units, store=store)
+        outcomes = await executor.run(units, Run(store=store))
         assert executor.jvm_pid is None
         await eventually(lambda: executor.slots == 2)
         assert sum(outcome.recomputed for outcome in outcomes) == 20_000

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from rebaser_server.compute.errors import CodeDiffers
-from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.rescue import isolated
 from rebaser_server.compute.results import UnitResult
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.work_unit import CallLimits, with_limits
+from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.work_units import unit_from_rows
 
 pytestmark = pytest.mark.spark
@@ -37,7 +37,7 @@ def unit(*functions: tuple[str, str, int], code: dict[int, str] | None = None) -
         ],
         [("path", True, "/dev/null"), ("one", True, 1), ("seconds", True, 0)],
     )
-    return replace(made, code=code or {}).encode()
+    return replace(made, code=code or {})
 
 
 async def test_an_executor_with_other_code_calls_nothing_and_both_versions_are_named(
@@ -57,7 +57,7 @@ async def test_a_crashing_value_fails_alone_in_one_more_run(executor: SparkExecu
         unit(("cel", "v", 0)),
     ]
 
-    first, second = await run_isolated(executor, units, limit=30)
+    first, second = await executor.run(isolated(units, 30))
 
     assert isinstance(first, UnitResult)
     assert isinstance(second, UnitResult)
@@ -72,7 +72,7 @@ async def test_a_crashing_value_fails_alone_in_one_more_run(executor: SparkExecu
 async def test_hostile_functions_fail_alone(executor: SparkExecutor) -> None:
     """One interrupts, one leaves a child that returns as well, one returns more than it may."""
     functions = [("python", name, 1) for name in ("interrupts", "forks", "large", "slow")]
-    limited = with_limits(unit(*functions), CallLimits(memory=160 << 20, value_bytes=8 << 20))
+    limited = replace(unit(*functions), limits=CallLimits(memory=160 << 20, value_bytes=8 << 20))
 
     [outcome] = await executor.run([limited])
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rebaser_server.compute.json_values import NotJson
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query
 from tests.helpers.table_sheet import TableSheet
@@ -61,7 +62,7 @@ async def test_each_type_has_its_text(executor: SparkExecutor) -> None:
     fields = ", ".join(f"'{number}', {code}" for number, code in enumerate(VALUES))
     query = Query(f"SELECT named_struct({fields})", {}, {}, None)
 
-    found = await executor.run_query(query, "", "")
+    found = await SparkQueries(executor).run_query(query, "")
 
     assert dict(zip(VALUES, map(repr, found.values()), strict=True)) == {
         code: repr(value) for code, value in VALUES.items()
@@ -82,7 +83,7 @@ async def test_each_type_has_its_text(executor: SparkExecutor) -> None:
 async def test_what_json_has_not_is_refused(executor: SparkExecutor, code: str, says: str) -> None:
     """With its name, and what to do."""
     with pytest.raises(NotJson, match=says):
-        await executor.run_query(Query(f"SELECT {code}", {}, {}, None), "", "")
+        await SparkQueries(executor).run_query(Query(f"SELECT {code}", {}, {}, None), "")
 
 
 async def test_numbers_that_are_none_fail_their_value(sheet: TableSheet) -> None:

@@ -20,10 +20,12 @@ from rebaser_core.table_values import TableHandle
 from rebaser_server.compute.evaluation import evaluate
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import UnitResult, decode_result
+from rebaser_server.compute.run import Run
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, TableExecutor
+from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.files import SharedFiles
-from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.tables import TableFiles
 from rebaser_server.values.edits import DefinitionView
 from rebaser_server.values.graph import Graph
@@ -46,27 +48,19 @@ WORKSPACE = "01J00000000000000000000000"
 class InProcess:
     """Ordinary functions, evaluated here."""
 
-    async def start(self) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
-
-    async def run(self, units: Sequence[Any], **_: Any) -> list[UnitResult]:
-        return [decode_result(evaluate(unit)) for unit in units]
+    async def run(self, units: Sequence[WorkUnit], _: Run) -> list[UnitResult]:
+        return [decode_result(evaluate(unit.encode())) for unit in units]
 
 
 class Counted:
     """Queries on Spark, and how many of them had a result."""
 
     def __init__(self, spark: SparkExecutor) -> None:
-        self._spark = spark
+        self._spark = SparkQueries(spark)
         self.results = 0
 
-    async def run_query(
-        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
-    ) -> Any:
-        found = await self._spark.run_query(query, about, owner, progress)
+    async def run_query(self, query: Query, about: str, run: Run) -> Any:
+        found = await self._spark.run_query(query, about, run)
         self.results += 1
         return found
 
@@ -111,7 +105,7 @@ class World(test_oracle.World):
 
     async def compute(self, graph: Graph) -> None:
         units = plan(graph, self.chance.randint(1, 2), small=self.chance.choice([0, 256])).units
-        for outcome in await self.executor.run(units, owner=WORKSPACE):
+        for outcome in await self.executor.run(units, Run(WORKSPACE)):
             assert isinstance(outcome, UnitResult)
             apply_result_table(graph, outcome.table, EVERYTHING)
         graph.clear_roots(EVERYTHING)

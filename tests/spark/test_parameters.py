@@ -12,6 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from rebaser_server.compute.functions.sql import SqlRefused, bind, judge
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, QueryFailed
 from tests.helpers.table_sheet import ORDERS, TableSheet
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.spark
 
 async def value_of(executor: SparkExecutor, code: str, **parameters: Any) -> Any:
     """The one value that a query gives."""
-    return await executor.run_query(Query(judge(code).text, {}, parameters, None), "", "")
+    return await SparkQueries(executor).run_query(Query(judge(code).text, {}, parameters, None), "")
 
 
 async def values_of(
@@ -103,7 +104,7 @@ async def test_no_text_is_a_time_of_the_run(
 
     for target in (None, f"file://{tmp_path}/it"):
         with pytest.raises(QueryFailed, match=r"(?i)cannot be|malformed|to_char"):
-            await executor.run_query(Query(text, {}, given, target), "", "")
+            await SparkQueries(executor).run_query(Query(text, {}, given, target), "")
 
 
 async def test_a_parameter_may_be_a_row_or_a_column_of_a_pivot(executor: SparkExecutor) -> None:

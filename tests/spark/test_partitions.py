@@ -12,9 +12,9 @@ import pytest
 
 from rebaser_core import table_schemas
 from rebaser_core.table_values import TableHandle
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query
-from rebaser_server.runtime.progress import JobProgress
 from rebaser_server.tables import Manifest, Part
 from tests.helpers.table_sheet import ORDERS, OWNER, TableSheet
 
@@ -31,11 +31,9 @@ class Sheet(TableSheet):
         self.files: list[int] = []
         """Numbers of files that each query took of it."""
 
-    async def run_query(
-        self, query: Query, about: str, owner: str, progress: JobProgress | None = None
-    ) -> Any:
+    async def run_query(self, query: Query, about: str, run: Run) -> Any:
         self.files += [len(view.uris) for name, view in query.views.items() if name == "orders"]
-        return await super().run_query(query, about, owner, progress)
+        return await super().run_query(query, about, run)
 
     def manifest(self, name: str) -> Manifest:
         handle = TableHandle.of(self.value(name))

@@ -15,10 +15,11 @@ from structlog.contextvars import bound_contextvars
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed, SessionFailed
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.executors import RoutingExecutor
 from rebaser_server.compute.plan import plan
-from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.rescue import isolated
 from rebaser_server.compute.results import RunStore, decode_result
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark import spark_executor
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.work_unit import WorkUnit
@@ -58,7 +59,7 @@ async def test_outcomes_are_those_of_the_evaluator(executor: SparkExecutor) -> N
     outcomes = await executor.run(units)
 
     assert len(units) == 4
-    expected = [decode_result(evaluate(unit)) for unit in units]
+    expected = [decode_result(evaluate(unit.encode())) for unit in units]
     assert [o.recomputed for o in outcomes] == [o.recomputed for o in expected]
     assert [o.value_results for o in outcomes] == [o.value_results for o in expected]
 
@@ -68,7 +69,7 @@ async def test_dear_values_are_computed_by_all_slots(
     executor: SparkExecutor, tmp_path: Path, *, joined: bool
 ) -> None:
     """Also if their function was never measured, and if something takes all of them."""
-    by_levels = LevelParallelExecutor(executor, lambda: 2, CostModel())
+    by_levels = RoutingExecutor(executor, executor, CostModel(), large_from=0)
 
     assert await most_at_once(by_levels, meetings(tmp_path, 8, joined=joined)) == 2
 
@@ -82,7 +83,7 @@ async def test_fifty_thousand_values_are_computed(executor: SparkExecutor) -> No
     planned = plan(wide(50_000).graph, slots=2)
     progress = NotedProgress(planned.affected)
 
-    outcomes = await executor.run(planned.units, progress=progress)
+    outcomes = await executor.run(planned.units, Run(progress=progress))
 
     assert sum(outcome.recomputed for outcome in outcomes) == planned.affected == 50_000
     assert progress.seen == sorted(progress.seen)
@@ -128,7 +129,7 @@ async def test_of_much_that_functions_print_the_end_is_kept(executor: SparkExecu
     [outcome] = await executor.run(plan(python("prints_much", size=size).graph, slots=2).units)
 
     await eventually(lambda: b"\nlast\n" in log.read_bytes())
-    await executor.run([WorkUnit().encode()])
+    await executor.run([WorkUnit()])
 
     assert outcome.value_results == [("it", "ok", size)]
     assert log.stat().st_size < size // 2
@@ -198,7 +199,7 @@ async def test_a_broken_progress_report_ends_the_run(
 
     units = plan(python("hang", path=str(tmp_path / "pids")).graph, slots=2).units
     with pytest.raises(BrokenPipeError):
-        await executor.run(units, progress=Broken(1))
+        await executor.run(units, Run(progress=Broken(1)))
 
     await eventually(lambda: not any(map(is_running, pids_in(tmp_path / "pids"))))
 
@@ -224,14 +225,9 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
         arguments = {"value": f"{n - 2}" if n > 1 else "one", "seconds": "seconds"}
         build.dependent(f"{n}", "slow", arguments, runtime="python")
     units = plan(build.graph, slots=2).units
+    store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
     progress = NotedProgress(12_000)
-    large = asyncio.create_task(
-        executor.run(
-            units,
-            store=RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32),
-            progress=progress,
-        )
-    )
+    large = asyncio.create_task(executor.run(units, Run(store=store, progress=progress)))
     await eventually(lambda: progress.done)
 
     small = plan(python("slow", value=1, seconds=0).graph, slots=2).units
@@ -349,7 +345,7 @@ async def test_a_value_that_kills_the_jvm_fails_the_run_and_not_the_next(
     executor: SparkExecutor,
 ) -> None:
     with pytest.raises(RunFailed, match="its JVM ended"):
-        await run_isolated(executor, plan(python("fells", value=1).graph, slots=1).units, limit=120)
+        await executor.run(isolated(plan(python("fells", value=1).graph, slots=1).units, 120))
 
     (outcome,) = await executor.run(plan(python("slow", value=1, seconds=0).graph, slots=1).units)
     assert outcome.value_results == [("it", "ok", 1)]

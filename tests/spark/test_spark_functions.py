@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,10 +13,11 @@ from structlog.testing import capture_logs
 from rebaser_core.table_values import TableHandle
 from rebaser_server.compute.isolation import STRAY
 from rebaser_server.compute.plan import plan
-from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.rescue import isolated
 from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.work_unit import CallLimits, with_limits
+from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.eventually import eventually
 from tests.helpers.graph_builder import is_running, pids_in
 from tests.helpers.table_sheet import BY_DAY, OWNER, TableSheet
@@ -145,10 +147,10 @@ async def test_a_function_that_takes_much_memory_fails_its_value(sheet: TableShe
     sheet.call("much", "takes_much", "orders")
     sheet.call("prints", "prints_much", "orders")
     limits = CallLimits(memory=1 << 30)
-    units = [with_limits(unit, limits) for unit in plan(sheet.graph, 2).units]
+    units = [replace(unit, limits=limits) for unit in plan(sheet.graph, 2).units]
 
     with capture_logs() as logs:
-        outcomes = await sheet.executor.run(units, owner=OWNER)
+        outcomes = await sheet.executor.run(units, Run(OWNER))
 
     sheet.apply([outcome for outcome in outcomes if isinstance(outcome, UnitResult)])
     assert sheet.value("much") == "it took more than 1,073,741,824 bytes of memory"
@@ -179,9 +181,7 @@ async def test_a_function_that_ends_its_worker_fails_its_value(sheet: TableSheet
     """After some tries, since a worker may end for other reasons."""
     sheet.call("it", "crashes", "orders")
 
-    [result] = await run_isolated(
-        sheet.executor, plan(sheet.graph, 2).units, limit=300, owner=OWNER
-    )
+    [result] = await sheet.executor.run(isolated(plan(sheet.graph, 2).units, 300), Run(OWNER))
 
     assert isinstance(result, UnitResult)
     [(_, status, message)] = result.value_results

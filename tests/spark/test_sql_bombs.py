@@ -9,6 +9,8 @@ from py4j.protocol import Py4JError
 
 from rebaser_server.compute.errors import RunFailed, SessionFailed
 from rebaser_server.compute.plan import plan
+from rebaser_server.compute.run import Run
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query
 from rebaser_server.runtime.failures import Stalled
@@ -83,7 +85,8 @@ def is_idle(executor: SparkExecutor) -> bool:
 async def computes(executor: SparkExecutor) -> bool:
     """Whether a query of others has its result, which the end of a JVM delays."""
     with suppress(RunFailed):
-        return await executor.run_query(Query(SMALL, {}, {}, None), "after", "others") == 55
+        query = Query(SMALL, {}, {}, None)
+        return await SparkQueries(executor).run_query(query, "after", Run("others")) == 55
     return False
 
 
@@ -98,14 +101,14 @@ async def test_a_bomb_ends_by_its_deadline_and_others_are_computed(
     executor: SparkExecutor, sheet: TableSheet, code: str
 ) -> None:
     """If its tasks do not heed that, the JVM ends with them, and the next query has another."""
-    await executor.run_query(Query(SMALL, {}, {}, None), "before", OWNER)
+    await SparkQueries(executor).run_query(Query(SMALL, {}, {}, None), "before", Run(OWNER))
     sheet.upload("many", MANY)
     sheet.query("bomb", code, "many")
     units, progress = plan(sheet.graph, 2).units, JobProgress(1)
 
     with pytest.raises(Stalled):
         async with progress.limiting(8):
-            await sheet.executor.run(units, owner=OWNER, progress=progress)
+            await sheet.executor.run(units, Run(OWNER, progress=progress))
 
     await eventually(lambda: computes(executor), within=300)
     await eventually(lambda: is_idle(executor), within=180)

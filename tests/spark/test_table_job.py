@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, QueryFailed, View
 from rebaser_server.files import SharedFiles
@@ -25,7 +26,7 @@ async def contents(executor: SparkExecutor, directory: Path, *rows: str) -> list
         Query(AS_TABLE.format(each), {}, {}, f"file://{directory}/{number}")
         for number, each in enumerate(rows)
     ]
-    found = await asyncio.gather(*(executor.run_query(each, "", "") for each in queries))
+    found = await asyncio.gather(*(SparkQueries(executor).run_query(each, "") for each in queries))
     return [written.content for written in found]
 
 
@@ -84,7 +85,9 @@ async def test_a_mistake_in_a_query_is_not_printed(
 ) -> None:
     """PySpark prints each, in lines that are none of the log."""
     with pytest.raises(QueryFailed, match="nope"):
-        await executor.run_query(Query("SELECT nope", {}, {}, f"file://{tmp_path}/it"), "", "")
+        await SparkQueries(executor).run_query(
+            Query("SELECT nope", {}, {}, f"file://{tmp_path}/it"), ""
+        )
 
     assert capfd.readouterr().err == ""
 
@@ -98,8 +101,8 @@ async def test_a_condition_keeps_rows_that_are_not_a_number(
     manifest = tables.adopt("shop", "ab" * 32, sink.getvalue())
     views = {"t": View(manifest.fields, tables.uris("shop", manifest.files))}
 
-    found = await executor.run_query(
-        Query("SELECT count(*) FROM t WHERE x > 2", views, {}, None), "", ""
+    found = await SparkQueries(executor).run_query(
+        Query("SELECT count(*) FROM t WHERE x > 2", views, {}, None), ""
     )
 
     assert found == 1

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.spark import table_job
+from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, QueryFailed
 from tests.helpers.arrow_functions import install_arrow_functions
@@ -196,7 +198,9 @@ async def test_a_query_sees_its_own_inputs_alone(
     await sheet.compute()
 
     with pytest.raises(QueryFailed, match="TABLE_OR_VIEW_NOT_FOUND"):
-        await executor.run_query(plain_query("SELECT * FROM orders"), "it", OWNER)
+        await SparkQueries(executor).run_query(
+            plain_query("SELECT * FROM orders"), "it", Run(OWNER)
+        )
 
 
 @pytest.mark.parametrize(
@@ -223,7 +227,9 @@ async def test_a_cancelled_query_ends_and_leaves_nothing(
 ) -> None:
     numbers = "SELECT explode(sequence(1, 1000000)) AS n"
     endless = f"WITH a AS ({numbers}) SELECT sum(a.n * b.n) FROM a JOIN a AS b ON a.n < b.n"  # noqa: S608
-    running = asyncio.create_task(executor.run_query(plain_query(endless), "it", OWNER))
+    running = asyncio.create_task(
+        SparkQueries(executor).run_query(plain_query(endless), "it", Run(OWNER))
+    )
     await asyncio.wait([running], timeout=3)
     running.cancel()
     with suppress(asyncio.CancelledError):

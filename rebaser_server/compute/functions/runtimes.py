@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from functools import cache, lru_cache
+from importlib import import_module
 from importlib.metadata import (
     Distribution,
     EntryPoint,
@@ -155,10 +156,11 @@ def resolve(runtime: str, code: str) -> Callable[..., Any]:
     if runtime == "cel":
         return compile_function(code)
     if runtime == ARROW:
-        # Evaluators on Spark lack what it takes, and never get such a function.
-        from rebaser_server.compute.functions.arrow import callable_of
-
-        return callable_of(_installed(code))
+        # An extension's module has the runtime's name. Evaluators on Spark lack what it takes, and
+        # never get such a function.
+        extension = import_module(f".{runtime}", __package__)
+        function: Callable[..., Any] = extension.callable_of(_installed(code))
+        return function
     raise FunctionMissing(
         f"there is no runtime {runtime!r}, only 'builtin', 'python', 'cel', 'sql', 'arrow' and "
         "'pyspark'"

@@ -6,9 +6,7 @@ which Spark's JVM starts.
 
 import asyncio
 import os
-import pickle
 import shutil
-import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -20,14 +18,13 @@ from importlib.metadata import version
 from pathlib import Path
 from subprocess import Popen
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from uuid import uuid4
 
 import structlog
 from structlog.contextvars import get_contextvars
 
 from rebaser_core.errors import many
-from rebaser_core.table_schemas import NotATable
 from rebaser_core.trace_context import current_ids
 from rebaser_server.compute.errors import (
     RunFailed,
@@ -36,14 +33,10 @@ from rebaser_server.compute.errors import (
     evaluator_error,
 )
 from rebaser_server.compute.evaluator_processes import Template
-from rebaser_server.compute.executors import PROGRESS_EVERY, DvuRun
-from rebaser_server.compute.functions.runtimes import SHOWN
-from rebaser_server.compute.functions.sql import SqlRefused
-from rebaser_server.compute.isolation import STRAY, describe_exit
-from rebaser_server.compute.json_values import NotJson
-from rebaser_server.compute.local_worker import BROKEN
-from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
-from rebaser_server.compute.spark import spark_call, spark_job, table_job
+from rebaser_server.compute.executors import PROGRESS_EVERY, UnitTasks
+from rebaser_server.compute.results import StoredResult, UnitResult
+from rebaser_server.compute.run import Run
+from rebaser_server.compute.spark import spark_job
 from rebaser_server.compute.spark.launch import find_java, launch
 from rebaser_server.compute.spark.options import (
     ScratchDirectory,
@@ -51,12 +44,10 @@ from rebaser_server.compute.spark.options import (
     archive_path,
     plain_directory,
     python_error_name,
-    query_mistake,
     require_supported,
     root_cause,
     with_remedy,
 )
-from rebaser_server.compute.tables import Query, QueryFailed, SparkCall
 from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.runtime.failures import EvaluatorAway
 from rebaser_server.runtime.progress import JobProgress
@@ -71,6 +62,11 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+Way = Literal["job", "query", "call"]
+"""A session that others have, too; one alone; or an `Entrance` to one alone, for a child."""
+Ask = Callable[[bytes], bytes | int | None]
+"""Function that returns a new child's answer, or its exit code; None once its caller is gone."""
 
 log: Final = structlog.get_logger()
 
@@ -101,11 +97,10 @@ class _SessionHolder:
         self._asked_for_slots = float("-inf")
 
     @contextmanager
-    def job(self, run: str, about: str, query: Query | SparkCall | None = None) -> Iterator[Any]:
+    def job(self, run: str, about: str, way: Way = "job") -> Iterator[Any]:
         """Yield the session, for this thread to run work of this run in it.
 
-        `about`: what Spark's own pages call the run; `query`: the run, if it needs a session that
-        it has alone. For a `SparkCall` it is the `Entrance` to one, for another process.
+        `about`: what Spark's own pages call the run.
 
         The first takes seconds, in which the session starts.
 
@@ -113,19 +108,13 @@ class _SessionHolder:
             SessionFailed: the session cannot be started now, and the next call tries again; or it
                 is closed.
         """
-        running = self._get(for_tables=query is not None)
+        running = self._get(for_tables=way != "job")
         if not self._options.is_local and time.monotonic() - self._asked_for_slots > _SLOTS_EVERY:
             self._asked_for_slots = time.monotonic()
             # On its own thread: no run waits for the answer.
             Thread(target=self._ask_for_slots, args=(running,), daemon=True).start()
         try:
-            if query is None:
-                opened: Any = running.job(run, about)
-            elif isinstance(query, SparkCall):
-                opened = running.call(run, about)
-            else:
-                opened = running.query(run, about)
-            with _begun(opened) as session:
+            with _begun(getattr(running, way)(run, about)) as session:
                 yield session
         finally:
             with self._counting:
@@ -286,10 +275,6 @@ def _about(what: str) -> str:
     return ", ".join([f"update of {what}", *shown])
 
 
-_FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM)
-"""Exit codes of a child that another process may have ended, as the kernel does without memory."""
-
-
 async def _ask_child(question: bytes, gone: Future[None]) -> bytes | int | None:
     """Return the answer of a child, or its exit code; None once the caller is gone.
 
@@ -337,7 +322,7 @@ def _begun(opened: AbstractContextManager[Any]) -> Iterator[Any]:
 
 
 class SparkExecutor:
-    """An `Executor` with Spark jobs, most often one a run; those of several runs take turns.
+    """A `Place` with Spark jobs, most often one a run; those of several runs take turns.
 
     A task gives way after some seconds of work, and the rest of its unit is asked for in another
     job: so a small run waits for seconds at most, also behind a large one.
@@ -363,6 +348,7 @@ class SparkExecutor:
         again."""
         self._has_computed = False
         self._session = _SessionHolder(options, has_tables)
+        self.end_reason: Final = self._session.end_reason
         self._turns = Turns(max_concurrent_runs)
         self._threads = WorkThreads(max_concurrent_runs, thread_name_prefix="spark-run")
 
@@ -382,66 +368,57 @@ class SparkExecutor:
         return self._session.jvm_pid
 
     async def start(self) -> None:
-        await self.run([WorkUnit().encode()] * self.slots)  # starts a worker for each slot, too
+        await self.run([WorkUnit()] * self.slots)  # starts a worker for each slot, too
 
     async def run(
-        self,
-        units: Sequence[bytes | memoryview],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         if not units:
             return []
-        await self._turns.take(owner)
-        try:
-            return await self._run(units, store, progress)
-        finally:
-            self._turns.give()
-
-    async def _run(
-        self,
-        units: Sequence[bytes | memoryview],
-        store: RunStore | None,
-        progress: JobProgress | None,
-    ) -> list[UnitResult | StoredResult]:
-        run = DvuRun(_run_id(), units, store)
-        progress = progress or JobProgress(run.size)
-        about = _about(many(run.size, "value"))
+        tasks = UnitTasks(_run_id(), units, run.store)
+        about, progress = _about(many(tasks.size, "value")), run.progress
 
         async def report() -> None:
-            progress.record(await asyncio.to_thread(run.values_done))
+            progress.record(await asyncio.to_thread(tasks.values_done))
 
-        gone = Future[None]()
-        job = self._in_pool(partial(self._evaluate, run, about, gone))
-        results = await self._ended(run.id, job, gone, report, progress)
-        progress.record(run.size)
+        await self._turns.take(run.owner)
+        try:
+            gone = Future[None]()
+            job = self._in_pool(partial(self._evaluate, tasks, about, gone))
+            results = await self._ended(tasks.id, job, gone, report, progress)
+        finally:
+            self._turns.give()
+        progress.record(tasks.size)
         return results
 
-    async def run_query(
-        self, query: Query | SparkCall, about: str, owner: str, progress: JobProgress | None = None
-    ) -> Any:
-        """Run the query or call of a table value, see `tables.Queries`."""
-        run, steps = _run_id(), 0
+    async def run_alone(
+        self, work: Callable[[Any, Ask], T], way: Way, about: str, run: Run
+    ) -> T | None:
+        """Run an extension's work, which blocks; extend the progress while tasks of it are done."""
+        name, label, steps = _run_id(), _about(about), 0
+        gone, loop = Future[None](), asyncio.get_running_loop()
 
         async def report() -> None:
             nonlocal steps
-            before, steps = steps, await asyncio.to_thread(self._session.steps, run)
-            if progress is not None and steps != before:
-                progress.extend()
+            before, steps = steps, await asyncio.to_thread(self._session.steps, name)
+            if steps != before:
+                run.progress.extend()
 
-        await self._turns.take(owner)
+        def ask(question: bytes) -> bytes | int | None:
+            return asyncio.run_coroutine_threadsafe(_ask_child(question, gone), loop).result()
+
+        def compute() -> T | None:
+            with self._required_session(name, label, way) as session:
+                found = None if gone.done() else work(session, ask)
+            if not gone.done():
+                self.absence, self._has_computed = None, True
+            return found
+
+        await self._turns.take(run.owner)
         try:
-            gone = Future[None]()
-            if isinstance(query, SparkCall):
-                loop = asyncio.get_running_loop()
-                call = partial(self._call, query, run, _about(about), gone, loop)
-                # With what log lines show about the work, for the function's prints.
-                job = self._in_pool(partial(copy_context().run, call))
-            else:
-                job = self._in_pool(partial(self._query, query, run, _about(about), gone))
-            return await self._ended(run, job, gone, report, progress)
+            # With what log lines show about the work, for a function's prints.
+            job = self._in_pool(partial(copy_context().run, compute))
+            return await self._ended(name, job, gone, report, run.progress)
         finally:
             self._turns.give()
 
@@ -457,7 +434,7 @@ class SparkExecutor:
         job: Future[T],
         gone: Future[None],
         report: Callable[[], Awaitable[None]],
-        progress: JobProgress | None,
+        progress: JobProgress,
     ) -> T:
         """Return what comes of work in a thread; cancelled, end the jobs of the run.
 
@@ -473,7 +450,7 @@ class SparkExecutor:
                     break
                 await report()
                 await asyncio.to_thread(self._session.cut_log)
-                if progress is not None and self._session.is_starting:
+                if self._session.is_starting:
                     progress.extend()
                 if time.monotonic() - looked > _LOOK_EVERY:
                     await self._require_session(ending)
@@ -490,83 +467,25 @@ class SparkExecutor:
         await asyncio.to_thread(self._threads.shutdown)
 
     def _evaluate(
-        self, run: DvuRun, about: str, gone: Future[None]
+        self, tasks: UnitTasks, about: str, gone: Future[None]
     ) -> list[UnitResult | StoredResult]:
-        while tasks := run.next_tasks():
-            with self._required_session(run.id, about) as spark:
+        while due := tasks.next_tasks():
+            with self._required_session(tasks.id, about) as spark:
                 if gone.done():
                     return []
                 try:
-                    answers = spark_job.execute_tasks(spark, [*tasks.values()], run.store, run.id)
+                    answers = spark_job.execute_tasks(spark, [*due.values()], tasks.store, tasks.id)
                 except Exception as error:  # any error ends the run, and there is no list of them
-                    raise self._failure(error) from error
+                    raise self.failure(error) from error
             self.absence, self._has_computed = None, True
-            for number, answer in zip(tasks, answers, strict=True):
-                run.record(number, answer)
-        return run.results()
-
-    def _query(self, query: Query, run: str, about: str, gone: Future[None]) -> Any:
-        with self._required_session(run, about, query) as spark:
-            if gone.done():
-                return None
-            try:
-                found = table_job.run(spark, query, self.slots)
-            except (NotATable, NotJson, SqlRefused):
-                raise
-            except Exception as error:
-                mistake = None if self._session.end_reason() else query_mistake(error)
-                failure = self._failure(error) if mistake is None else QueryFailed(mistake)
-                raise failure from error
-        self.absence, self._has_computed = None, True
-        return found
-
-    def _call(
-        self,
-        call: SparkCall,
-        run: str,
-        about: str,
-        gone: Future[None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> Any:
-        with self._required_session(run, about, call) as entrance:
-            if gone.done():
-                return None
-            # By the child's channel: others see command lines and environments.
-            question = pickle.dumps(partial(spark_call.answer, entrance, call, self.slots))
-            answer = _ask_child(question, gone)
-            found = asyncio.run_coroutine_threadsafe(answer, loop).result()
-            if found is None:
-                return None
-            result = self._result(call, found)
-        self.absence, self._has_computed = None, True
-        return result
-
-    def _result(self, call: SparkCall, found: bytes | int) -> Any:
-        """Return the result of a call whose child answered, or ended by itself."""
-        ended = self._session.end_reason()
-        if isinstance(found, int):
-            name, how = call.function[1][:SHOWN], describe_exit(found)
-            if ended is not None or (found in _FROM_OUTSIDE and not call.limits.is_forked):
-                raise RunFailed(f"the evaluator of function {name!r} ended: {ended or how}")
-            raise QueryFailed(f"computing it ended the evaluator of function {name!r}: {how}")
-        if found[:1] == BROKEN:
-            reason = found[1:].decode()
-            if reason == STRAY:
-                raise QueryFailed(reason)
-            raise evaluator_error(reason.partition(":")[0], reason)
-        outcome = spark_call.CallOutcome.decode(found[1:])
-        if outcome.mistake is None and outcome.broken is None:
-            return outcome.result
-        if outcome.mistake is not None and ended is None:
-            raise QueryFailed(outcome.mistake)
-        raise self._failure_for(*(outcome.broken or (outcome.mistake or "", None)))
+            for number, answer in zip(due, answers, strict=True):
+                tasks.record(number, answer)
+        return tasks.results()
 
     @contextmanager
-    def _required_session(
-        self, run: str, about: str, query: Query | SparkCall | None = None
-    ) -> Iterator[Any]:
+    def _required_session(self, run: str, about: str, way: Way = "job") -> Iterator[Any]:
         try:
-            with self._session.job(run, about, query) as spark:
+            with self._session.job(run, about, way) as spark:
                 yield spark
         except SessionFailed as error:
             self._note_absence(str(error))
@@ -578,11 +497,11 @@ class SparkExecutor:
         since = {} if self.absence is None else {"since": self.absence.since}
         self.absence = SparkAbsence(reason, not self._has_computed, **since)
 
-    def _failure(self, error: BaseException) -> Exception:
+    def failure(self, error: BaseException) -> Exception:
         """Return the run's error for this one: its class says what is at fault."""
-        return self._failure_for(root_cause(error), python_error_name(error))
+        return self.failure_for(root_cause(error), python_error_name(error))
 
-    def _failure_for(self, cause: str, name: str | None) -> Exception:
+    def failure_for(self, cause: str, name: str | None) -> Exception:
         ended, about = self._session.end_reason(), "Spark could not complete the run"
         if ended is not None:
             self._note_absence(ended)

@@ -20,8 +20,9 @@ from rebaser_core.table_values import TableHandle, upload_value
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed
 from rebaser_server.compute.executors import ChildProcessExecutor, RoutingExecutor
-from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.rescue import isolated
 from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.tables import Query, TableExecutor
 from rebaser_server.compute.work_unit import CallLimits
 from rebaser_server.files import SharedFiles
@@ -97,11 +98,11 @@ class Shop:
             [("it", 0, *former, True, [~n for n in range(len(flat))])],
             [(f"input {n}", True, value) for n, value in enumerate(flat)],
             limits,
-        ).encode()
+        )
         try:
-            [result] = await self.executor.run([unit], owner=SHOP)
+            [result] = await self.executor.run([unit], Run(SHOP))
         except RunFailed:  # as an update goes on
-            [result] = await run_isolated(self.executor, [unit], limit=60, owner=SHOP)
+            [result] = await self.executor.run(isolated([unit], 60), Run(SHOP))
         assert isinstance(result, UnitResult)
         self.recomputed = result.recomputed
         return result.value_results[0][1:] if len(result) else former
@@ -134,7 +135,7 @@ async def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     monkeypatch.syspath_prepend(str(tmp_path))
     found = Shop(tmp_path)
     yield found
-    await found.executor.close()
+    await found.children.close()
 
 
 async def test_a_function_takes_tables_and_returns_one(shop: Shop) -> None:

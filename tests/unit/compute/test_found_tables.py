@@ -13,6 +13,7 @@ import pytest
 from rebaser_core.table_values import TableHandle
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.tables import Query, TableExecutor, Written
 from rebaser_server.files import SharedFiles
 from rebaser_server.tables import TableFiles
@@ -54,7 +55,7 @@ class Shop:
             [("totals", 0, *self.former, True, [~0])],
             [("rate", True, n)],
         )
-        [result] = await self.executor.run([unit.encode()], owner=SHOP)
+        [result] = await self.executor.run([unit], Run(SHOP))
         assert isinstance(result, UnitResult)
         for _, status, value in result.value_results:
             self.former = (status, value)
@@ -111,7 +112,7 @@ async def test_a_query_over_a_damaged_table_fails_with_what_to_do(shop: Shop) ->
         [("orders", True, first.to_value())],
     )
 
-    [result] = await shop.executor.run([unit.encode()], owner=SHOP)
+    [result] = await shop.executor.run([unit], Run(SHOP))
 
     assert isinstance(result, UnitResult)
     [(_, status, message)] = result.value_results
@@ -143,7 +144,7 @@ async def test_equal_work_side_by_side_is_done_once(shop: Shop) -> None:
         [("rate", True, 1)],
     )
 
-    [result] = await shop.executor.run([unit.encode()], owner=SHOP)
+    [result] = await shop.executor.run([unit], Run(SHOP))
 
     assert isinstance(result, UnitResult)
     assert len({str(value) for _, _, value in result.value_results}) == 1
@@ -178,7 +179,7 @@ async def test_a_query_that_writes_too_much_is_ended_and_fails_its_value(tmp_pat
         [("rate", True, 1)],
     )
 
-    [result] = await executor.run([unit.encode()], owner=SHOP)
+    [result] = await executor.run([unit], Run(SHOP))
 
     assert isinstance(result, UnitResult)
     [(_, status, message)] = result.value_results

@@ -18,7 +18,6 @@ from rebaser_server.compute.evaluation import evaluate, evaluate_unit
 from rebaser_server.compute.memo import MAX_FILES, ImpureFunctions, Memo, WorkspaceMemo
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import REMEMBERED, UnitResult, decode_result
-from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.files import SharedFiles, memo_directory
 from tests.helpers.graph_builder import Builder, install
 from tests.helpers.random_batches import examples
@@ -78,7 +77,7 @@ def memo_in(root: Path, workspace: str = WORKSPACE, max_bytes: int = LARGE) -> W
 def compute(build: Builder, memo: WorkspaceMemo | None, seconds: float = 0.0) -> list[UnitResult]:
     """One update; its calls are said to have taken so long."""
     planned = plan(build.graph, 2, memo=memo)
-    units = [WorkUnit.decode(unit) for unit in planned.units]
+    units = planned.units
     outcomes = [evaluate_unit(unit, CallWatchdog(unit.limits)) for unit in units]
     build.apply(outcomes)
     if memo is not None:
@@ -228,7 +227,7 @@ def test_results_that_children_find_count_for_their_parent(
     """Else no child would come to the thousandth, which is computed all the same."""
     for build in (many(10), many(10)):
         [unit] = plan(build.graph, 1, memo=memo).units
-        outcome = decode_result(evaluate(unit))
+        outcome = decode_result(evaluate(unit.encode()))
         memo.record(outcome.remembered, 0.0)
 
     assert recall._FOUND[0] == 10

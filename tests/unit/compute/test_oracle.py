@@ -50,7 +50,7 @@ Walk = Callable[[Graph, WorkspaceMemo | None, random.Random], list[UnitResult]]
 def whole(graph: Graph, memo: WorkspaceMemo | None, chance: random.Random) -> list[UnitResult]:
     """All that may come out different is planned, then computed."""
     planned = plan(graph, chance.randint(1, 3), small=chance.choice([0, 256]), memo=memo)
-    return [decode_result(evaluate(unit)) for unit in planned.units]
+    return [decode_result(evaluate(unit.encode())) for unit in planned.units]
 
 
 def in_rounds(graph: Graph, memo: WorkspaceMemo | None, chance: random.Random) -> list[UnitResult]:
@@ -70,7 +70,7 @@ def in_rounds(graph: Graph, memo: WorkspaceMemo | None, chance: random.Random) -
 
     rounds, outcomes = Rounds(plan_round(large.next()), large, plan_round), list[UnitResult]()
     while rounds.units:
-        of_round = [decode_result(evaluate(unit)) for unit in rounds.units]
+        of_round = [decode_result(evaluate(unit.encode())) for unit in rounds.units]
         rounds.record(of_round, UNUSED)
         outcomes += of_round
     return outcomes

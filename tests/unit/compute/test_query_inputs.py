@@ -16,6 +16,7 @@ from blake3 import blake3
 from rebaser_core.table_values import TableHandle
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.results import UnitResult
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.tables import Query, TableExecutor, Written
 from rebaser_server.files import SharedFiles
 from rebaser_server.tables import TableFiles
@@ -62,7 +63,7 @@ async def test_a_query_reads_no_table_by_an_object_that_a_function_made_up(
 
     queries = Recorded()
     executor = TableExecutor(ChildProcessExecutor(), queries, tables)
-    [result] = await executor.run([unit.encode()], owner="ours")
+    [result] = await executor.run([unit], Run("ours"))
 
     assert isinstance(result, UnitResult)
     [(value_id, status, message)] = result.value_results
@@ -81,7 +82,7 @@ async def test_a_query_may_take_nothing(tmp_path: Path) -> None:
 
     tables = TableFiles(SharedFiles(str(tmp_path)))
     executor = TableExecutor(ChildProcessExecutor(), Recorded(), tables)
-    [result] = await executor.run([unit.encode()], owner="ours")
+    [result] = await executor.run([unit], Run("ours"))
 
     assert isinstance(result, UnitResult)
     assert result.value_results == [("it", "ok", 1)]
@@ -90,14 +91,12 @@ async def test_a_query_may_take_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", ["SELECT 1 AS n", "-- returns: value\nSELECT 1"])
 async def test_what_is_there_does_not_count_as_computed(tmp_path: Path, code: str) -> None:
     """Neither in what is said of the update, nor in what its function costs."""
-    unit = unit_from_rows(
-        [("sql", code)], [(0, [])], [("it", 0, "pending", None, True, [])]
-    ).encode()
+    unit = unit_from_rows([("sql", code)], [(0, [])], [("it", 0, "pending", None, True, [])])
 
     queries, tables = Recorded(), TableFiles(SharedFiles(str(tmp_path)))
     executor = TableExecutor(ChildProcessExecutor(), queries, tables)
-    [first] = await executor.run([unit], owner="ours")
-    [second] = await executor.run([unit], owner="ours")
+    [first] = await executor.run([unit], Run("ours"))
+    [second] = await executor.run([unit], Run("ours"))
 
     assert isinstance(first, UnitResult)
     assert isinstance(second, UnitResult)

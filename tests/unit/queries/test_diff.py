@@ -155,7 +155,9 @@ def settle(graph: Graph) -> None:
     last = max(graph.roots.values(), default=0)
     if not last:
         return
-    outcomes = [decode_result(evaluate(blob)) for blob in plan(graph, slots=2, small=0).units]
+    outcomes = [
+        decode_result(evaluate(blob.encode())) for blob in plan(graph, slots=2, small=0).units
+    ]
     results = [as_update(each) for outcome in outcomes for each in outcome.value_results]
     rebase(graph, last + 1, results, last)
     graph.clear_roots(last)

@@ -7,7 +7,7 @@ import pytest
 from rebaser_server.compute.evaluation import start_evaluation
 from rebaser_server.compute.plan import UnitLimits, plan
 from rebaser_server.compute.results import ValueResult
-from rebaser_server.compute.work_unit import CallLimits, WorkUnit
+from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.graph_builder import Builder, install
 
 FUNCTIONS = """
@@ -125,7 +125,7 @@ def found(count: int, *, is_forked: bool = False) -> dict[str, ValueResult]:
             build.dependent(f"{number} {n}", name, {"value": "one"}, "python")
             build.dependent(f"after {number} {n}", name, {"value": f"{number} {n}"}, "python")
     [unit] = plan(build.graph, slots=1, limits=UnitLimits(CallLimits(is_forked=is_forked))).units
-    evaluation = start_evaluation(WorkUnit.decode(unit))
+    evaluation = start_evaluation(unit)
     evaluation.advance(10**6)
     return {result[0]: result for result in evaluation.result().value_results}
 
@@ -164,9 +164,9 @@ def test_what_one_function_does_to_its_arguments_reaches_no_other(
             build.dependent(f"{n} {name}", name, {"value": "copy"}, "python")
     limits = UnitLimits(CallLimits(is_forked=is_forked))
     [unit] = plan(build.graph, slots=1, limits=limits).units
-    evaluation = start_evaluation(WorkUnit.decode(unit))
+    evaluation = start_evaluation(unit)
 
-    while evaluation.done < len(WorkUnit.decode(unit)):
+    while evaluation.done < len(unit):
         evaluation.advance(10**6)
 
     refused = "failed", "TypeError: inputs are read-only: change a copy() of them"
@@ -183,7 +183,7 @@ def test_a_list_that_a_function_uses_again_is_read_before_the_next_call() -> Non
     for n in range(60):
         build.dependent(f"{n}", "reuses", {"value": "one"}, "python")
     [unit] = plan(build.graph, slots=1).units
-    evaluation = start_evaluation(WorkUnit.decode(unit))
+    evaluation = start_evaluation(unit)
 
     evaluation.advance(60)
 

@@ -10,7 +10,7 @@ from rebaser_server.compute.evaluation import start_evaluation
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import UnitLimits, plan
 from rebaser_server.compute.results import ValueResult
-from rebaser_server.compute.work_unit import CallLimits, WorkUnit
+from rebaser_server.compute.work_unit import CallLimits
 from tests.helpers.graph_builder import Builder, install
 
 MIB = 1 << 20
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 def results(build: Builder, limits: CallLimits) -> dict[str, ValueResult]:
     [unit] = plan(build.graph, slots=1, limits=UnitLimits(limits)).units
-    evaluation = start_evaluation(WorkUnit.decode(unit))
+    evaluation = start_evaluation(unit)
     evaluation.advance(10**6)
     return {result[0]: result for result in evaluation.result().value_results}
 

@@ -6,7 +6,7 @@ import pytest
 
 from rebaser_server.compute import evaluation, task_protocol
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.executors import DvuRun
+from rebaser_server.compute.executors import UnitTasks
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, StoredResult, UnitResult, decode_result
 from rebaser_server.compute.work_unit import IncrementalSplit, WorkUnit, digest_of
@@ -19,7 +19,7 @@ def store(tmp_path: Path) -> RunStore:
     return RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
 
 
-def chain(count: int) -> bytes:
+def chain(count: int) -> WorkUnit:
     build = Builder()
     build.source("one", 1)
     for n in range(count):
@@ -28,11 +28,11 @@ def chain(count: int) -> bytes:
     return unit
 
 
-def run(store: RunStore | None, *units: bytes) -> list[UnitResult | StoredResult]:
-    return completed(DvuRun("run", units, store))[0]
+def run(store: RunStore | None, *units: WorkUnit) -> list[UnitResult | StoredResult]:
+    return completed(UnitTasks("run", units, store))[0]
 
 
-def completed(it: DvuRun) -> tuple[list[UnitResult | StoredResult], int]:
+def completed(it: UnitTasks) -> tuple[list[UnitResult | StoredResult], int]:
     """What a run comes to, and in how many rounds."""
     rounds = 0
     while orders := it.next_tasks():
@@ -54,7 +54,7 @@ def test_small_results_are_returned_inline(store: RunStore) -> None:
     [outcome] = run(store, unit)
 
     assert isinstance(outcome, UnitResult)
-    assert outcome.value_results == decode_result(evaluate(unit)).value_results
+    assert outcome.value_results == decode_result(evaluate(unit.encode())).value_results
     assert store.names() == []
 
 
@@ -65,7 +65,7 @@ def test_large_results_are_stored_in_the_run_store(store: RunStore) -> None:
 
     assert [type(outcome) for outcome in outcomes] == [StoredResult, UnitResult]
     assert len(outcomes[0]) == outcomes[0].recomputed == 20_000
-    expected = [decode_result(evaluate(unit)).value_results for unit in (large, small)]
+    expected = [decode_result(evaluate(unit.encode())).value_results for unit in (large, small)]
     assert [rows(store, outcome) for outcome in outcomes] == expected
 
 
@@ -73,10 +73,12 @@ def test_a_blob_that_is_done_is_not_asked_for_again(store: RunStore) -> None:
     done, new = chain(20_000), chain(10)
     [before] = run(store, done)
 
-    again = DvuRun("again", [new, done], store)
+    again = UnitTasks("again", [new, done], store)
 
     assert len(again.next_tasks()) == 1
-    again.record(0, task_protocol.execute(task_protocol.encode_task("", new, ()), None, ""))
+    again.record(
+        0, task_protocol.execute(task_protocol.encode_task("", new.encode(), ()), None, "")
+    )
     first, second = again.results()
     assert len(first) == 10
     assert isinstance(second, StoredResult)
@@ -101,8 +103,8 @@ def test_a_blob_goes_on_from_where_it_was_left(
     for n in range(100):
         build.dependent(f"{n}", "note", {"value": f"{n - 1}" if n else "one"}, runtime="python")
     [unit] = plan(build.graph, slots=1).units
-    half = decode_result(evaluate(_first(unit, 50)))
-    store.put_part(digest_of(unit), 0, 50, half)
+    half = decode_result(evaluate(IncrementalSplit(unit).next(50).encode()))
+    store.put_part(digest_of(unit.encode()), 0, 50, half)
     log.unlink()
 
     [outcome] = run(store, unit)
@@ -112,14 +114,10 @@ def test_a_blob_goes_on_from_where_it_was_left(
     assert outcome.recomputed == 100
 
 
-def _first(unit: bytes, count: int) -> bytes:
-    return IncrementalSplit(WorkUnit.decode(unit)).next(count).encode()
-
-
 def test_two_attempts_never_write_the_same_file(store: RunStore) -> None:
     """What a commit refers to stays as it was, even if a function is not quite pure."""
     unit = chain(20_000)
-    order = task_protocol.encode_task(digest_of(unit), unit, ())
+    order = task_protocol.encode_task(digest_of(unit.encode()), unit.encode(), ())
 
     for _ in range(2):
         task_protocol.execute(order, store, "run")
@@ -129,8 +127,8 @@ def test_two_attempts_never_write_the_same_file(store: RunStore) -> None:
 
 def test_a_torn_chain_is_taken_up_to_the_gap(store: RunStore) -> None:
     unit = chain(20_000)
-    later = decode_result(evaluate(unit))
-    store.put_part(digest_of(unit), 15_000, 20_000, later)
+    later = decode_result(evaluate(unit.encode()))
+    store.put_part(digest_of(unit.encode()), 15_000, 20_000, later)
 
     [outcome] = run(store, unit)
 
@@ -138,7 +136,7 @@ def test_a_torn_chain_is_taken_up_to_the_gap(store: RunStore) -> None:
 
 
 def test_clearing_keeps_what_is_referred_to_and_the_batch_that_does(store: RunStore) -> None:
-    outcome = decode_result(evaluate(chain(10)))
+    outcome = decode_result(evaluate(chain(10).encode()))
     kept, gone = (store.put_part(digest, 0, 10, outcome) for digest in ("a", "b"))
     store.files.put(f"results/{store.key}/{'c' * 64}.batch", b"")
     store.put_progress("run", "a", 3)
@@ -161,17 +159,17 @@ def _time_slices_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_takes_long_gives_way_and_is_asked_for_again(store: RunStore) -> None:
     unit = chain(300)
 
-    [outcome], rounds = completed(DvuRun("run", [unit], store, time_slice=0.0))
+    [outcome], rounds = completed(UnitTasks("run", [unit], store, time_slice=0.0))
 
     assert rounds > 1
-    assert rows(store, outcome) == decode_result(evaluate(unit)).value_results
+    assert rows(store, outcome) == decode_result(evaluate(unit.encode())).value_results
     assert outcome.recomputed == 300
 
 
 @pytest.mark.usefixtures("_time_slices_are_short")
 def test_progress_counts_what_is_kept_and_what_workers_tell(store: RunStore) -> None:
     large, small = chain(300), chain(10)
-    it = DvuRun("run", [large, small], store, time_slice=0.0)
+    it = UnitTasks("run", [large, small], store, time_slice=0.0)
     assert it.values_done() == 0
 
     orders = it.next_tasks()
@@ -179,8 +177,8 @@ def test_progress_counts_what_is_kept_and_what_workers_tell(store: RunStore) -> 
     it.record(1, task_protocol.execute(orders[1], store, it.id))
     it.next_tasks()
     kept = it.values_done()
-    store.put_progress(it.id, digest_of(large), 200)
-    store.put_progress("another", digest_of(small), 9)
+    store.put_progress(it.id, digest_of(large.encode()), 200)
+    store.put_progress("another", digest_of(small.encode()), 9)
 
     assert 10 < kept < 210 == it.values_done()
     completed(it)

@@ -15,14 +15,13 @@ def planned(build: Builder, slots: int = 2, small: int = 0) -> list[bytes]:
     return plan(build.graph, slots, small=small, limits=UnitLimits(text_bytes=MOST)).units
 
 
-def results(units: list[bytes]) -> dict[str, tuple[str, Any]]:
-    found = [decode_result(evaluate(unit)).value_results for unit in units]
+def results(units: list[WorkUnit]) -> dict[str, tuple[str, Any]]:
+    found = [decode_result(evaluate(unit.encode())).value_results for unit in units]
     return {value_id: (status, what) for each in found for value_id, status, what in each}
 
 
-def text_in(unit: bytes) -> int:
-    decoded = WorkUnit.decode(unit)
-    columns = (decoded.texts, decoded.constant_texts)
+def text_in(unit: WorkUnit) -> int:
+    columns = (unit.texts, unit.constant_texts)
     return sum(len(text) for column in columns for text in column.to_pylist())
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from rebaser_server.compute.plan import Plan, plan
-from rebaser_server.compute.work_unit import WorkUnit, count_values
 from tests.helpers.graph_builder import Builder
 
 
@@ -20,7 +19,7 @@ def chains(count: int, length: int) -> Builder:
 
 
 def planned_ids(planned: Plan) -> list[list[str]]:
-    return [WorkUnit.decode(unit).ids.to_pylist() for unit in planned.units]
+    return [unit.ids.to_pylist() for unit in planned.units]
 
 
 def test_without_roots_there_is_nothing_to_do() -> None:
@@ -56,7 +55,7 @@ def test_a_root_and_its_direct_dependents_are_forced() -> None:
     build = chains(1, 4)
     build.graph.mark_root(build.graph.values["0.1"], 1)
 
-    (unit,) = map(WorkUnit.decode, plan(build.graph, slots=1).units)
+    (unit,) = plan(build.graph, slots=1).units
 
     assert dict(zip(unit.ids.to_pylist(), unit.must_compute.tolist(), strict=True)) == {
         "0.1": True,
@@ -69,7 +68,7 @@ def test_a_blob_holds_only_what_its_values_need() -> None:
     build = chains(3, 4)
     build.dependent("2.4", "max", {"values": ["2.3", "1.0"]})
 
-    (unit,) = map(WorkUnit.decode, plan(build.graph, slots=1).units)
+    (unit,) = plan(build.graph, slots=1).units
 
     assert unit.ids.to_pylist() == ["2.4"]
     assert [tuple(function) for function in unit.functions] == [("builtin", "max")]
@@ -98,7 +97,7 @@ def test_components_that_meet_late_are_one() -> None:
 
     (unit,) = plan(build.graph, slots=2, small=0).units
 
-    assert count_values(unit) == 23
+    assert len(unit) == 23
 
 
 def test_few_values_are_not_shared_out() -> None:
@@ -115,7 +114,7 @@ def test_blobs_are_of_similar_size(slots: int) -> None:
 
     planned = plan(build.graph, slots=slots, small=50)
 
-    sizes = [count_values(unit) for unit in planned.units]
+    sizes = list(map(len, planned.units))
     assert sum(sizes) == planned.affected == 1200
     assert len(sizes) >= slots
     assert max(sizes) - min(sizes) <= 3

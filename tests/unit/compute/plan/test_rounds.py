@@ -94,7 +94,7 @@ def rounds_of(build: Builder, store: RunStore) -> Rounds:
 
 
 def run_round(rounds: Rounds, store: RunStore) -> list[UnitResult]:
-    outcomes = [decode_result(evaluate(unit)) for unit in rounds.units]
+    outcomes = [decode_result(evaluate(unit.encode())) for unit in rounds.units]
     rounds.record(outcomes, store)
     return outcomes
 

@@ -6,6 +6,7 @@ import pickle
 import re
 import resource
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,12 +18,12 @@ from rebaser_server.compute import executors
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import CodeDiffers, EvaluationFailed
 from rebaser_server.compute.evaluation import evaluate
-from rebaser_server.compute.executors import ChildProcessExecutor
+from rebaser_server.compute.executors import ChildProcessExecutor, RoutingExecutor
 from rebaser_server.compute.isolation import STRAY
-from rebaser_server.compute.level_parallel import LevelParallelExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import RunStore, decode_result
-from rebaser_server.compute.work_unit import CallLimits, WorkUnit, digest_of, with_limits
+from rebaser_server.compute.run import Run
+from rebaser_server.compute.work_unit import CallLimits, WorkUnit, digest_of
 from rebaser_server.files import SharedFiles
 from tests.helpers.dear_functions import install_meeting, meetings, most_at_once
 from tests.helpers.graph_builder import (
@@ -115,7 +116,7 @@ async def executor(
     await executor.close()
 
 
-def units(code: str, runtime: str = "python", **sources: object) -> list[bytes]:
+def units(code: str, runtime: str = "python", **sources: object) -> list[WorkUnit]:
     build = Builder()
     for name, data in sources.items():
         build.source(name, data)
@@ -131,9 +132,9 @@ async def test_outcomes_are_those_of_the_evaluator(executor: ChildProcessExecuto
     planned = plan(build.graph, slots=2, small=0)
     progress = NotedProgress(1000)
 
-    outcomes = await executor.run(planned.units, progress=progress)
+    outcomes = await executor.run(planned.units, Run(progress=progress))
 
-    here = [decode_result(evaluate(unit)) for unit in planned.units]
+    here = [decode_result(evaluate(unit.encode())) for unit in planned.units]
     assert [outcome.value_results for outcome in outcomes] == [
         outcome.value_results for outcome in here
     ]
@@ -154,12 +155,12 @@ async def test_a_child_with_other_code_calls_nothing_and_both_versions_are_named
         made = units("told", path=str(called))
 
     with pytest.raises(CodeDiffers, match=r"'told' .* odd 0\.9 \(.* and 1\.0 \(") as error:
-        await executor.run(made, store=store)
+        await executor.run(made, Run(store=store))
 
     assert not error.value.crashed
     assert not called.exists()
     forget_code()
-    assert digest_of(made[0]) != digest_of(units("told", path=str(called))[0])
+    assert digest_of(made[0].encode()) != digest_of(units("told", path=str(called))[0].encode())
 
 
 async def test_what_functions_print_is_in_the_log_cut_and_with_its_change_set(
@@ -209,7 +210,7 @@ async def test_what_a_function_prints_last_is_in_the_log_when_its_call_ends(
     [unit] = units(function)
 
     with capture_logs() as logs:
-        [outcome] = await executor.run([with_limits(unit, CallLimits(is_forked=is_forked))])
+        [outcome] = await executor.run([replace(unit, limits=CallLimits(is_forked=is_forked))])
         await eventually(lambda: logs)
 
     assert outcome.value_results[0][1] == "ok"
@@ -228,8 +229,10 @@ async def test_a_crash_fails_its_value_and_not_the_next_run(
 
 
 async def test_a_broken_blob_fails_its_run_and_not_the_next(executor: ChildProcessExecutor) -> None:
-    with pytest.raises(EvaluationFailed, match="not the known results"):
-        await executor.run([WorkUnit().encode() + b"more"])
+    [unit] = units("identity", "builtin", value=1)
+
+    with pytest.raises(EvaluationFailed, match="IndexError"):
+        await executor.run([replace(unit, functions=[])])
 
     (outcome,) = await executor.run(units("identity", "builtin", value=1))
     assert outcome.value_results == [("it", "ok", 1)]
@@ -244,7 +247,7 @@ async def test_a_small_run_does_not_wait_for_a_large_one(
     for n in range(6_000):
         build.dependent(f"{n}", "slow", {"value": f"{n - 1}" if n else "value"}, "python")
     store = RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
-    large = asyncio.create_task(executor.run(plan(build.graph, slots=1).units, store=store))
+    large = asyncio.create_task(executor.run(plan(build.graph, slots=1).units, Run(store=store)))
     await eventually(lambda: "progress" in store.names())
 
     (outcome,) = await executor.run(units("slow", value=1))
@@ -288,7 +291,7 @@ async def test_dear_values_are_computed_by_all_cores(
     """Also if their function was never measured, and if something takes all of them."""
     install_meeting(tmp_path)
     (tmp_path / "here").mkdir()
-    executor = LevelParallelExecutor(children, lambda: 2, CostModel().beside())
+    executor = RoutingExecutor(children, children, CostModel(), large_from=100)
 
     assert await most_at_once(executor, meetings(tmp_path / "here", 8, joined=joined)) == 2
 
@@ -299,12 +302,12 @@ async def test_a_quick_run_passes_more_slow_ones_than_there_are_children(
     """All of them go on at once, and each begins once."""
     gate = tmp_path / "gate"
     slow = [
-        asyncio.create_task(children.run(units("waits", path=str(gate), number=n), owner=f"{n}"))
+        asyncio.create_task(children.run(units("waits", path=str(gate), number=n), Run(f"{n}")))
         for n in range(8)
     ]
     await eventually(lambda: len([*tmp_path.glob("gate.*")]) == 8)
 
-    (outcome,) = await children.run(units("identity", "builtin", value=1), owner="small")
+    (outcome,) = await children.run(units("identity", "builtin", value=1), Run("small"))
 
     assert outcome.value_results == [("it", "ok", 1)]
     assert not any(task.done() for task in slow)
@@ -328,9 +331,9 @@ async def test_what_a_function_writes_into_its_pipe_answers_no_other_question(
     """Its value fails, and says why. A flood takes no memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    strays = [asyncio.create_task(executor.run(units(function), owner="stray")) for _ in range(2)]
+    strays = [asyncio.create_task(executor.run(units(function), Run("stray"))) for _ in range(2)]
     for n in range(10):
-        [sums] = await executor.run(units("identity", "builtin", value=n), owner="other")
+        [sums] = await executor.run(units("identity", "builtin", value=n), Run("other"))
         assert sums.value_results == [("it", "ok", n)]
     fates = [fate for [fate] in await asyncio.gather(*strays)]
 

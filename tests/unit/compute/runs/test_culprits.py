@@ -11,8 +11,9 @@ import pytest
 from rebaser_server.compute.errors import EvaluationFailed, RunFailed
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import plan
-from rebaser_server.compute.rescue import run_isolated
+from rebaser_server.compute.rescue import isolated
 from rebaser_server.compute.results import ValueResult
+from rebaser_server.compute.work_unit import WorkUnit
 from tests.helpers.graph_builder import Builder, children, eventually, install
 
 FUNCTIONS = """
@@ -56,7 +57,7 @@ async def executor(
     await executor.close()
 
 
-def chain(code: str, length: int, bad: int) -> list[bytes]:
+def chain(code: str, length: int, bad: int) -> list[WorkUnit]:
     """Each value is the one before it and one more: 1, 2, 3, …."""
     build = Builder()
     build.source("one", 1)
@@ -68,9 +69,9 @@ def chain(code: str, length: int, bad: int) -> list[bytes]:
 
 
 async def results(
-    executor: ChildProcessExecutor, units: list[bytes], limit: float
+    executor: ChildProcessExecutor, units: list[WorkUnit], limit: float
 ) -> list[ValueResult]:
-    [outcome] = await run_isolated(executor, units, limit=limit)
+    [outcome] = await executor.run(isolated(units, limit))
     return outcome.value_results
 
 
@@ -99,7 +100,7 @@ async def test_where_every_value_breaks_it_the_run_fails(executor: ChildProcessE
         build.dependent(f"v{n}", "crash", {"values": ["one"]}, "python")
 
     with pytest.raises(EvaluationFailed):
-        await run_isolated(executor, plan(build.graph, slots=1).units, limit=10)
+        await executor.run(isolated(plan(build.graph, slots=1).units, 10))
 
 
 def kill_evaluator(executor: ChildProcessExecutor) -> None:
@@ -115,9 +116,7 @@ async def test_a_value_is_not_blamed_for_an_evaluator_that_is_killed(
     build.source("path", str(path))
     for n in range(2):
         build.dependent(f"v{n}", "noted", {"values": ["one"], "path": "path"}, "python")
-    running = asyncio.create_task(
-        run_isolated(executor, plan(build.graph, slots=1).units, limit=10)
-    )
+    running = asyncio.create_task(executor.run(isolated(plan(build.graph, slots=1).units, 10)))
     await eventually(path.exists)
     kill_evaluator(executor)
 

@@ -10,7 +10,7 @@ import pytest
 
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import UnitLimits, plan
-from rebaser_server.compute.work_unit import CallLimits
+from rebaser_server.compute.work_unit import CallLimits, WorkUnit
 from tests.helpers.graph_builder import Builder, eventually, install, is_running, pids_in
 from tests.helpers.machine_requirements import lacking
 
@@ -83,7 +83,7 @@ async def executor(
     await asyncio.wait_for(executor.close(), 60)
 
 
-def units(code: str, path: Path) -> list[bytes]:
+def units(code: str, path: Path) -> list[WorkUnit]:
     build = Builder()
     build.source("path", str(path))
     build.dependent("it", code, {"path": "path"}, "python")

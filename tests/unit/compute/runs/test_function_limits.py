@@ -63,7 +63,7 @@ async def test_a_function_that_takes_too_much_fails_its_value_alone(
         LIMITS,
     )
 
-    [outcome] = await executor.run([unit.encode()])
+    [outcome] = await executor.run([unit])
 
     assert isinstance(outcome, UnitResult)
     late, large = "it did not return within 0.5 s", "it took more than 67,108,864 bytes of memory"

@@ -10,16 +10,18 @@ import pytest
 from rebaser_server.compute.call_watchdog import CallWatchdog
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.evaluation import evaluate, evaluate_unit
-from rebaser_server.compute.level_parallel import LevelParallelExecutor
-from rebaser_server.compute.results import RunStore, StoredResult, UnitResult, decode_result
+from rebaser_server.compute.level_parallel import LeveledRun
+from rebaser_server.compute.results import StoredResult, UnitResult, decode_result
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.work_unit import CallLimits, WorkUnit
-from rebaser_server.runtime.progress import JobProgress
 from tests.helpers.noted_progress import NotedProgress
 from tests.unit.compute.functions.test_builtin_vectorised import random_blob, rows_of
 
 
 class Inline:
-    """An `Executor` that evaluates here, and remembers what it was given."""
+    """A `Place` that evaluates here, and remembers what it was given."""
+
+    slots = 2
 
     def __init__(self) -> None:
         self.runs: list[list[WorkUnit]] = []
@@ -31,19 +33,13 @@ class Inline:
         """There is nothing to end."""
 
     async def run(
-        self,
-        units: Sequence[bytes],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
-        self.runs.append([WorkUnit.decode(unit) for unit in units])
+        self.runs.append([*units])
         outcomes: list[UnitResult | StoredResult] = [
-            decode_result(evaluate(unit)) for unit in units
+            decode_result(evaluate(unit.encode())) for unit in units
         ]
-        if progress is not None:
-            progress.record(progress.total)
+        run.progress.record(run.progress.total)
         return outcomes
 
 
@@ -63,9 +59,8 @@ async def test_sweeps_come_to_what_the_blob_comes_to(seed: int) -> None:
     unit = random_blob(random.Random(seed))
     inner = Inline()
     progress = NotedProgress(len(unit))
-    sweeping = LevelParallelExecutor(inner, lambda: 2, dear(0.05))
 
-    [found] = await sweeping.run([unit.encode()], progress=progress)
+    [found] = await LeveledRun(inner, dear(0.05), Run(progress=progress)).results([unit])
 
     whole = evaluate_unit(unit, CallWatchdog(CallLimits()))
     assert isinstance(found, UnitResult)
@@ -79,27 +74,27 @@ async def test_cheap_functions_are_not_split() -> None:
     unit = random_blob(random.Random(1))
     inner = Inline()
 
-    await LevelParallelExecutor(inner, lambda: 2, CostModel()).run([unit.encode()])
+    await LeveledRun(inner, CostModel(), Run()).results([unit])
 
     assert [len(run) for run in inner.runs] == [1]
 
 
 async def test_the_others_of_a_run_go_on_beside_the_one_that_is_split() -> None:
-    units = [random_blob(random.Random(seed), groups).encode() for seed, groups in [(1, 9), (2, 1)]]
+    units = [random_blob(random.Random(seed), groups) for seed, groups in [(1, 9), (2, 1)]]
     inner = Inline()
 
-    found = await LevelParallelExecutor(inner, lambda: 2, dear(0.05)).run(units)
+    found = await LeveledRun(inner, dear(0.05), Run()).results(units)
 
     for outcome, unit in zip(found, units, strict=True):
         assert isinstance(outcome, UnitResult)
-        assert rows_of(outcome) == rows_of(decode_result(evaluate(unit)))
+        assert rows_of(outcome) == rows_of(decode_result(evaluate(unit.encode())))
 
 
 async def test_the_parts_of_a_unit_have_its_limits() -> None:
     inner = Inline()
     unit = replace(random_blob(random.Random(1)), limits=CallLimits(seconds=5.0, memory=10**9))
 
-    await LevelParallelExecutor(inner, lambda: 2, dear(0.05)).run([unit.encode()])
+    await LeveledRun(inner, dear(0.05), Run()).results([unit])
 
     assert len(inner.runs) > 1
     assert {part.limits for run in inner.runs for part in run} == {unit.limits}

@@ -7,9 +7,10 @@ import pytest
 from rebaser_server.compute import task_protocol
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import RunFailed
-from rebaser_server.compute.executors import DvuRun
-from rebaser_server.compute.level_parallel import LevelParallelExecutor
+from rebaser_server.compute.executors import UnitTasks
+from rebaser_server.compute.level_parallel import LeveledRun
 from rebaser_server.compute.results import RunStore, UnitResult
+from rebaser_server.compute.run import Run
 from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import install
@@ -20,21 +21,23 @@ FUNCTION = ("python", "logged")
 
 
 class Here:
-    """An `Executor` that does as a Spark worker would, and breaks down after some runs."""
+    """A `Place` that does as a Spark worker would, and breaks down after some runs."""
+
+    slots = 2
 
     def __init__(self, sound: int) -> None:
         self._sound = sound
         self.runs = 0
 
-    async def run(self, units, *, owner="", store=None, progress=None):
+    async def run(self, units, run):
         self.runs += 1
         if self.runs > self._sound:
             raise RunFailed("the evaluator ended")
-        run = DvuRun(f"{self.runs}", units, store)
-        while orders := run.next_tasks():
+        tasks = UnitTasks(f"{self.runs}", units, run.store)
+        while orders := tasks.next_tasks():
             for number, order in orders.items():
-                run.record(number, task_protocol.execute(order, store, run.id))
-        return run.results()
+                tasks.record(number, task_protocol.execute(order, tasks.store, tasks.id))
+        return tasks.results()
 
 
 @pytest.fixture
@@ -73,15 +76,13 @@ def above(level: int, n: int) -> int:
 
 async def test_levels_that_are_done_are_not_computed_again(tmp_path: Path, log: Path) -> None:
     """The second attempt knows nothing of costs but what the first has left, and learns others."""
-    unit, store = layers().encode(), RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
-    first = LevelParallelExecutor(Here(sound=2), lambda: 2, CostModel({FUNCTION: 0.01}))
+    unit, store = layers(), RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
+    run = Run(store=store)
     with pytest.raises(RunFailed):
-        await first.run([unit], store=store)
+        await LeveledRun(Here(sound=2), CostModel({FUNCTION: 0.01}), run).results([unit])
     assert calls_in(log) == 2 * WIDTH
 
-    [outcome] = await LevelParallelExecutor(Here(sound=LEVELS), lambda: 2, CostModel()).run(
-        [unit], store=store
-    )
+    [outcome] = await LeveledRun(Here(sound=LEVELS), CostModel(), run).results([unit])
 
     assert calls_in(log) == LEVELS * WIDTH
     assert isinstance(outcome, UnitResult)

@@ -7,8 +7,9 @@ import pytest
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.executors import ChildProcessExecutor, RoutingExecutor
 from rebaser_server.compute.plan import plan
-from rebaser_server.compute.results import RunStore, StoredResult, UnitResult
-from rebaser_server.runtime.progress import JobProgress
+from rebaser_server.compute.results import StoredResult, UnitResult
+from rebaser_server.compute.run import Run
+from rebaser_server.compute.work_unit import WorkUnit
 from tests.helpers.graph_builder import Builder
 
 
@@ -18,15 +19,10 @@ class Counting(ChildProcessExecutor):
         self.runs = 0
 
     async def run(
-        self,
-        units: Sequence[bytes],
-        *,
-        owner: str = "",
-        store: RunStore | None = None,
-        progress: JobProgress | None = None,
+        self, units: Sequence[WorkUnit], run: Run = Run()
     ) -> list[UnitResult | StoredResult]:
         self.runs += 1
-        return await super().run(units, owner=owner, store=store, progress=progress)
+        return await super().run(units, run)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What is in the run store is kept when an update is given up; all else of it fails."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ from rebaser_server.compute.work_unit import (
     IncrementalSplit,
     WorkUnit,
     digest_of,
-    with_limits,
 )
 from rebaser_server.files import SharedFiles
 from tests.helpers.graph_builder import Builder
@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> RunStore:
     return RunStore(SharedFiles(str(tmp_path / "store")), "ab" * 32)
 
 
-def chain(count: int) -> bytes | memoryview:
+def chain(count: int) -> WorkUnit:
     build = Builder()
     build.source("one", 1)
     for n in range(count):
@@ -37,9 +37,9 @@ async def test_the_first_values_of_a_blob_are_kept_whatever_limits_they_were_com
     store: RunStore,
 ) -> None:
     unit = chain(10)
-    half = IncrementalSplit(WorkUnit.decode(unit)).next(6).encode()
-    store.put_part(digest_of(unit), 0, 6, decode_result(evaluate(half)))
-    guarded = with_limits(unit, CallLimits(seconds=5, is_forked=True))
+    half = IncrementalSplit(unit).next(6).encode()
+    store.put_part(digest_of(unit.encode()), 0, 6, decode_result(evaluate(half)))
+    guarded = replace(unit, limits=CallLimits(seconds=5, is_forked=True))
 
     [outcome] = await salvage([guarded], "why", store, 2)
 
@@ -51,7 +51,7 @@ async def test_the_first_values_of_a_blob_are_kept_whatever_limits_they_were_com
 
 async def test_a_blob_that_was_done_stays_where_it_lies(store: RunStore) -> None:
     unit = chain(10)
-    name = store.put_part(digest_of(unit), 0, 10, decode_result(evaluate(unit)))
+    name = store.put_part(digest_of(unit.encode()), 0, 10, decode_result(evaluate(unit.encode())))
 
     [outcome] = await salvage([unit], "why", store, 2)
 

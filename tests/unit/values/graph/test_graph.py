@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from rebaser_core.updates import PutValue, RemoveValue, SetInputs
 from rebaser_server.compute import affected
 from rebaser_server.compute.plan import plan
-from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.store import graph_loader, table_schema
 from rebaser_server.store.table_schema import rows_of
 from rebaser_server.values import adjacency, columns, indexes
@@ -122,7 +121,7 @@ def test_rows_of_what_was_touched_bring_a_table_to_the_present(history):
 def planned(graph):
     """By value the whole call, as far as it depends on no order."""
     found = {}
-    for blob in map(WorkUnit.decode, plan(graph, slots=2, small=0).units):
+    for blob in plan(graph, slots=2, small=0).units:
         value_ids, constants = blob.ids.to_pylist(), blob.constant_ids.to_pylist()
         ends = np.cumsum(blob.widths()).tolist()
         for place, value_id in enumerate(value_ids):
