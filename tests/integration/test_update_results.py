@@ -36,7 +36,7 @@ from tests.helpers.deployment import Deployment, new_change_sets, recording
 from tests.helpers.eventually import eventually
 from tests.helpers.scripted_owner import Owner
 from tests.helpers.services import services_of
-from tests.integration.test_queue_limits import limit
+from tests.integration.test_queue_limits import LIMIT, limit
 
 
 async def claimed(deployment: Deployment, change_set: ChangeSet, gate: Gate) -> RequestId:
@@ -62,14 +62,17 @@ async def claimed(deployment: Deployment, change_set: ChangeSet, gate: Gate) -> 
 async def test_an_update_ends_although_no_request_has_room(
     deployment: Deployment, gate: Gate
 ) -> None:
-    """The stream is full of requests of a change set that waits for the only slot."""
-    await limit(deployment, requests=100)
-    [first, second], values = new_change_sets(2), ExampleGraph()
+    """The stream is full of requests of change sets that wait for the only slot."""
+    await limit(deployment)
+    [first, second, *others], values = new_change_sets(12), ExampleGraph()
     await claimed(deployment, first, gate)
     await deployment.client.enqueue_updates(*second, values.define())
-    with suppress(QueueFull):
-        while True:
-            await deployment.client.enqueue_updates(*second, [set_to(values.net, 1)])
+    for change_set in (second, *others):
+        with suppress(QueueFull):
+            while True:
+                await deployment.client.enqueue_updates(*change_set, [set_to(values.net, 1)])
+    info = await deployment.js.stream_info(deployment.streams.requests_stream)
+    assert info.state.messages == LIMIT
 
     gate.open()
     await deployment.at_rest()
