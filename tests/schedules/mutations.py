@@ -328,10 +328,10 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     without_remembering_the_need: (11,),
     beginning_with_states_that_the_log_left_behind: (31, 50),
     without_knowing_what_was_handled: (1, 32),
-    without_minding_gaps: (41, 68),
+    without_minding_gaps: (234, 41),
     deleting_before_committing: (22,),
-    with_results_of_any_claim: (10, 20),
-    looking_at_the_claim_too_early: (83, 154),
+    with_results_of_any_claim: (11, 10),
+    looking_at_the_claim_too_early: (16, 83),
     with_results_of_whoever_was_overtaken: (7, 18),
     with_results_that_cover_all: (10, 11),
     settling_what_is_not_its_own: (80, 38),
@@ -344,7 +344,7 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     without_an_end_of_branches: (12,),
     passing_over_a_stream_made_anew: (6,),
     without_confirmed_deletes: (109, 62),
-    purging_what_was_not_handled: (81, 293),
-    without_looking_whether_it_was_overtaken: (30, 69),
+    purging_what_was_not_handled: (38, 81),
+    without_looking_whether_it_was_overtaken: (2, 69),
 }
 """With schedules that show it soon, each on some Python; otherwise one of the first shows it."""
