@@ -100,7 +100,7 @@ def text(state: Any) -> str:
 
 
 def due(graph: Graph, before: Mapping[str, tuple[str, Any]], roots: set[str]) -> int:
-    """How many values had to be computed: early cutoff, told by the states before and after."""
+    """Number of values that had to be computed, by the states before and after: early cutoff."""
     there = roots & {value.id for value in graph.values.values()}
     must_compute = there.union(*(graph.values[root].dependents for root in there))
 

@@ -295,7 +295,7 @@ _NAMES = [
 ENDLESS = [name for name in _NAMES if name.startswith("endless_")]
 SOUND = [name for name in _NAMES if name.startswith("sound_")]
 QUICK = [name for name in SOUND if name != "sound_process"]
-"""Those that wait for no other process, which may be late on a busy machine."""
+"""Sound functions that wait for no other process, which may be late on a busy machine."""
 HARMFUL = [name for name in _NAMES if name not in {*SOUND, *ENDLESS}]
 
 
@@ -351,7 +351,7 @@ async def require_sound_beside_hostile(executor: Executor, rounds: int) -> None:
 
 
 async def require_calls_end_at_their_limit(executor: Executor) -> None:
-    """Whatever they catch or switch off."""
+    """Show it of functions that catch all exceptions, and of those that switch signals off."""
     alone = await compute(executor, QUICK)
 
     results = await asyncio.wait_for(compute(executor, [*ENDLESS, *QUICK], seconds=0.4), 120)

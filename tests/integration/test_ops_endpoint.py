@@ -53,7 +53,7 @@ async def headers_of(url: str) -> dict[str, str]:
 
 
 async def status_of(daemon: Daemon, rebasers: int = 1) -> dict[str, Any]:
-    """What it shows, once so many Rebasers are in it: a busy one may be left out."""
+    """Return the status once so many Rebasers are in it: a busy one may be left out."""
     shown: dict[str, Any] = {}
 
     async def all_are_in_it() -> bool:
@@ -205,7 +205,7 @@ async def test_a_daemon_that_waits_for_nats_listens_where_probes_ask_or_nowhere(
 
 
 def _ports(pid: int) -> set[int]:
-    """Where the process listens."""
+    """Address that the process listens at."""
     inodes = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     mine = [row for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]

@@ -27,7 +27,7 @@ from tests.integration.test_ops_endpoint import get, started, url_of
 ORDERS = pa.table({"id": range(1000), "day": [f"d{n % 3}" for n in range(1000)]})
 BEFORE = pa.table({"id": [1, 2, 3], "net": [Decimal("1.50"), Decimal("2.50"), None]})
 AFTER = pa.table({"id": [1, 3, 4], "net": [Decimal("1.75"), None, Decimal("9.00")]})
-"""What a branch makes of it."""
+"""Rows that a branch has in place of those before."""
 
 
 def draft_of(table: pa.Table = ORDERS) -> Draft:

@@ -12,7 +12,7 @@ import os, sys
 os.fork()
 parent = os.getppid()
 with open(sys.argv[1], "a", buffering=1) as file:
-    while os.getppid() == parent:  # whoever adopts orphans
+    while os.getppid() == parent:  # an orphan gets another parent
         file.write(f"{os.getpid()}\\n")
 """
 

@@ -66,7 +66,7 @@ class Counted:
 
 
 class World(test_oracle.World):
-    """As that of ordinary values, in a store that has the tables of all."""
+    """World of the oracle of values, in a store that has the tables of all worlds."""
 
     def __init__(self, seed: int, root: Path, spark: SparkExecutor) -> None:
         self.duckdb = DuckDb()

@@ -103,6 +103,16 @@ async def test_where_every_value_breaks_it_the_run_fails(executor: ChildProcessE
         await executor.run(isolated(plan(build.graph, slots=1).units, 10))
 
 
+def noted(path: Path, count: int) -> list[WorkUnit]:
+    """Return units of so many values that note in the file that they are computed."""
+    build = Builder()
+    build.source("one", 1)
+    build.source("path", str(path))
+    for n in range(count):
+        build.dependent(f"v{n}", "noted", {"values": ["one"], "path": "path"}, "python")
+    return plan(build.graph, slots=1).units
+
+
 def kill_evaluator(executor: ChildProcessExecutor) -> None:
     [evaluator] = executor._busy
     os.kill(evaluator.pid, signal.SIGKILL)
@@ -111,12 +121,8 @@ def kill_evaluator(executor: ChildProcessExecutor) -> None:
 async def test_a_value_is_not_blamed_for_an_evaluator_that_is_killed(
     executor: ChildProcessExecutor, tmp_path: Path
 ) -> None:
-    path, build = tmp_path / "begun", Builder()
-    build.source("one", 1)
-    build.source("path", str(path))
-    for n in range(2):
-        build.dependent(f"v{n}", "noted", {"values": ["one"], "path": "path"}, "python")
-    running = asyncio.create_task(executor.run(isolated(plan(build.graph, slots=1).units, 10)))
+    path = tmp_path / "begun"
+    running = asyncio.create_task(executor.run(isolated(noted(path, 2), 10)))
     await eventually(path.exists)
     kill_evaluator(executor)
 
@@ -128,11 +134,8 @@ async def test_a_value_is_not_blamed_for_a_child_that_is_killed_once(
     executor: ChildProcessExecutor, tmp_path: Path
 ) -> None:
     """By the kernel, say, when others take the machine's memory."""
-    path, build = tmp_path / "begun", Builder()
-    build.source("one", 1)
-    build.source("path", str(path))
-    build.dependent("v", "noted", {"values": ["one"], "path": "path"}, "python")
-    running = asyncio.create_task(executor.run(plan(build.graph, slots=1).units))
+    path = tmp_path / "begun"
+    running = asyncio.create_task(executor.run(noted(path, 1)))
     await eventually(path.exists)
     [evaluator] = executor._busy
     for child in children(evaluator.pid):
@@ -141,5 +144,5 @@ async def test_a_value_is_not_blamed_for_a_child_that_is_killed_once(
 
     [outcome] = await running
 
-    assert outcome.value_results == [("v", "ok", 1)]
+    assert outcome.value_results == [("v0", "ok", 1)]
     assert len(path.read_text()) == 2
