@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from benchmarks.blocks import BLOCK, blocks, chain
 from benchmarks.processes import memory
@@ -95,7 +94,7 @@ def _loaded(checkpoints: Checkpoints, count: int) -> tuple[Graph, list[Cell]]:
     pa.default_memory_pool().release_unused()
     before = memory(os.getpid())
     began = time.perf_counter()
-    rows = scan(DeltaTable(checkpoints.uri(CHANGE_SET)), LOADED)
+    rows = scan(checkpoints.table(CHANGE_SET), LOADED)
     read = time.perf_counter() - began
     began = time.process_time()
     graph = graph_from_batches(rows.values, rows.others)

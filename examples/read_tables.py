@@ -17,7 +17,7 @@ uri = str(tables[-1])
 print(len(tables), "change sets; the last one written is", tables[-1].name)
 
 # %% DuckDB: of each kind and id the row of the greatest commit counts, unless it is removed.
-rows = DeltaTable(uri).to_pyarrow_dataset()
+rows = duckdb.read_parquet(DeltaTable(uri).file_uris(), union_by_name=True)
 duckdb.sql("""
     SELECT name, value, status, commit
     FROM (FROM rows QUALIFY row_number() OVER (PARTITION BY kind, id ORDER BY commit DESC) = 1)

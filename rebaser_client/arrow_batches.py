@@ -87,7 +87,7 @@ def read_parquet(path: Path, batch_size: int = 65_536) -> pa.RecordBatchReader:
     try:
         source = pq.ParquetFile(path, **AS_WRITTEN)
         narrow = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
     pairs = zip(source.schema_arrow, narrow.schema_arrow, strict=True)
     old = [us.name for us, ns in pairs if us.type != ns.type]
@@ -99,7 +99,7 @@ def read_parquet(path: Path, batch_size: int = 65_536) -> pa.RecordBatchReader:
                 for exact in [next(fine)] if fine else ():
                     _require_equal(batch, exact)
                 yield batch
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error
 
     return without_index(pa.RecordBatchReader.from_batches(source.schema_arrow, batches()))

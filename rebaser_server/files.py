@@ -35,7 +35,15 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import NativeFile
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
+from pyarrow.fs import (
+    FileInfo,
+    FileSelector,
+    FileSystem,
+    FileType,
+    LocalFileSystem,
+    S3FileSystem,
+    SubTreeFileSystem,
+)
 
 from rebaser_core.errors import MalformedId
 from rebaser_core.ids import ChangeSet
@@ -337,6 +345,10 @@ class SharedFiles:
     def open(self, path: str) -> NativeFile:
         """Open the file for reading parts of it. Raises `FileNotFoundError`."""
         return self._files.open_input_file(str(self._root / path))
+
+    def below(self, directory: str) -> FileSystem:
+        """Return the directory as a file system of Arrow."""
+        return SubTreeFileSystem(str(self._root / directory), self._files)
 
     def rename(self, path: str, new_path: str) -> None:
         """Give the file another name, which outlasts a power cut. Replaces a file.

@@ -622,7 +622,7 @@ def _reading_upload() -> Iterator[None]:
         yield
     except NotATable:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if is_of_store(error):
             raise
         raise NotATable(f"not a whole file in Parquet: {first_line(error)}") from error

@@ -21,13 +21,13 @@ repeats of each file the least and the greatest text of each column, in full len
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import (
     ColumnProperties,
     CommitProperties,
@@ -44,17 +44,19 @@ from rebaser_core.ids import ChangeSet
 from rebaser_server.files import SharedFiles, change_set_directory, delta_root
 from rebaser_server.runtime.failures import StoreDamaged, StoreFailed
 from rebaser_server.store.graph_loader import InputsNeeded
-from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDigest, heads_in
+from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDigest
 from rebaser_server.store.table_files import (
     APP_ID,
     DeltaFile,
     DeltaFiles,
     FileContent,
+    StoredTable,
     TableLog,
     data_files,
     dropped_rows,
     require_content,
     require_last,
+    rows_up_to,
     transactions,
     translate_store_errors,
 )
@@ -147,7 +149,7 @@ class GraphCheckpoint:
 
 
 def _read_checkpoint(
-    delta: DeltaTable, damage: str, at: int | None = None
+    delta: StoredTable, damage: str, at: int | None = None
 ) -> GraphCheckpoint | None:
     """The last checkpoint of the table, or the last at or before commit `at`, if there is one."""
     columns = {field.name for field in delta.schema().fields}
@@ -157,21 +159,20 @@ def _read_checkpoint(
         return _read(delta, sorted(columns), damage, at)
 
 
-def _read_heads(delta: DeltaTable) -> list[Head]:
+def _read_heads(delta: StoredTable) -> list[Head]:
     """The heads of all checkpoints in the table."""
     with translate_store_errors():
-        columns = ["kind", "commit", "value"]  # all would take gigabytes: heads lie among values
-        heads = heads_in(delta.to_pyarrow_table(columns=columns, filters=[("kind", "=", "head")]))
+        heads = delta.heads()
         require_last(delta, heads)
         return heads
 
 
-def _read_head(delta: DeltaTable) -> Head | None:
+def _read_head(delta: StoredTable) -> Head | None:
     """The head of the last checkpoint, if there is one."""
     return max(_read_heads(delta), default=None)
 
 
-def _read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
+def _read_metadata(delta: StoredTable, damage: str) -> dict[str, Any] | None:
     """The last checkpoint without its graph, if there is one."""
     del damage
     head = _read_head(delta)
@@ -179,7 +180,7 @@ def _read_metadata(delta: DeltaTable, damage: str) -> dict[str, Any] | None:
 
 
 def _read(
-    delta: DeltaTable, columns: list[str], damage: str, at: int | None
+    delta: StoredTable, columns: list[str], damage: str, at: int | None
 ) -> GraphCheckpoint | None:
     """Read a checkpoint.
 
@@ -208,20 +209,19 @@ class _Rows(NamedTuple):
     heads: list[Head]
 
 
-def scan(delta: DeltaTable, columns: list[str], at: int | None = None) -> _Rows:
+def scan(delta: StoredTable, columns: list[str], at: int | None = None) -> _Rows:
     """The rows of these columns up to commit `at`, or all."""
     from pyarrow.dataset import ParquetReadOptions  # it may import pandas
 
     options = ParquetReadOptions(dictionary_columns=_DICTIONARY_COLUMNS)
     dataset = delta.to_pyarrow_dataset(parquet_read_options=options)
-    wanted = None if at is None else pc.field("commit") <= at
+    batches = rows_up_to(dataset.to_batches(columns=columns), at)
     digests = SealedDigest()
-    batches = map(digests.add, dataset.to_batches(columns=columns, filter=wanted))
-    values, others = split_rows(batches)
+    values, others = split_rows(map(digests.add, batches))
     return _Rows(values, others, *digests.result())
 
 
-OpenVersion = Callable[[int], DeltaTable]
+OpenVersion = Callable[[int], StoredTable]
 
 _MAX_VERSIONS: Final = 200
 """Number of versions to try, from the latest back."""
@@ -249,7 +249,7 @@ def _require_sound(delta: DeltaTable, contents: Sequence[FileContent]) -> None:
     require_content(delta, digest, heads)
 
 
-def sound_versions(files: DeltaFiles, open_version: OpenVersion) -> Iterator[DeltaTable]:
+def sound_versions(files: DeltaFiles, open_version: OpenVersion) -> Iterator[StoredTable]:
     """The versions that can be read whole, and have the rows that were written, the latest first.
 
     Each data file is read once. If no version after a sum of the log is sound, the sum may be
@@ -284,7 +284,7 @@ class _Inspection:
         self._contents: dict[DeltaFile, FileContent | None] = {}
         self._ours: dict[int, bool] = {}
 
-    def sound(self, version: int, table_log: TableLog) -> DeltaTable | None:
+    def sound(self, version: int, table_log: TableLog) -> StoredTable | None:
         """The version of the table, if it is sound."""
         if not table_log.is_whole(version):
             return None
@@ -461,7 +461,7 @@ class Checkpoints:
         return [] if delta is None else _read_heads(delta)
 
     def _read(
-        self, change_set: ChangeSet, read: Callable[[DeltaTable, str], _Found | None]
+        self, change_set: ChangeSet, read: Callable[[StoredTable, str], _Found | None]
     ) -> _Found | None:
         """Read the table or, if that is damaged, its last sound version."""
         try:
@@ -484,7 +484,7 @@ class Checkpoints:
             self._known.pop(next(iter(self._known)), None)
         return self._known.setdefault(change_set, _Known())
 
-    def sound_versions(self, change_set: ChangeSet) -> Iterator[DeltaTable]:
+    def sound_versions(self, change_set: ChangeSet) -> Iterator[StoredTable]:
         """The versions of the table that can be read whole, the latest first.
 
         Raises:
@@ -506,7 +506,7 @@ class Checkpoints:
             with translate_store_errors():
                 require_sound(self._table_files(change_set), delta)
 
-    def repair(self, change_set: ChangeSet) -> DeltaTable | None:
+    def repair(self, change_set: ChangeSet) -> StoredTable | None:
         """Turn a damaged table back to its last sound version; None: it had none, and is gone.
 
         Raises:
@@ -555,7 +555,7 @@ class Checkpoints:
             self._table_files(change_set).secure(delta, known.secured)
             known.secured = delta.version()
 
-    def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> DeltaTable:
+    def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> StoredTable:
         """Append under the table's version: Delta refuses a write to any but the latest."""
         tries = 0
         while True:
@@ -587,7 +587,7 @@ class Checkpoints:
                 self._known_of(change_set).written = changes.commit, rows.digest
                 return delta
 
-    def _written(self, change_set: ChangeSet, delta: DeltaTable, commit: int) -> RowDigest:
+    def _written(self, change_set: ChangeSet, delta: StoredTable, commit: int) -> RowDigest:
         """The digest of all rows written to the table up to its last checkpoint, of `commit`."""
         known_commit, digest = self._known_of(change_set).written
         if commit and known_commit == commit:
@@ -606,7 +606,7 @@ class Checkpoints:
             self._table_files(change_set).set_aside_sums()
             self._table_files(change_set).set_aside_entries(after)
 
-    def _open_sound(self, change_set: ChangeSet, base: int) -> DeltaTable:
+    def _open_sound(self, change_set: ChangeSet, base: int) -> StoredTable:
         """Open the table, or create it; a damaged one is repaired.
 
         The table is read whole if its last checkpoint is not `base`: that may be the last sound
@@ -621,7 +621,7 @@ class Checkpoints:
             delta = self.repair(change_set)
         return delta or self._create(change_set)
 
-    def open(self, change_set: ChangeSet) -> DeltaTable | None:
+    def open(self, change_set: ChangeSet) -> StoredTable | None:
         """The change set's table as it is now, if there is one.
 
         Raises:
@@ -630,7 +630,7 @@ class Checkpoints:
         """
         with translate_store_errors():
             try:
-                delta = DeltaTable(self._delta_uri(change_set), storage_options=self._options)
+                delta = self.table(change_set)
             except TableNotFoundError:
                 return None
             if not _is_ours(delta):
@@ -651,25 +651,25 @@ class Checkpoints:
     def _table_files(self, change_set: ChangeSet) -> DeltaFiles:
         return DeltaFiles(self._files, change_set_directory(change_set))
 
-    def table(self, change_set: ChangeSet, version: int | None = None) -> DeltaTable:
+    def table(self, change_set: ChangeSet, version: int | None = None) -> StoredTable:
         """The table, in one of Delta's versions or in the latest.
 
         Raises `DeltaError` if there is none.
         """
-        return DeltaTable(self._delta_uri(change_set), version, storage_options=self._options)
+        files = self._files.below(change_set_directory(change_set))
+        return StoredTable(self._delta_uri(change_set), files, version, self._options)
 
-    def _create(self, change_set: ChangeSet) -> DeltaTable:
+    def _create(self, change_set: ChangeSet) -> StoredTable:
         """Create the table without rows: Delta does not check a write that creates it."""
-        try:
-            return DeltaTable.create(
+        with suppress(CommitFailedError):  # another process did
+            DeltaTable.create(
                 self._delta_uri(change_set),
                 SCHEMA,
                 mode="ignore",
                 storage_options=self._options,
                 configuration=_PROPERTIES,
             )
-        except CommitFailedError:
-            return DeltaTable(self._delta_uri(change_set), storage_options=self._options)
+        return self.table(change_set)
 
 
 def _is_ours(delta: DeltaTable) -> bool:

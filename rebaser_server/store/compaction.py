@@ -24,6 +24,7 @@ from rebaser_server.store.table_files import (
     APP_ID,
     dropped_rows,
     require_content,
+    rows_up_to,
     transactions,
     translate_store_errors,
 )
@@ -181,16 +182,16 @@ def _batches(
     """The rows up to commit `start`, in a stable order; few of them in memory."""
     from pyarrow.dataset import ParquetFragmentScanOptions  # it may import pandas
 
-    wanted, options = pc.field("commit") <= start, ParquetFragmentScanOptions(pre_buffer=False)
-    for fragment in dataset.get_fragments(wanted):
-        yield from fragment.to_batches(
+    options = ParquetFragmentScanOptions(pre_buffer=False)
+    for fragment in dataset.get_fragments():
+        batches = fragment.to_batches(
             dataset.schema,
             columns,
-            wanted,
             batch_size=_CHUNK,
             batch_readahead=1,
             fragment_scan_options=options,
         )
+        yield from rows_up_to(batches, start)
 
 
 class _KeptRows:

@@ -416,7 +416,7 @@ def _naming(file: _ParquetFile) -> Iterator[None]:
         yield
     except MemoryError:  # one is an `ArrowException`, too, and no fault of the file
         raise
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise NotATable(f"{file.name} is not a whole file in Parquet: {error}") from error
     except OSError as error:
         if error.errno is not None:

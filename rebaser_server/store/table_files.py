@@ -14,17 +14,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
+from pyarrow.fs import FileSystem
 from pyarrow.parquet import ParquetFile, read_metadata
 
 from rebaser_server.files import AWAY, SharedFiles
 from rebaser_server.runtime.failures import StoreDamaged, StoreFailed, is_panic
-from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDigest
+from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDigest, heads_in
+
+if TYPE_CHECKING:
+    from pyarrow.dataset import Dataset
 
 _GONE: Final = re.compile(
     "not found|no such file|requested range was invalid|file name too long", re.IGNORECASE
@@ -131,6 +136,46 @@ class TableLog:
         """
         first = (self.summed_up(version) if since is None else since) + 1
         return all(self.entries.get(each) for each in range(first, version + 1))
+
+
+class StoredTable(DeltaTable):
+    """A version of a table, which Arrow reads with a file system of its own.
+
+    Delta's would call Python from Arrow's threads, and such a call aborts a process that is about
+    to end. The column of a damaged Parquet file aborts it, too, if Arrow looks at the column's
+    statistics: nothing here is read with a filter.
+    """
+
+    def __init__(
+        self, uri: str, files: FileSystem, version: int | None, options: dict[str, str]
+    ) -> None:
+        """Open the table, the latest version by default. `files`: those in its directory."""
+        super().__init__(uri, version, storage_options=options)
+        self._own_files = files
+
+    def to_pyarrow_dataset(self, *args: Any, **how: Any) -> "Dataset":
+        return super().to_pyarrow_dataset(*args, **how | {"filesystem": self._own_files})
+
+    def heads(self) -> list[Head]:
+        """Return the heads of all checkpoints in the table."""
+        found = []
+        for fragment in self.to_pyarrow_dataset().get_fragments():
+            with fragment.open() as opened:
+                file = ParquetFile(opened)
+                for group in range(file.num_row_groups):
+                    kinds = file.read_row_group(group, columns=["kind"])["kind"]
+                    if pc.any(pc.equal(kinds, "head")).as_py():  # few have one: the rest stays
+                        found += heads_in(file.read_row_group(group, columns=_OF_HEADS))
+        return found
+
+
+_OF_HEADS: Final = ["kind", "commit", "value"]
+
+
+def rows_up_to(batches: Iterable[pa.RecordBatch], commit: int | None) -> Iterator[pa.RecordBatch]:
+    """The rows up to this commit, or all."""
+    for batch in batches:
+        yield batch if commit is None else batch.filter(pc.less_equal(batch["commit"], commit))
 
 
 class DeltaFiles:

@@ -347,7 +347,7 @@ async def require_sound_beside_hostile(executor: Executor, rounds: int) -> None:
         for asked, results in zip(names, found, strict=True):
             assert [name for name, *_ in results] == asked
             kept = results if asked is sound else results[:2]
-            assert kept == [alone[name] for name, *_ in kept], (asked, names)
+            assert kept == [alone[name] for name, *_ in kept], (kept, asked, names)
 
 
 async def require_calls_end_at_their_limit(executor: Executor) -> None:

@@ -19,9 +19,8 @@ from deltalake import Schema
 from deltalake.exceptions import TableNotFoundError
 
 from rebaser_server.store import checkpoints, compaction
+from rebaser_server.store.row_digest import Head, heads_in
 from tests.schedules.loop import Process
-
-_COMPARED: Final = {"=": pc.equal, "<=": pc.less_equal}
 
 STORE_FAILS: Final = "the simulated store does not answer"
 
@@ -42,22 +41,12 @@ class Table:
     def schema(self) -> Schema:
         return Schema.from_arrow(self.versions[-1].files[0].schema)
 
-    def to_pyarrow_table(
-        self,
-        columns: list[str] | None = None,
-        filters: list[tuple[str, str, Any]] | None = None,
-    ) -> pa.Table:
-        rows = pa.concat_tables(self.versions[-1].files).select(columns or self._names())
-        for column, comparison, wanted in filters or ():
-            rows = rows.filter(_COMPARED[comparison](rows[column], wanted))
-        return rows
+    def heads(self) -> list[Head]:
+        return heads_in(pa.concat_tables(self.versions[-1].files))
 
     def to_pyarrow_dataset(self, **how: Any) -> ds.Dataset:
         """There are no files that could be read in one way or another."""
         return ds.dataset(pa.concat_tables(self.versions[-1].files))
-
-    def _names(self) -> list[str]:
-        return [field.name for field in self.schema().fields]
 
     def transaction_version(self, app_id: str) -> int | None:
         return self.versions[-1].transactions.get(app_id)
@@ -112,13 +101,14 @@ class Lake:
         """Have `Checkpoints` use it in place of the real one."""
         with (
             mock.patch.object(checkpoints, "DeltaTable", self),
+            mock.patch.object(checkpoints, "StoredTable", self),
             mock.patch.object(checkpoints, "write_deltalake", self.write),
             mock.patch.object(compaction, "write_deltalake", self.write),
             mock.patch.object(checkpoints, "DeltaFiles", mock.MagicMock()),
         ):
             yield
 
-    def __call__(self, uri: str, storage_options: Any = None) -> Table:
+    def __call__(self, uri: str, *how: Any) -> Table:
         """Open a table."""
         self._answer()
         if uri not in self.tables:

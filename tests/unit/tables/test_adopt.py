@@ -150,6 +150,13 @@ def test_columns_that_a_query_cannot_tell_apart_are_refused(
         adopted(tables, payload)
 
 
+def test_a_name_that_is_no_text_is_refused(tables: TableFiles) -> None:
+    payload = parquet(pa.table({"a name": [1]})).replace(b"a name", b"a \xffame")
+
+    with pytest.raises(NotATable, match="Parquet"):
+        adopted(tables, payload)
+
+
 def test_names_with_any_characters_are_kept(tables: TableFiles) -> None:
     """Spaces, points, quotes and letters of all scripts are no reason to refuse a table."""
     names = ["a b", "a.b", 'quo"te', "back`tick", "größe", "名前", "-", "1", "x" * 300]

@@ -97,13 +97,18 @@ def test_a_file_that_is_no_table_is_refused_by_its_path(
         Draft().table("orders", tmp_path / name)
 
 
-def test_a_parquet_file_cut_off_in_the_middle_is_refused(tmp_path: Path) -> None:
-    whole, cut = tmp_path / "whole.parquet", tmp_path / "cut.parquet"
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda octets: octets[:-100], lambda octets: octets.replace(b"day", b"d\xffy")],
+    ids=["cut off in the middle", "a name that is no text"],
+)
+def test_a_damaged_parquet_file_is_refused(spoil: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    whole, damaged = tmp_path / "whole.parquet", tmp_path / "damaged.parquet"
     pq.write_table(ARROW, whole)
-    cut.write_bytes(whole.read_bytes()[:-100])
+    damaged.write_bytes(spoil(whole.read_bytes()))
 
-    with pytest.raises(InvalidDraft, match=r"cut.parquet: not a whole file in Parquet"):
-        Draft().table("orders", cut)
+    with pytest.raises(InvalidDraft, match=r"damaged.parquet: not a whole file in Parquet"):
+        Draft().table("orders", damaged)
 
 
 def test_a_table_is_one_value_and_sql_takes_inputs_by_name() -> None:
