@@ -22,7 +22,7 @@ test: .venv/ready ## all tests but the long ones; on more cores: make test WORKE
 	EXAMPLES=$(or $(EXAMPLES),0.4) $(RUN) pytest -m "not long and not slow" $(IN_PARALLEL) $(PYTEST)
 
 test-long: .venv/ready ## the long tests; CI runs them, too
-	$(RUN) pytest -m "long and not slow" -o asyncio_debug=true $(IN_PARALLEL) $(PYTEST)
+	$(RUN) pytest -m "long and not slow" $(IN_PARALLEL) $(PYTEST)
 
 OTHER = build/python-$(shell $(PYTHON) -c 'import platform; print(platform.python_version())')
 

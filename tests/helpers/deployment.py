@@ -140,7 +140,7 @@ class Deployment:
         self.nats = nats
         self.directory = directory
         self.nc = nc
-        self.js = JetStream(nc)
+        self.js = JetStream(nc, timeout=30)  # a busy machine answers late
         self.client = client
         self.settings = settings
         self.daemons: list[Daemon] = []

@@ -299,6 +299,10 @@ QUICK = [name for name in SOUND if name != "sound_process"]
 HARMFUL = [name for name in _NAMES if name not in {*SOUND, *ENDLESS}]
 
 
+_LONG = 100
+"""Seconds that no sound call takes, on a busy machine with the lowest priority either."""
+
+
 def install_harmful(directory: Path) -> None:
     """Make them known to processes that have the directory in their `PYTHONPATH`."""
     others = {name: f"harmful:{name}" for name in _NAMES if name not in ENDLESS}
@@ -306,7 +310,7 @@ def install_harmful(directory: Path) -> None:
     install(directory, "endless", _ENDLESS, {name: f"endless:{name}" for name in ENDLESS})
 
 
-def unit_of(names: Sequence[str], limits: CallLimits = CallLimits(seconds=20)) -> WorkUnit:
+def unit_of(names: Sequence[str], limits: CallLimits = CallLimits(seconds=_LONG)) -> WorkUnit:
     """A unit with a value of each function, in this order."""
     functions = sorted(set(names))
     return unit_from_rows(
@@ -325,7 +329,7 @@ async def compute(
     executor: Executor, names: Sequence[str], **limits: Any
 ) -> list[tuple[str, str, Any]]:
     """Name, status, and value or message of a value of each function, in one unit."""
-    units = [unit_of(names, CallLimits(**{"seconds": 20, **limits}))]
+    units = [unit_of(names, CallLimits(**{"seconds": _LONG, **limits}))]
     [outcome] = await executor.run(units)
     assert isinstance(outcome, UnitResult)
     return [(key.split()[1], status, data) for key, status, data in outcome.value_results]
@@ -341,7 +345,7 @@ async def require_sound_beside_hostile(executor: Executor, rounds: int) -> None:
         names = rng.sample([hostile, sound], 2)
 
         found = await asyncio.wait_for(
-            asyncio.gather(*(compute(executor, each) for each in names)), 240
+            asyncio.gather(*(compute(executor, each) for each in names)), 4 * _LONG
         )
 
         for asked, results in zip(names, found, strict=True):
