@@ -210,27 +210,26 @@ async def test_a_driver_may_die_again_and_again(
         assert await value.outcome() == ("ok", 2)
 
 
-VICTIMS = (
-    ("executor",),
-    ("worker",),
-    ("master",),
-    ("driver", "master"),
-    ("driver", "worker"),
-    ("master", "worker"),
-    ("master", "executor"),
+VICTIMS = (("executor",), ("worker",), ("driver", "master"))
+MORE_VICTIMS = (("master",), ("driver", "worker"), ("master", "worker"), ("master", "executor"))
+
+
+@pytest.mark.parametrize(
+    "killed",
+    [
+        pytest.param(VICTIMS, id="few", marks=pytest.mark.long),
+        pytest.param(MORE_VICTIMS, id="more", marks=pytest.mark.slow),
+    ],
 )
-
-
-@pytest.mark.long
 async def test_whatever_of_a_cluster_dies_its_updates_end_right(
-    deployment: Deployment, tmp_path: Path, short: Path
+    deployment: Deployment, tmp_path: Path, short: Path, killed: tuple[tuple[str, ...], ...]
 ) -> None:
     """One at a time and two at once; master and worker are started again, as they would be."""
     with cluster(tmp_path, free_port(), workers=1) as spark:
         daemon = await on_cluster(deployment, spark, short)
         value = SlowValue(deployment, tmp_path)
         await value.define()
-        for number, victims in enumerate(VICTIMS):
+        for number, victims in enumerate(killed):
             await value.set_to(number)
             await value.begun()
             if "driver" in victims:

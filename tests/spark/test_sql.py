@@ -124,7 +124,7 @@ def test_what_is_let_through_reads_and_writes_no_file(session: Any, tmp_path: Pa
     canary.write_text("sings\n")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     ran, differ = 0, []
-    for seed in range(300):
+    for seed in range(round(100 * float(os.environ.get("EXAMPLES", "1")))):
         code = DrawnSql(seed, (0.0, 0.05, 0.2)[seed % 3], str(canary), str(out)).statement()
         with suppress(SqlRefused):
             query = judge(code, ARGUMENTS)
@@ -144,4 +144,4 @@ def test_what_is_let_through_reads_and_writes_no_file(session: Any, tmp_path: Pa
     assert differ == []
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
     assert all(table.isTemporary for table in session.catalog.listTables())
-    assert ran > 50
+    assert ran > 15
