@@ -12,8 +12,8 @@ demo: .venv/ready ## the main job, on real input
 example-tables: .venv/ready ## twelve queries of TPC-H as tables, a branch with another tax: make example-tables SCALE=1
 	$(BIN)/python examples/tpch/tpch.py --scale $(or $(SCALE),0.1)
 
-# Processes that tests run in, two for each of two cores: with more they wait for each other; 0 for this one alone.
-WORKERS ?= 4
+# Processes that tests run in, three for two cores: with more they wait for each other; 0 for this one alone.
+WORKERS ?= 3
 # Without bytecode each of these processes compiles all tests, which takes longer than collecting them.
 unexport PYTHONDONTWRITEBYTECODE
 IN_PARALLEL = -n $(WORKERS) --dist loadgroup
@@ -29,7 +29,7 @@ OTHER = build/python-$(shell $(PYTHON) -c 'import platform; print(platform.pytho
 test-python: ## what tells Pythons apart: make test-python PYTHON=python3.13
 	$(MAKE) $(OTHER)/ready
 	EXAMPLES=$(or $(EXAMPLES),0.4) $(OTHER)/bin/python -m pytest -m "not long and not slow" -o asyncio_debug=true $(IN_PARALLEL) $(PYTEST) \
-	  tests/unit tests/wire tests/schedules tests/integration/test_crashing_functions.py
+	  tests/unit tests/wire tests/integration/test_crashing_functions.py
 
 SPARK ?= 4.0.0
 # pyspark 4.0 leaves its own sockets to the garbage collector.

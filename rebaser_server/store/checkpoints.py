@@ -47,10 +47,10 @@ from rebaser_server.store.graph_loader import InputsNeeded
 from rebaser_server.store.row_digest import NO_ROWS, Head, RowDigest, SealedDigest
 from rebaser_server.store.table_files import (
     APP_ID,
+    CheckpointTable,
     DeltaFile,
     DeltaFiles,
     FileContent,
-    StoredTable,
     TableLog,
     data_files,
     dropped_rows,
@@ -149,7 +149,7 @@ class GraphCheckpoint:
 
 
 def _read_checkpoint(
-    delta: StoredTable, damage: str, at: int | None = None
+    delta: CheckpointTable, damage: str, at: int | None = None
 ) -> GraphCheckpoint | None:
     """The last checkpoint of the table, or the last at or before commit `at`, if there is one."""
     columns = {field.name for field in delta.schema().fields}
@@ -159,7 +159,7 @@ def _read_checkpoint(
         return _read(delta, sorted(columns), damage, at)
 
 
-def _read_heads(delta: StoredTable) -> list[Head]:
+def _read_heads(delta: CheckpointTable) -> list[Head]:
     """The heads of all checkpoints in the table."""
     with translate_store_errors():
         heads = delta.heads()
@@ -167,12 +167,12 @@ def _read_heads(delta: StoredTable) -> list[Head]:
         return heads
 
 
-def _read_head(delta: StoredTable) -> Head | None:
+def _read_head(delta: CheckpointTable) -> Head | None:
     """The head of the last checkpoint, if there is one."""
     return max(_read_heads(delta), default=None)
 
 
-def _read_metadata(delta: StoredTable, damage: str) -> dict[str, Any] | None:
+def _read_metadata(delta: CheckpointTable, damage: str) -> dict[str, Any] | None:
     """The last checkpoint without its graph, if there is one."""
     del damage
     head = _read_head(delta)
@@ -180,7 +180,7 @@ def _read_metadata(delta: StoredTable, damage: str) -> dict[str, Any] | None:
 
 
 def _read(
-    delta: StoredTable, columns: list[str], damage: str, at: int | None
+    delta: CheckpointTable, columns: list[str], damage: str, at: int | None
 ) -> GraphCheckpoint | None:
     """Read a checkpoint.
 
@@ -209,7 +209,7 @@ class _Rows(NamedTuple):
     heads: list[Head]
 
 
-def scan(delta: StoredTable, columns: list[str], at: int | None = None) -> _Rows:
+def scan(delta: CheckpointTable, columns: list[str], at: int | None = None) -> _Rows:
     """The rows of these columns up to commit `at`, or all."""
     from pyarrow.dataset import ParquetReadOptions  # it may import pandas
 
@@ -221,7 +221,7 @@ def scan(delta: StoredTable, columns: list[str], at: int | None = None) -> _Rows
     return _Rows(values, others, *digests.result())
 
 
-OpenVersion = Callable[[int], StoredTable]
+OpenVersion = Callable[[int], CheckpointTable]
 
 _MAX_VERSIONS: Final = 200
 """Number of versions to try, from the latest back."""
@@ -249,7 +249,7 @@ def _require_sound(delta: DeltaTable, contents: Sequence[FileContent]) -> None:
     require_content(delta, digest, heads)
 
 
-def sound_versions(files: DeltaFiles, open_version: OpenVersion) -> Iterator[StoredTable]:
+def sound_versions(files: DeltaFiles, open_version: OpenVersion) -> Iterator[CheckpointTable]:
     """The versions that can be read whole, and have the rows that were written, the latest first.
 
     Each data file is read once. If no version after a sum of the log is sound, the sum may be
@@ -284,7 +284,7 @@ class _Inspection:
         self._contents: dict[DeltaFile, FileContent | None] = {}
         self._ours: dict[int, bool] = {}
 
-    def sound(self, version: int, table_log: TableLog) -> StoredTable | None:
+    def sound(self, version: int, table_log: TableLog) -> CheckpointTable | None:
         """The version of the table, if it is sound."""
         if not table_log.is_whole(version):
             return None
@@ -461,7 +461,7 @@ class Checkpoints:
         return [] if delta is None else _read_heads(delta)
 
     def _read(
-        self, change_set: ChangeSet, read: Callable[[StoredTable, str], _Found | None]
+        self, change_set: ChangeSet, read: Callable[[CheckpointTable, str], _Found | None]
     ) -> _Found | None:
         """Read the table or, if that is damaged, its last sound version."""
         try:
@@ -484,7 +484,7 @@ class Checkpoints:
             self._known.pop(next(iter(self._known)), None)
         return self._known.setdefault(change_set, _Known())
 
-    def sound_versions(self, change_set: ChangeSet) -> Iterator[StoredTable]:
+    def sound_versions(self, change_set: ChangeSet) -> Iterator[CheckpointTable]:
         """The versions of the table that can be read whole, the latest first.
 
         Raises:
@@ -506,7 +506,7 @@ class Checkpoints:
             with translate_store_errors():
                 require_sound(self._table_files(change_set), delta)
 
-    def repair(self, change_set: ChangeSet) -> StoredTable | None:
+    def repair(self, change_set: ChangeSet) -> CheckpointTable | None:
         """Turn a damaged table back to its last sound version; None: it had none, and is gone.
 
         Raises:
@@ -555,7 +555,7 @@ class Checkpoints:
             self._table_files(change_set).secure(delta, known.secured)
             known.secured = delta.version()
 
-    def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> StoredTable:
+    def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> CheckpointTable:
         """Append under the table's version: Delta refuses a write to any but the latest."""
         tries = 0
         while True:
@@ -587,7 +587,7 @@ class Checkpoints:
                 self._known_of(change_set).written = changes.commit, rows.digest
                 return delta
 
-    def _written(self, change_set: ChangeSet, delta: StoredTable, commit: int) -> RowDigest:
+    def _written(self, change_set: ChangeSet, delta: CheckpointTable, commit: int) -> RowDigest:
         """The digest of all rows written to the table up to its last checkpoint, of `commit`."""
         known_commit, digest = self._known_of(change_set).written
         if commit and known_commit == commit:
@@ -606,7 +606,7 @@ class Checkpoints:
             self._table_files(change_set).set_aside_sums()
             self._table_files(change_set).set_aside_entries(after)
 
-    def _open_sound(self, change_set: ChangeSet, base: int) -> StoredTable:
+    def _open_sound(self, change_set: ChangeSet, base: int) -> CheckpointTable:
         """Open the table, or create it; a damaged one is repaired.
 
         The table is read whole if its last checkpoint is not `base`: that may be the last sound
@@ -621,7 +621,7 @@ class Checkpoints:
             delta = self.repair(change_set)
         return delta or self._create(change_set)
 
-    def open(self, change_set: ChangeSet) -> StoredTable | None:
+    def open(self, change_set: ChangeSet) -> CheckpointTable | None:
         """The change set's table as it is now, if there is one.
 
         Raises:
@@ -651,15 +651,15 @@ class Checkpoints:
     def _table_files(self, change_set: ChangeSet) -> DeltaFiles:
         return DeltaFiles(self._files, change_set_directory(change_set))
 
-    def table(self, change_set: ChangeSet, version: int | None = None) -> StoredTable:
+    def table(self, change_set: ChangeSet, version: int | None = None) -> CheckpointTable:
         """The table, in one of Delta's versions or in the latest.
 
         Raises `DeltaError` if there is none.
         """
         files = self._files.below(change_set_directory(change_set))
-        return StoredTable(self._delta_uri(change_set), files, version, self._options)
+        return CheckpointTable(self._delta_uri(change_set), files, version, self._options)
 
-    def _create(self, change_set: ChangeSet) -> StoredTable:
+    def _create(self, change_set: ChangeSet) -> CheckpointTable:
         """Create the table without rows: Delta does not check a write that creates it."""
         with suppress(CommitFailedError):  # another process did
             DeltaTable.create(

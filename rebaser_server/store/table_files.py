@@ -138,7 +138,7 @@ class TableLog:
         return all(self.entries.get(each) for each in range(first, version + 1))
 
 
-class StoredTable(DeltaTable):
+class CheckpointTable(DeltaTable):
     """A version of a table, which Arrow reads with a file system of its own.
 
     Delta's would call Python from Arrow's threads, and such a call aborts a process that is about

@@ -101,7 +101,7 @@ class Lake:
         """Have `Checkpoints` use it in place of the real one."""
         with (
             mock.patch.object(checkpoints, "DeltaTable", self),
-            mock.patch.object(checkpoints, "StoredTable", self),
+            mock.patch.object(checkpoints, "CheckpointTable", self),
             mock.patch.object(checkpoints, "write_deltalake", self.write),
             mock.patch.object(compaction, "write_deltalake", self.write),
             mock.patch.object(checkpoints, "DeltaFiles", mock.MagicMock()),

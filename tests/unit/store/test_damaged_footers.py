@@ -11,7 +11,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from rebaser_server.runtime.failures import StoreDamaged
 from rebaser_server.store.checkpoints import scan
 from rebaser_server.store.compaction import _batches
-from rebaser_server.store.table_files import StoredTable, translate_store_errors
+from rebaser_server.store.table_files import CheckpointTable, translate_store_errors
 
 COLUMNS = ["kind", "commit", "value"]
 KINDS = ["function"] * 4 + ["value"] * 5  # "head" lies between: by the log alone there may be one
@@ -20,13 +20,15 @@ _LENGTH = 4  # octets of a footer's length, and of the mark behind it
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> StoredTable:
+def table(tmp_path: Path) -> CheckpointTable:
     write_deltalake(str(tmp_path), ROWS)
-    return StoredTable(str(tmp_path), SubTreeFileSystem(str(tmp_path), LocalFileSystem()), None, {})
+    return CheckpointTable(
+        str(tmp_path), SubTreeFileSystem(str(tmp_path), LocalFileSystem()), None, {}
+    )
 
 
 def test_no_bit_of_a_footer_ends_the_process_of_who_reads(
-    table: StoredTable, tmp_path: Path
+    table: CheckpointTable, tmp_path: Path
 ) -> None:
     """Arrow aborts a process that looks at statistics which fit no column, as for a filter."""
     [path] = tmp_path.glob("*.parquet")
