@@ -7,10 +7,9 @@ import os
 import sys
 from typing import Any
 
-from deltalake import DeltaTable
-
 from rebaser_server.commands import cli
 from rebaser_server.store import checkpoints
+from rebaser_server.store.table_files import CheckpointTable
 
 PanicException = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
 """Each library has its own class of this name, which cannot be imported."""
@@ -18,7 +17,7 @@ PanicException = type("PanicException", (BaseException,), {"__module__": "pyo3_r
 PANIC = "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)"
 
 
-class _PanickingTable(DeltaTable):
+class _PanickingTable(CheckpointTable):
     def __init__(self, uri: str, *arguments: Any, **named: Any) -> None:
         if os.environ["PANICS_AT"] in uri:
             raise PanicException(PANIC)
@@ -26,5 +25,5 @@ class _PanickingTable(DeltaTable):
 
 
 if __name__ == "__main__":
-    checkpoints.DeltaTable = _PanickingTable  # type: ignore[misc]
+    checkpoints.CheckpointTable = _PanickingTable  # type: ignore[misc]
     sys.exit(cli.main(sys.argv[1:]))
