@@ -71,7 +71,8 @@ class Case:
         counts = await rebaser.update(change)
         local = await asyncio.to_thread(beside.apply, change)
         empty = await asyncio.to_thread(empty_job)
-        if local.counts != counts:
+        # Rebaser walks no further than values change: it counts as affected what it came to.
+        if local.counts[1:] != counts[1:]:
             raise RuntimeError(f"{self.package}: Rebaser {counts}, in process {local.counts}")
         if counted:
             self.counts = counts

@@ -30,7 +30,7 @@ from rebaser_server.runtime.tasks import Shutdown
 from rebaser_server.service import composition
 from rebaser_server.service.daemon import ValueGraph
 from rebaser_server.service.dev_server import NatsAddresses, settings_in_directory
-from rebaser_server.settings.settings import Settings
+from rebaser_server.settings.settings import FunctionSettings, Settings
 from rebaser_server.telemetry import logs
 from rebaser_server.values.graph import Graph
 from tests.helpers.deployment import new_change_sets
@@ -182,7 +182,10 @@ async def running(directory: Path, url: str) -> AsyncIterator[Rebaser]:
     """What `daemon.run` runs, with a clock around its executor. Spark is cold at first."""
     logs.configure("benchmark", level="warning")
     collect_rarely()
-    settings = settings_in_directory(Settings(), directory, NatsAddresses(url, ""))
+    functions = FunctionSettings(memo_bytes=0)  # each round computes what the one before did
+    settings = settings_in_directory(
+        Settings(functions=functions), directory, NatsAddresses(url, "")
+    )
     options = SparkOptions(state_directory=settings.spark.state_directory)
     executor, trace = SparkExecutor(options), Trace()
     application = ValueGraph(settings, Timed(executor, trace), lambda: options.slots, CostModel())

@@ -119,7 +119,9 @@ class _Case:
         with self._executor._session.job("plain", "plain") as shared:  # noqa: SLF001
             spark = shared.newSession()
             spark.conf.set("spark.sql.leafNodeDefaultParallelism", "2")
-            spark.read.parquet(*tables.uris(OWNER, files)).createOrReplaceTempView("orders")
+            root = f"file://{tables.files.root}/tables/{OWNER}"
+            paths = [f"{root}/{file.path}" for file in files]
+            spark.read.parquet(*paths).createOrReplaceTempView("orders")
             shutil.rmtree(self._plain_result, ignore_errors=True)
             frame = spark.sql(_QUERY, args={"rate": 2})
             frame.write.parquet(f"file://{self._plain_result}")

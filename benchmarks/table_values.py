@@ -82,7 +82,8 @@ class _Case:
         for value in self._sheet.graph.values.values():
             key = value.value["$table"]["upload"]
             manifest = self._sheet.tables.get(OWNER, key)
-            [self._files[value.id]] = self._sheet.tables.uris(OWNER, manifest.files)
+            [file] = manifest.files
+            self._files[value.id] = f"file://{self._results}/{file.path}"
         for name, value in tpch.SCALARS.items():
             self._sheet.source(name, value)
         for name, sign in (("discount_low", "-"), ("discount_high", "+")):

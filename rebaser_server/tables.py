@@ -7,6 +7,10 @@ of the contents of its inputs. So a table that was computed before is found by i
 branch and after any restart, and is not computed again. The key of an upload is the digest of the
 uploaded bytes.
 
+A manifest has a digest of itself and of each file's bytes. These are compared before rows are
+believed, once for each file and process. A file that differs is set aside, so its table is not
+whole any more: it is uploaded or computed again.
+
 A table that is partitioned by a column consists of *parts*, one for each value of the column. A
 part is a table like any other, in a directory of its own; the manifest of the whole names the keys
 of its parts, and has no files. So tables that differ in one partition share the others.
@@ -24,11 +28,12 @@ that is written anew in between may be deleted in place of the one before: who w
 more after taking the mark of the condemned away, and who removes looks for that mark after it.
 """
 
+import io
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from uuid import uuid4
@@ -36,8 +41,9 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import structlog
 from blake3 import blake3
-from pyarrow.fs import FileInfo, FileType
+from pyarrow.fs import FileType
 
 from rebaser_core.errors import RebaserError
 from rebaser_core.table_schemas import (
@@ -59,14 +65,14 @@ from rebaser_server.files import (
     SharedFiles,
     is_of_store,
     is_table_key,
-    local_path,
     table_directory,
     tables_directory,
 )
-from rebaser_server.local_copies import Held, LocalCopies
 
 if TYPE_CHECKING:
     from rebaser_server.values.column_hashes import ContentDigest
+
+log: Final = structlog.get_logger()
 
 _MANIFEST: Final = "manifest.json"
 _CONDEMNED: Final = "condemned"
@@ -79,11 +85,27 @@ _BATCH_ROWS: Final = 65_536
 _READ_ROWS: Final = 8_192
 """Rows of a table that is read that are in memory at a time."""
 _WAITING_BYTES: Final = 64 << 20
-"""Bytes of an upload's partitions that are in memory at a time."""
+"""Bytes of partitions that are in memory at a time, until they are written."""
+_FILE_BYTES: Final = 64 << 20
+"""Bytes from which on a file takes no more rows."""
+_CHUNK: Final = 4 << 20
+"""Bytes that are hashed at a time."""
+_REMEMBERED: Final = 100_000
+"""Number of files that are remembered as sound."""
+_SEAL: Final = "seal"
+"""Key, in a manifest, of the digest of all the rest."""
+_REMEDY: Final = (
+    "if this table was uploaded, upload it again; else have it computed again with "
+    "`rebaser dvu run`"
+)
 
 
 class TableMissing(RebaserError):
     """The directory of a table is not there, or not whole."""
+
+
+class TableDamaged(TableMissing):
+    """A file of a table is not as it was written."""
 
 
 class DataFile(NamedTuple):
@@ -93,6 +115,8 @@ class DataFile(NamedTuple):
     """Path relative to the directory of the workspace's tables."""
     size: int
     """Size in bytes."""
+    digest: str
+    """BLAKE3 of its bytes."""
 
 
 class Part(NamedTuple):
@@ -136,15 +160,62 @@ class Manifest:
 
     def encode(self) -> bytes:
         files = [] if self.parts else list(map(list, self.files))
-        return json.dumps(asdict(self) | {"files": files}).encode()
+        said = asdict(self) | {"files": files}
+        return json.dumps(said | {_SEAL: _seal_of(said)}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         """Raises `ValueError`, `TypeError` or `LookupError` for other bytes."""
         found = json.loads(data)
+        if found.pop(_SEAL) != _seal_of(found):
+            raise ValueError("the manifest is not as it was written")
         files = [DataFile(*file) for file in found["files"]]
         parts = tuple(Part(*part) for part in found["parts"])
         return cls(**found | {"files": files, "parts": parts})
+
+
+class WrittenPart(NamedTuple):
+    """The rows of one partition, and the files that have them."""
+
+    value: str | None
+    """Value of the partition's column, as text."""
+    rows: int
+    content: str
+    """Digest of the rows."""
+    files: Sequence[DataFile]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Rows that were written to the place of an attempt, which are no table yet."""
+
+    fields: list[dict[str, Any]]
+    """Fields as `Manifest.fields`."""
+    rows: int
+    content: str
+    """Digest of the rows, see `TableHandle`; empty if they are written apart."""
+    files: Sequence[DataFile] = ()
+    parts: Sequence[WrittenPart] = ()
+    """Partitions that have rows, if they are written apart."""
+
+    def encode(self) -> list[Any]:
+        """Return it as plain data."""
+        parts = [[*part[:3], list(map(list, part.files))] for part in self.parts]
+        return [self.fields, self.rows, self.content, list(map(list, self.files)), parts]
+
+    @classmethod
+    def decode(cls, data: Sequence[Any]) -> Self:
+        fields, rows, content, files, parts = data
+        return cls(
+            fields,
+            rows,
+            content,
+            [DataFile(*file) for file in files],
+            [
+                WrittenPart(value, count, digest, [DataFile(*file) for file in of_part])
+                for value, count, digest, of_part in parts
+            ],
+        )
 
 
 class Attempt(NamedTuple):
@@ -158,6 +229,30 @@ class Attempt(NamedTuple):
     @property
     def directory(self) -> str:
         return f"{table_directory(self.workspace, self.key)}/{self.name}"
+
+    def __truediv__(self, name: str) -> str:
+        """Return the path of a file of the attempt, as `DataFile` has it."""
+        return f"{self.key}/{self.name}/{name}"
+
+
+class Target(NamedTuple):
+    """A place to write rows to, also for a process elsewhere. It may hold secrets."""
+
+    files: SharedFiles
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table as an input of a query, which a process elsewhere can read. It may hold secrets."""
+
+    files: SharedFiles = field(repr=False)
+    workspace: str
+    manifest: Manifest
+
+    def of(self, files: Sequence[DataFile]) -> "View":
+        """Return a view of these files alone, which have the same columns."""
+        return replace(self, manifest=replace(self.manifest, files=[*files]))
 
 
 class StoredTable(NamedTuple):
@@ -176,10 +271,10 @@ class StoredTable(NamedTuple):
 class TableFiles:
     """The tables of all workspaces. All methods block, and may be called from any thread."""
 
-    def __init__(self, files: SharedFiles, copies: LocalCopies | None = None) -> None:
-        """`copies`: place where Spark, in this process, has the files of an object store."""
+    def __init__(self, files: SharedFiles) -> None:
         self.files = files
-        self.copies = copies
+        self._sound: set[str] = set()
+        """Paths of files whose digests this process has compared."""
 
     def find(self, workspace: str, key: str) -> Manifest | None:
         """Return the manifest of a table that is whole; None if there is none, or a condemned one.
@@ -203,10 +298,7 @@ class TableFiles:
         """Return the manifest of a table that a value names. Raises `TableMissing`."""
         manifest = self._manifest(workspace, key)
         if manifest is None or not self._is_whole(workspace, manifest):
-            raise TableMissing(
-                f"the rows of table {key[:12]} are not whole in the store: if this table was "
-                "uploaded, upload it again; else have it computed again with `rebaser dvu run`"
-            )
+            raise _not_whole(key)
         return manifest
 
     def _manifest(self, workspace: str, key: str, name: str = _MANIFEST) -> Manifest | None:
@@ -230,9 +322,9 @@ class TableFiles:
 
     def _is_whole(self, workspace: str, manifest: Manifest) -> bool:
         by_folder: dict[str, dict[str, int]] = defaultdict(dict)
-        for path, size in manifest.files:
-            folder, _, name = path.rpartition("/")
-            by_folder[folder][name] = size
+        for file in manifest.files:
+            folder, _, name = file.path.rpartition("/")
+            by_folder[folder][name] = file.size
         return all(
             self.files.sizes(f"{tables_directory(workspace)}/{folder}", sizes) == sizes
             for folder, sizes in by_folder.items()
@@ -242,96 +334,103 @@ class TableFiles:
         """Return a new place to write a table to; nothing is there yet."""
         return Attempt(workspace, key, uuid4().hex)
 
-    def uri(self, attempt: Attempt) -> str:
-        """Return the URI by which Spark writes to the place of an attempt.
+    def require_sound(self, workspace: str, files: Iterable[DataFile]) -> None:
+        """Require that the files have the bytes that were written; compare each once.
 
         Raises:
-            NotATable: the store is none that Spark can write to.
+            TableDamaged: one does not. It is set aside: then its table is computed, or uploaded,
+                again.
         """
-        return f"{self._place}/{attempt.directory}"
+        found = self.damage(workspace, files)
+        if found is not None:
+            path = f"{tables_directory(workspace)}/{found.path}"
+            with suppress(FileNotFoundError):  # another process was faster
+                self.files.rename(path, f"{path}.damaged")
+            log.error("damaged file of a table set aside", path=path)
+            raise _damaged(found)
 
-    def uris(self, workspace: str, files: Iterable[DataFile]) -> list[str]:
-        """Return the URIs by which Spark reads files of tables, while these are at hand.
+    def damage(self, workspace: str, files: Iterable[DataFile]) -> DataFile | None:
+        """Return the first file that has not the bytes that were written; compare each once.
 
-        Raises as `uri` does.
+        Raises:
+            TableMissing: a file is not there.
         """
-        return [f"{self._place}/{tables_directory(workspace)}/{path}" for path, _ in files]
+        for file in files:
+            path = f"{tables_directory(workspace)}/{file.path}"
+            if path in self._sound:
+                continue
+            try:
+                # A second look, since memory and cables may err, too.
+                is_sound = any(self._digest_of(path) == file.digest for _ in range(2))
+            except FileNotFoundError:
+                raise _not_whole(file.path.partition("/")[0]) from None
+            if not is_sound:
+                return file
+            if len(self._sound) >= _REMEMBERED:
+                self._sound.clear()
+            self._sound.add(path)
+        return None
 
-    def hold(self, uris: Iterable[str]) -> Held | None:
-        """Return a hold of the files with these URIs, which has to fetch them; None: it need not.
+    def _digest_of(self, path: str, sink: pa.NativeFile | None = None) -> str:
+        hasher = blake3()
+        with self.files.open(path) as source:
+            while chunk := source.read(_CHUNK):
+                hasher.update(chunk)
+                if sink is not None:
+                    sink.write(chunk)
+        return hasher.hexdigest()
 
-        The caller releases it once Spark has read them.
+    def copy(self, workspace: str, file: DataFile, sink: pa.NativeFile) -> None:
+        """Write the bytes of a file there. Raises `TableDamaged`: they are not what was written."""
+        digest = self._digest_of(f"{tables_directory(workspace)}/{file.path}", sink)
+        if file.digest != digest:
+            self._sound.discard(f"{tables_directory(workspace)}/{file.path}")
+            self.require_sound(workspace, [file])  # sets it aside
+            raise _damaged(file)
+
+    def write(
+        self, attempt: Attempt, schema: pa.Schema, batches: Iterable[pa.RecordBatch], name: str = ""
+    ) -> list[DataFile]:
+        """Write rows, in a schema of `kept_schema`, as files of an attempt; return these.
+
+        A file is closed once it has many bytes, so that each can be read whole. `name`: what their
+        names begin with, if an attempt has several writers.
         """
-        if self.copies is None:
-            return None
-        return self.copies.hold([uri.removeprefix(f"{self._place}/") for uri in uris])
+        rows, files = _Ahead(batches), list[DataFile]()
+        while rows.has_more:
+            file = attempt / f"{name}part-{len(files)}.parquet"
+            written = _Digested()
+            path = f"{tables_directory(attempt.workspace)}/{file}"
+            self.files.put(path, partial(_write, rows, schema, written), durable=False)
+            files.append(DataFile(file, written.size, written.hasher.hexdigest()))
+        return files
 
-    @property
-    def _place(self) -> str:
-        """URI of the folder in which Spark finds the paths of the store."""
-        root = local_path(self._near.root)
-        if root is None:
-            raise NotATable(
-                "Spark on a cluster reads and writes tables in a folder that it shares with "
-                f"Rebasers, and the store is {self.files.root}: have an operator set "
-                "REBASER_STORE__ROOT to such a folder, or REBASER_SPARK__MASTER to local[*]"
-            )
-        return f"file://{root}"
+    def size(self, attempt: Attempt) -> int:
+        """Return the bytes of the files that were written so far."""
+        infos = self.files.list_infos(attempt.directory, recursive=True)
+        return sum(info.size or 0 for info in infos)
 
-    @property
-    def _near(self) -> SharedFiles:
-        """Files as Spark writes them."""
-        return self.files if self.copies is None else self.copies.files
-
-    def write(self, attempt: Attempt, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
-        """Write rows, in a schema of `kept_schema`, as the one file of an attempt."""
-        self.files.put(_only_file(attempt), partial(_write, batches, schema), durable=False)
-
-    def size(self, attempt: Attempt) -> tuple[int, int]:
-        """Return the bytes, and the number of partitions, that Spark has written so far."""
-        infos = self._near.list_infos(attempt.directory, recursive=True)
-        partitions = {
-            info.base_name
-            for info in infos
-            if info.type is FileType.Directory and "=" in info.base_name
-        }
-        return sum(info.size or 0 for info in infos), len(partitions)
-
-    def written(self, attempt: Attempt) -> tuple[pa.Schema, int]:
-        """Return the schema and the number of the rows that `write` has written."""
-        with self.files.open(_only_file(attempt)) as source:
-            file = pq.ParquetFile(source)
-            return file.schema_arrow, file.metadata.num_rows
-
-    def finish(
-        self, attempt: Attempt, fields: list[dict[str, Any]], rows: int, content: str
-    ) -> Manifest:
+    def finish(self, attempt: Attempt, written: Written) -> Manifest:
         """Make what was written the table of its key; afterwards it outlasts a power cut.
 
-        Files that are not data are left out. If the table is there meanwhile, that one stays and
-        what was written is removed.
+        Other files of the attempt are removed: those of tasks that were repeated. If the table is
+        there meanwhile, that one stays and what was written is removed.
         """
         workspace, key = attempt.workspace, attempt.key
         if found := self.find(workspace, key):
             self.discard(attempt)
             return found
-        self._upload(attempt.directory, attempt.directory)
-        files = [
-            DataFile(f"{key}/{attempt.name}/{info.base_name}", info.size)
-            for info in _data_in(self.files, attempt.directory)
-        ]
-        self.files.sync([f"{tables_directory(workspace)}/{path}" for path, _ in files])
-        manifest = Manifest(fields, sorted(files), rows, content)
+        names = {file.path.rpartition("/")[2] for file in written.files}
+        for info in self.files.list_infos(attempt.directory):
+            if info.base_name not in names:
+                self.files.delete(f"{attempt.directory}/{info.base_name}")
+        files = sorted(written.files)
+        self.files.sync([f"{tables_directory(workspace)}/{file.path}" for file in files])
+        manifest = Manifest(written.fields, files, written.rows, written.content)
         found = self._put_manifest(workspace, key, manifest)
         if found != manifest:
             self.discard(attempt)
         return found
-
-    def _upload(self, directory: str, target: str) -> None:
-        """Bring what Spark has written to a directory, if that is not in the store, to `target`."""
-        if self.copies is not None:
-            names = [info.base_name for info in _data_in(self.copies.files, directory)]
-            self.copies.upload(directory, target, names)
 
     def _put_manifest(self, workspace: str, key: str, manifest: Manifest) -> Manifest:
         """Write the manifest, unless a sound one came first; return that which is there then."""
@@ -349,30 +448,26 @@ class TableFiles:
         return manifest
 
     def finish_part(
-        self,
-        attempt: Attempt,
-        directory: str,
-        fields: list[dict[str, Any]],
-        part: Part,
+        self, workspace: str, key: str, fields: list[dict[str, Any]], written: WrittenPart
     ) -> Part:
-        """Make the files in a directory of an attempt that part, or return the one that is there.
+        """Make the files of a partition the part with that key, or return the one that is there.
 
         One may be there that has other rows, if the function is not pure.
         """
-        found = self.find(attempt.workspace, part.key)
+        found = self.find(workspace, key)
         if found is None:
-            own = self.begin(attempt.workspace, part.key)
-            source = f"{attempt.directory}/{directory}"
+            own, moved = self.begin(workspace, key), list[DataFile]()
             try:
-                self._upload(source, own.directory)
-                for info in _data_in(self.files, source):
-                    name = info.base_name
-                    self.files.rename(f"{source}/{name}", f"{own.directory}/{name}")
-                found = self.finish(own, fields, part.rows, part.content)
+                for number, file in enumerate(written.files):
+                    path = own / f"part-{number}.parquet"
+                    tables = tables_directory(workspace)
+                    self.files.rename(f"{tables}/{file.path}", f"{tables}/{path}")
+                    moved.append(file._replace(path=path))
+                found = self.finish(own, Written(fields, written.rows, written.content, moved))
             except BaseException:
                 self.discard(own)
                 raise
-        return part._replace(rows=found.rows, content=found.content)
+        return Part(written.value, key, found.rows, found.content)
 
     def compose(
         self,
@@ -401,14 +496,8 @@ class TableFiles:
         self._put_manifest(workspace, key, manifest)
         return self.get(workspace, key)
 
-    def abandon(self, attempt: Attempt) -> None:
-        """End what brings an attempt's files to the store, soon, with an error."""
-        if self.copies is not None:
-            self.copies.remove(attempt.directory)
-
     def discard(self, attempt: Attempt) -> None:
         """Remove what an attempt has written, if anything."""
-        self.abandon(attempt)
         self.files.delete_directory(attempt.directory)
 
     def condemn(self, workspace: str, key: str) -> None:
@@ -517,13 +606,12 @@ class TableFiles:
                 return self.write_parts(workspace, digest, schema, by.decode(), batches, whole)
             attempt = self.begin(workspace, digest)
             try:
-                self.write(attempt, schema, batches)
+                files = self.write(attempt, schema, batches)
             except BaseException:
                 self.discard(attempt)
                 raise
-        return self.finish(
-            attempt, spark_fields(schema), source.metadata.num_rows, digest[:_DIGITS]
-        )
+        count, content = source.metadata.num_rows, digest[:_DIGITS]
+        return self.finish(attempt, Written(spark_fields(schema), count, content, files))
 
     def write_parts(
         self,
@@ -547,51 +635,65 @@ class TableFiles:
         # A table of parts has no attempts of its own.
         attempt = self.begin(workspace, part_key(key, "split"))
         try:
-            digests = self._write_apart(attempt, schema, by, batches)
             described = Manifest(fields, [], 0, "").schema_digest
             parts = []
-            for value, seen in digests.items():
-                part = Part(value, part_key(seen.text, described), seen.rows, seen.text)
-                parts.append(self.finish_part(attempt, _folder(value), fields, part))
+            for value, (seen, files) in self.write_apart(attempt, schema, by, batches).items():
+                written = WrittenPart(value, seen.rows, seen.text, files)
+                key_of_part = part_key(seen.text, described)
+                parts.append(self.finish_part(workspace, key_of_part, fields, written))
         finally:
             self.discard(attempt)
         return self.compose(workspace, key, fields, by, parts, content)
 
-    def _write_apart(
-        self, attempt: Attempt, schema: pa.Schema, by: str, batches: Iterable[pa.RecordBatch]
-    ) -> "dict[str | None, ContentDigest]":
-        """Write the rows of each value of a column to a folder of its own; return their digests."""
+    def write_apart(
+        self,
+        attempt: Attempt,
+        schema: pa.Schema,
+        by: str,
+        batches: Iterable[pa.RecordBatch],
+        name: str = "",
+    ) -> "dict[str | None, tuple[ContentDigest, list[DataFile]]]":
+        """Write the rows of each value of a column to files of their own; return what these have.
+
+        `name`: as `write` has it. Raises `NotATable` if there are too many values.
+        """
         from rebaser_server.values.column_hashes import ContentDigest  # noqa: PLC0415 - has numpy
 
-        digests: dict[str | None, ContentDigest] = {}
+        found: dict[str | None, tuple[ContentDigest, list[DataFile]]] = {}
         waiting: dict[str | None, list[pa.RecordBatch]] = defaultdict(list)
-        size = files = 0
+        size = count = 0
 
         def write() -> None:
+            nonlocal size, count
             for value, rows in waiting.items():
-                place = f"{attempt.directory}/{_folder(value)}/part-{files}.parquet"
-                self.files.put(place, partial(_write, rows, schema), durable=False)
+                count += 1
+                found[value][1].extend(self.write(attempt, schema, rows, f"{name}{count}-"))
             waiting.clear()
+            size = 0
 
         for batch in batches:
             for value, rows in _partitioned(batch, by):
-                digests.setdefault(value, ContentDigest()).add(rows)
+                found.setdefault(value, (ContentDigest(), []))[0].add(rows)
                 waiting[value].append(rows)
-            require_few_partitions(by, len(digests))
+            require_few_partitions(by, len(found))
             size += batch.nbytes
             if size > _WAITING_BYTES:
                 write()
-                size, files = 0, files + 1
         write()
-        return digests
+        return found
 
     def batches(
         self, workspace: str, manifest: Manifest, names: Sequence[str], offset: int = 0
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows behind the first `offset` ones, in batches, with these columns."""
+        """Yield the rows behind the first `offset` ones, in batches, with these columns.
+
+        Raises:
+            TableDamaged: a file is not as it was written; the rows so far were.
+        """
         schema = arrow_schema([_named(manifest.fields, name) for name in names])
-        for path, _ in manifest.files:
-            with self.files.open(f"{tables_directory(workspace)}/{path}") as source:
+        for data in manifest.files:
+            self.require_sound(workspace, [data])
+            with self.files.open(f"{tables_directory(workspace)}/{data.path}") as source:
                 file = pq.ParquetFile(source)
                 groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
                 first = 0
@@ -604,15 +706,6 @@ class TableFiles:
                     offset -= batch.num_rows - rows.num_rows
                     if rows.num_rows:
                         yield cast(rows.select(names), schema)
-
-
-def _data_in(files: SharedFiles, directory: str) -> list[FileInfo]:
-    """Return the files of data, without those that Spark leaves beside them."""
-    return [
-        info
-        for info in files.list_infos(directory)
-        if info.base_name.endswith(".parquet") and not info.base_name.startswith((".", "_"))
-    ]
 
 
 @contextmanager
@@ -646,18 +739,9 @@ def _partitioned(batch: pa.RecordBatch, by: str) -> Iterator[tuple[str | None, p
             start += count
 
 
-def _folder(value: str | None) -> str:
-    """Return the name of a partition's folder, also for long texts and odd ones."""
-    return blake3(json.dumps(value).encode()).hexdigest()
-
-
-def _only_file(attempt: Attempt) -> str:
-    return f"{attempt.directory}/part-0.parquet"
-
-
 def _attempts_in(manifest: Manifest | None, key: str) -> set[str]:
     """Return the attempts of a table's own that its files are of."""
-    paths = [path.split("/") for path, _ in manifest.files] if manifest else []
+    paths = [file.path.split("/") for file in manifest.files] if manifest else []
     return {attempt for of, attempt, _ in paths if of == key}
 
 
@@ -665,16 +749,76 @@ def _named(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
     return next(field for field in fields if field["name"] == name)
 
 
-def _write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, sink: pa.NativeFile) -> None:
+class _Digested:
+    """A digest of the bytes of a file, and their number."""
+
+    def __init__(self) -> None:
+        self.hasher = blake3()
+        self.size = 0
+
+
+class _DigestingSink(io.RawIOBase):
+    """A file that takes the digest of what is written to it."""
+
+    def __init__(self, sink: pa.NativeFile, seen: _Digested) -> None:
+        self._sink = sink
+        self._seen = seen
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self._seen.hasher.update(data)
+        self._seen.size += size
+        self._sink.write(data)
+        return size
+
+
+class _Ahead:
+    """Batches of which the next one is known to be there, or not."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._next = next(self._batches, None)
+
+    @property
+    def has_more(self) -> bool:
+        return self._next is not None
+
+    def take(self) -> pa.RecordBatch:
+        found, self._next = self._next, next(self._batches, None)
+        return found
+
+
+def _write(batches: _Ahead, schema: pa.Schema, seen: _Digested, sink: pa.NativeFile) -> None:
     # Statistics leave out NaN, the greatest number for Spark, which would pass over its rows.
     sound = [field.name for field in schema if not pa.types.is_floating(field.type)]
     with pq.ParquetWriter(
-        sink,
+        _DigestingSink(sink, seen),
         schema,
         compression="zstd",
         coerce_timestamps="us",
         allow_truncated_timestamps=False,
         write_statistics=sound,
     ) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+        while batches.has_more and seen.size < _FILE_BYTES:
+            writer.write_batch(batches.take())
+
+
+def _seal_of(said: dict[str, Any]) -> str:
+    """Return the digest of what a manifest says."""
+    return blake3(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _damaged(file: DataFile) -> TableDamaged:
+    """Return the error about a file that is not as it was written."""
+    key = file.path.partition("/")[0]
+    return TableDamaged(
+        f"table {key[:12]} is damaged in the store: the file {file.path} is not as it was "
+        f"written. {_REMEDY}"
+    )
+
+
+def _not_whole(key: str) -> TableMissing:
+    return TableMissing(f"the rows of table {key[:12]} are not whole in the store: {_REMEDY}")

@@ -39,9 +39,7 @@ from numpy.typing import NDArray
 from rebaser_core.table_schemas import (
     NotATable,
     columns_of,
-    require_few_partitions,
     require_partition_column,
-    spark_fields,
 )
 from rebaser_core.table_values import TABLE, PinnedTable, TableHandle, is_table, table_key
 from rebaser_server.compute.errors import FunctionMissing, RunFailed, breakdown, describe
@@ -88,6 +86,10 @@ from rebaser_server.tables import (
     Part,
     TableFiles,
     TableMissing,
+    Target,
+    View,
+    Written,
+    WrittenPart,
     part_key,
 )
 from rebaser_server.values.canonical_json import dumps, loads
@@ -100,6 +102,8 @@ TABLE_RUNTIMES: Final = (SQL, ARROW, PYSPARK)
 """Runtimes of functions that take and return tables."""
 _LOOK_EVERY: Final = 1.0
 """Seconds between two looks at what a query has written."""
+_COMPARED_AT_ONCE: Final = 16
+"""Files whose digests are compared between two signs of progress."""
 _SIDE_BY_SIDE: Final = 4
 """Queries and functions of tables of one update that run at a time."""
 
@@ -238,15 +242,6 @@ def _plain_type(kind: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A table as an input of a query."""
-
-    fields: list[dict[str, Any]]
-    """Fields as `Manifest.fields`."""
-    uris: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class Query:
     """A query to run, with all that it takes."""
 
@@ -254,23 +249,13 @@ class Query:
     views: Mapping[str, View]
     parameters: Mapping[str, Any]
     """JSON values by name."""
-    target: str | None
-    """URI of the directory to write to, which does not exist. None: the result is one value; or, if
-    a key is declared, the rows are looked at and not kept."""
+    target: Target | None
+    """Place to write to. None: the result is one value; or, if a key is declared, the rows are
+    looked at and not kept."""
     definition: Definition = Definition()
     """Declaration of the result."""
     is_split: bool = False
-    """Whether the files of each partition are in a directory of their own."""
-
-
-class WrittenPart(NamedTuple):
-    """Contents of the files that a job has written for one partition."""
-
-    value: str | None
-    """Value of the partition's column, as text."""
-    directory: str
-    rows: int
-    content: str
+    """Whether each partition has files of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,34 +268,21 @@ class SparkCall:
     """Code that the function has here, see `WorkUnit.code`."""
     arguments: Mapping[str, Any]
     """JSON, or a `View`, or a list of both."""
-    target: str
-    """URI of the directory to write a table to, which does not exist."""
+    target: Target
+    """Place to write a table to."""
     limits: CallLimits
     """Limits of the call, of which that of time does not hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Contents of the files that a job has written."""
+def views_of(job: Query | SparkCall) -> list[View]:
+    """Return all tables that a query or call reads."""
 
-    fields: list[dict[str, Any]]
-    rows: int
-    content: str
-    """Digest of the rows, see `TableHandle`; empty if they are split."""
-    parts: tuple[WrittenPart, ...] = ()
-    """Partitions that have rows, if they are split."""
-
-
-def uris_of(job: Query | SparkCall) -> list[str]:
-    """Return the URIs of all files that a query or call reads."""
-
-    def of(value: Any) -> list[str]:
+    def of(value: Any) -> list[View]:
         if isinstance(value, list):
-            return [uri for each in value for uri in of(each)]
-        return list(value.uris) if isinstance(value, View) else []
+            return [view for each in value for view in of(each)]
+        return [value] if isinstance(value, View) else []
 
-    views = job.views if isinstance(job, Query) else job.arguments
-    return of(list(views.values()))
+    return of(list((job.views if isinstance(job, Query) else job.arguments).values()))
 
 
 _TRIALS: Final = 3
@@ -452,11 +424,7 @@ class TableExecutor:
                 try:
                     found = await work.compute(attempt)
                     if isinstance(found, Written):
-                        finish = partial(
-                            tables.finish, attempt, found.fields, found.rows, found.content
-                        )
-                        abandon = partial(tables.abandon, attempt)
-                        found = await self._moving(finish, run.progress, abandon)
+                        found = await asyncio.to_thread(tables.finish, attempt, found)
                     if not isinstance(found, Manifest):
                         await asyncio.to_thread(tables.discard, attempt)
                         return found, calls
@@ -502,7 +470,7 @@ class TableExecutor:
         async def compute(attempt: Attempt) -> Any:
             if definition.returns_value:
                 return _kept(await self._run_query(job, call.value_id, run))
-            whole = replace(job, target=self._tables.uri(attempt))
+            whole = replace(job, target=Target(self._tables.files, attempt))
             running = self._run_query(whole, call.value_id, run)
             return await self._bounded(attempt, running, self._max_bytes)
 
@@ -523,8 +491,8 @@ class TableExecutor:
             fields, made = await self._compute_parts(work, missing, self._max_bytes - size)
             parts += made
         if work.has_key_of_all:
-            uris = await asyncio.to_thread(self._uris_of, work.run.owner, parts)
-            rows = {"rows": View(fields, uris)}
+            files = await asyncio.to_thread(self._files_of, work.run.owner, parts)
+            rows = {"rows": self._view(Manifest(fields, files, 0, ""), work.run.owner)}
             declared = Definition(key=work.job.definition.key)
             query = Query("SELECT * FROM `rows`", rows, {}, None, declared)
             await self._run_query(query, work.about, work.run)
@@ -532,10 +500,8 @@ class TableExecutor:
             self._tables.compose, work.run.owner, work.key, fields, work.partition_by, parts
         )
 
-    def _uris_of(self, owner: str, parts: Sequence[Part]) -> list[str]:
-        tables = self._tables
-        files = [file for part in parts for file in tables.get(owner, part.key).files]
-        return tables.uris(owner, files)
+    def _files_of(self, owner: str, parts: Sequence[Part]) -> list[DataFile]:
+        return [file for part in parts for file in self._tables.get(owner, part.key).files]
 
     async def _compute_parts(
         self, work: "_Parts", missing: "Sequence[_Piece]", room: int
@@ -547,22 +513,18 @@ class TableExecutor:
         tables, owner = self._tables, work.run.owner
         only = missing[0] if len(missing) == 1 else None
         attempt = tables.begin(owner, part_key(work.key, "split") if only is None else only.key)
-        files = [file for piece in missing for file in piece.files]
-        job = work.job_of(tables.uris(owner, files) if missing else None)
-        job = replace(job, target=tables.uri(attempt), is_split=only is None)
-        abandon = partial(tables.abandon, attempt)
+        job = work.job_of([file for piece in missing for file in piece.files] if missing else None)
+        job = replace(job, target=Target(tables.files, attempt), is_split=only is None)
         try:
             running = self._run_query(job, work.about, work.run)
-            found = await self._bounded(attempt, running, room, work.partition_by)
+            found = await self._bounded(attempt, running, room)
             if only is not None:
-                finish = partial(tables.finish, attempt, found.fields, found.rows, found.content)
-                manifest = await self._moving(finish, work.run.progress, abandon)
+                manifest = await asyncio.to_thread(tables.finish, attempt, found)
                 return found.fields, [Part(only.value, only.key, manifest.rows, manifest.content)]
-            require_few_partitions(work.partition_by, len(found.parts))
             made = []
-            for directory, part in work.parts_of(found, missing):
-                finish_part = partial(tables.finish_part, attempt, directory, found.fields, part)
-                made.append(await self._moving(finish_part, work.run.progress, abandon))
+            for key, written in work.parts_of(found, missing):
+                finishing = partial(tables.finish_part, owner, key, found.fields, written)
+                made.append(await asyncio.to_thread(finishing))
                 work.run.progress.extend()
             await asyncio.to_thread(tables.discard, attempt)
         except BaseException:
@@ -571,46 +533,21 @@ class TableExecutor:
         return found.fields, made
 
     async def _run_query(self, job: Query | SparkCall, about: str, run: Run) -> Any:
-        """Run a query or call while the files that it reads are where Spark reads them."""
-        held = self._tables.hold(uris_of(job))
-        if held is None:
-            return await self._queries.run_query(job, about, run)
-        try:
-            await self._moving(held.fetch, run.progress, held.stop)
-            return await self._queries.run_query(job, about, run)
-        finally:
-            await asyncio.shield(asyncio.to_thread(held.release))
+        """Run a query or call whose inputs are as they were written."""
+        for view in views_of(job):
+            if view.files.is_local:  # else who reads a file compares its digest
+                await self._require_sound(view, run.progress)
+        return await self._queries.run_query(job, about, run)
 
-    async def _moving(
-        self, work: Callable[[], T], progress: JobProgress, stop: Callable[[], None]
-    ) -> T:
-        """Return the result of work in a thread that may move files; that is progress, too.
+    async def _require_sound(self, view: View, progress: JobProgress) -> None:
+        """Raise `TableDamaged` for a file that is not as it was written."""
+        files = view.manifest.files
+        for start in range(0, len(files), _COMPARED_AT_ONCE):
+            some = files[start : start + _COMPARED_AT_ONCE]
+            await asyncio.to_thread(self._tables.require_sound, view.workspace, some)
+            progress.extend()
 
-        Cancelled, it waits until the work has ended, which `stop` brings about.
-        """
-        copies = self._tables.copies
-        if copies is None:
-            return await asyncio.to_thread(work)
-        working, moved = asyncio.ensure_future(asyncio.to_thread(work)), copies.moved
-        try:
-            while not working.done():
-                await asyncio.wait([working], timeout=_LOOK_EVERY)
-                if copies.moved != moved:
-                    moved = copies.moved
-                    progress.extend()
-        except asyncio.CancelledError:
-            await asyncio.shield(asyncio.to_thread(stop))
-            await asyncio.wait([working])
-            working.exception()
-            raise
-        try:
-            return working.result()
-        except OSError as error:
-            raise breakdown(StoreFailed, str(error)) from error
-
-    async def _bounded(
-        self, attempt: Attempt, running: Coroutine[Any, Any, T], room: int, partition_by: str = ""
-    ) -> T:
+    async def _bounded(self, attempt: Attempt, running: Coroutine[Any, Any, T], room: int) -> T:
         """Return what a query returns; end it once it has written more bytes than there is room."""
         query = asyncio.ensure_future(running)
         try:
@@ -618,9 +555,7 @@ class TableExecutor:
             while not is_done:
                 await asyncio.wait([query], timeout=_LOOK_EVERY)
                 is_done = query.done()  # before the look, which then sees all of it
-                size, partitions = await asyncio.to_thread(self._tables.size, attempt)
-                require_few_partitions(partition_by, partitions)
-                if size > room:
+                if await asyncio.to_thread(self._tables.size, attempt) > room:
                     raise QueryFailed(
                         f"the result has more than {self._max_bytes:,} bytes: narrow it, or have "
                         "an operator raise REBASER_FUNCTIONS__TABLE_BYTES"
@@ -667,7 +602,7 @@ class TableExecutor:
         return {name: of(value) for name, value in arguments.items()}
 
     def _view(self, manifest: Manifest, owner: str) -> View:
-        return View(manifest.fields, self._tables.uris(owner, manifest.files))
+        return View(self._tables.files, owner, manifest)
 
     def _table(self, name: str, value: Any, owner: str) -> Manifest:
         """Return the manifest of a table that an input is."""
@@ -690,7 +625,7 @@ class TableExecutor:
         )
 
         async def compute(attempt: Attempt) -> Any:
-            target = self._tables.uri(attempt)
+            target = Target(self._tables.files, attempt)
             job = SparkCall(call.function, call.expected, arguments, target, call.limits)
             running = self._run_query(job, call.value_id, run)
             found = await self._bounded(attempt, running, self._max_bytes)
@@ -719,10 +654,7 @@ class TableExecutor:
             outcome = Outcome.of(value)
             if outcome.broken is not None:
                 raise breakdown(StoreFailed, outcome.broken)
-            if outcome.content is None:
-                return outcome.value
-            schema, rows = await asyncio.to_thread(self._tables.written, attempt)
-            return Written(spark_fields(schema), rows, outcome.content)
+            return outcome.value if outcome.written is None else outcome.written
 
         return _Work(_key(await _code_of(call), ARROW, given), compute)
 
@@ -796,30 +728,29 @@ class _Parts:
         key = self.job.definition.key
         return bool(key) and self.partition_by not in key
 
-    def job_of(self, uris: Sequence[str] | None) -> Query:
+    def job_of(self, files: Sequence[DataFile] | None) -> Query:
         """Return the query that takes these files in place of the partitioned input."""
         job = self.job
         if self.has_key_of_all:
             job = replace(job, definition=replace(job.definition, key=()))
-        if uris is None or self.by is None:
+        if files is None or self.by is None:
             return job
-        view = View(job.views[self.by].fields, uris)
-        return replace(job, views={**job.views, self.by: view})
+        return replace(job, views={**job.views, self.by: job.views[self.by].of(files)})
 
-    def parts_of(self, found: Written, missing: Sequence[_Piece]) -> list[tuple[str, Part]]:
-        """Return the directories of the parts that were written, and what these are.
+    def parts_of(self, found: Written, missing: Sequence[_Piece]) -> list[tuple[str, WrittenPart]]:
+        """Return what was written of each part, by the part's key.
 
-        Of a partition of which no row is left the part has none, and so has its directory.
+        Of a partition of which no row is left the part has none.
         """
         keys = {piece.value: piece.key for piece in missing}
         schema = Manifest(found.fields, [], 0, "").schema_digest
         parts = []
-        for value, directory, rows, content in found.parts:
-            key = keys.pop(value, None) if missing else part_key(content, schema)
+        for part in found.parts:
+            key = keys.pop(part.value, None) if missing else part_key(part.content, schema)
             if key is None:
-                raise NotATable(f"no input has the partition {value!r} of the result")
-            parts.append((directory, Part(value, key, rows, content)))
-        return parts + [("none", Part(value, key, 0, "")) for value, key in keys.items()]
+                raise NotATable(f"no input has the partition {part.value!r} of the result")
+            parts.append((key, part))
+        return parts + [(key, WrittenPart(value, 0, "", ())) for value, key in keys.items()]
 
 
 def _partitioned_input(job: Query, taken: Mapping[str, Manifest]) -> str | None:

@@ -63,7 +63,7 @@ async def check_history(loader: StateLoader, *, deep: bool) -> Finding | None:
             present.damage = present.damage or await _damage_of_rows(loader)
         if present.damage:
             return _damaged(loader, present)
-        lost = await asyncio.to_thread(_lost_tables, loader, present)
+        lost = await asyncio.to_thread(_lost_tables, loader, present, deep=deep)
         if lost is None and deep and len(present.checkpoints) > 1:
             return await _compared(
                 loader, present.checkpoints[-2].commit, present.checkpoint_commit
@@ -91,13 +91,15 @@ async def _damage_of_rows(loader: StateLoader) -> str:
     return ""
 
 
-def _lost_tables(loader: StateLoader, present: State) -> Finding | None:
-    """Tables that values have and that are not whole in the store."""
+def _lost_tables(loader: StateLoader, present: State, *, deep: bool) -> Finding | None:
+    """Tables that values have and that are not whole in the store; `deep`: all bytes are read."""
     tables, workspace = TableFiles(loader.batches.files), str(loader.change_set.workspace_id)
     lost = []
     for key in graph_of(present).referred_keys():
         try:
-            tables.get(workspace, key)
+            files = tables.get(workspace, key).files
+            if deep and tables.damage(workspace, files) is not None:
+                lost.append(key)
         except TableMissing:
             lost.append(key)
     if not lost:

@@ -27,7 +27,6 @@ from rebaser_server.compute.plan import UnitLimits
 from rebaser_server.compute.run import Executor
 from rebaser_server.compute.spark.launch import spark_home
 from rebaser_server.compute.spark.options import (
-    ScratchDirectory,
     SparkOptions,
 )
 from rebaser_server.compute.spark.spark_call import SparkQueries
@@ -41,7 +40,6 @@ from rebaser_server.graph_application.openlineage import LineageEvents
 from rebaser_server.graph_application.publisher import Publisher
 from rebaser_server.graph_application.state_machine import TableMaintenance, open_checkpoints
 from rebaser_server.graph_application.tables import Tables
-from rebaser_server.local_copies import LocalCopies
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.late_pandas import defer_pandas
 from rebaser_server.runtime.memory import collect_rarely, exempt_modules, limit_kept_memory
@@ -173,13 +171,8 @@ async def run(
     functions = RoutingExecutor(
         ChildProcessExecutor(children), spark, costs, large_from=_large_from(settings.spark)
     )
-    copies, scratch = None, None
-    if local_path(files.root) is None and spark_options(settings).is_local:
-        scratch = ScratchDirectory(settings.spark.state_directory / "scratch")
-        copies = LocalCopies(files, scratch.directory)
-    tables = TableFiles(files, copies)
     max_bytes = settings.functions.table_bytes
-    of_tables = TableExecutor(functions, SparkQueries(spark), tables, max_bytes)
+    of_tables = TableExecutor(functions, SparkQueries(spark), TableFiles(files), max_bytes)
     begins = asyncio.Event()
 
     def is_ready(page: str | None) -> None:
@@ -208,8 +201,6 @@ async def run(
             await composition.serve(settings, value_graph, shutdown, ready=is_ready)
     finally:
         await functions.close()
-        if scratch is not None:
-            scratch.close()
 
 
 def _large_from(spark: SparkSettings) -> int | None:

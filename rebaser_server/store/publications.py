@@ -6,8 +6,9 @@ and names it: its application transaction has the head's id, and the commit as i
 publisher that comes later, or did not know that another was faster, adds no version twice and no
 older rows over newer ones. Delta's log takes an entry of each number once.
 
-The data files are links to those of the immutable table in the store, or copies where there can be
-none. The collector of garbage need not know of them. A version keeps the files of the one before
+The data files are copies of those of the immutable table in the store, whose digests are compared
+meanwhile: who writes to a published file harms no value, and the collector of garbage need not know
+of them. A version keeps the files of the one before
 that it has, too, such as those of equal partitions. `published.json` beside the tables says what
 was published last, so that nothing is opened that has not changed. If it is lost, each table's log
 says the same. Files that a version does not need any more are kept for a time, for those who
@@ -15,11 +16,11 @@ read an older one.
 """
 
 import json
-import shutil
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -36,12 +37,10 @@ from rebaser_server.files import (
     OrphanFiles,
     SharedFiles,
     delta_root,
-    local_path,
-    tables_directory,
 )
 from rebaser_server.runtime.failures import StoreFailed
 from rebaser_server.store.table_files import translate_store_errors
-from rebaser_server.tables import TableFiles
+from rebaser_server.tables import DataFile, TableFiles
 
 _NOTE: Final = "published.json"
 _LOG: Final = "_delta_log"
@@ -150,8 +149,9 @@ class _Contents(NamedTuple):
     """The contents that a version shall have."""
 
     schema: str
-    files: Mapping[str, tuple[str, int]]
-    """Path in the store, and size in bytes, by the digest that is the name's first part."""
+    files: Mapping[str, DataFile]
+    """Files in the store, by the digest of the path, which is the first part of a name."""
+    workspace: str = ""
 
 
 class Publications:
@@ -260,7 +260,7 @@ class Publications:
                 return last.number, False
             if last.commit >= commit:
                 return -1, False
-            added = self._bring(directory, {each: wanted.files[each] for each in missing}, commit)
+            added = self._bring(directory, wanted, missing, commit)
             actions = [
                 _commit_info(commit, key),
                 *_table_actions(last, wanted.schema, name),
@@ -311,12 +311,8 @@ class Publications:
         fields = [{**each, "type": _delta_type(each["type"])} for each in manifest.fields]
         with translate_store_errors(key):
             schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields})).to_json()
-        store = tables_directory(workspace)
-        files = {}
-        for path, size in manifest.files:
-            digest = blake3(path.encode()).hexdigest()[:_DIGEST]
-            files[digest] = (f"{store}/{path}", size)
-        return _Contents(schema, files)
+        files = {blake3(f.path.encode()).hexdigest()[:_DIGEST]: f for f in manifest.files}
+        return _Contents(schema, files, workspace)
 
     def _kept(self, directory: str, last: _LastVersion, wanted: _Contents) -> set[str]:
         """Return the names of the files of the last version that are wanted, and are whole."""
@@ -327,41 +323,22 @@ class Publications:
         return {name for name in names if sizes.get(name) == last.files[name]}
 
     def _bring(
-        self, directory: str, files: Mapping[str, tuple[str, int]], commit: int
+        self, directory: str, wanted: _Contents, missing: Collection[str], commit: int
     ) -> list[dict[str, Any]]:
-        """Link or copy the files there, so that they outlast a power cut; return their actions."""
+        """Copy these files there, so that they outlast a power cut; return their actions."""
         adds, paths = [], []
-        for digest, (source, size) in files.items():
+        for digest in missing:
             # No name is used by two versions: a file that is due to be removed never comes back.
-            name = f"{digest}-{commit}.parquet"
+            name, file = f"{digest}-{commit}.parquet", wanted.files[digest]
             path = f"{directory}/{name}"
-            self._link(source, path)
+            if not self._published.has(path):  # by a publisher that was killed, or is as fast
+                self._published.put(path, partial(self._tables.copy, wanted.workspace, file))
             paths.append(path)
             with self._published.open(path) as opened:
                 rows = read_metadata(opened).num_rows
-            adds.append(_add(name, size, rows))
+            adds.append(_add(name, file.size, rows))
         self._published.sync(paths)
         return adds
-
-    def _link(self, source: str, path: str) -> None:
-        store = self._tables.files
-        target, root = Path(self._published.root) / path, local_path(store.root)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if root is not None:
-            try:
-                target.hardlink_to(root / source)
-            except FileExistsError:
-                return
-            except OSError:  # another file system, one without links, or files of another user
-                pass
-            else:
-                return
-
-        def copy(sink: pa.NativeFile) -> None:
-            with store.open(source) as opened:
-                shutil.copyfileobj(opened, sink)
-
-        self._published.put(path, copy)
 
     def _unused(
         self, head: ChangeSet, folder: str, replaced: Mapping[str, float]

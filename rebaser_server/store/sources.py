@@ -44,7 +44,7 @@ from rebaser_core.table_values import PinnedTable
 from rebaser_server.files import delta_root, local_path
 from rebaser_server.runtime.failures import StoreFailed
 from rebaser_server.store.table_files import data_files, translate_store_errors
-from rebaser_server.tables import Manifest, TableFiles
+from rebaser_server.tables import Manifest, TableFiles, Written
 from rebaser_server.values.column_hashes import ContentDigest
 
 _LOG: Final = "_delta_log"
@@ -149,8 +149,9 @@ class Sources:
                 yield batch
 
         try:
-            tables.write(attempt, kept, digested())
-            return tables.finish(attempt, spark_fields(kept), digest.rows, digest.text)
+            files = tables.write(attempt, kept, digested())
+            written = Written(spark_fields(kept), digest.rows, digest.text, files)
+            return tables.finish(attempt, written)
         except BaseException:
             tables.discard(attempt)
             raise

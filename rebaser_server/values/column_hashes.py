@@ -78,8 +78,20 @@ class ContentDigest:
             self._total += int(hashes.sum(dtype=np.uint64))
 
     @property
+    def state(self) -> list[int]:
+        """What `add_state` takes, as plain data."""
+        return [self.rows, self._exclusive, self._total % _MODULUS]
+
+    def add_state(self, state: Sequence[int]) -> None:
+        """Add the rows of another digest, by its `state`."""
+        rows, exclusive, total = state
+        self.rows += rows
+        self._exclusive ^= exclusive
+        self._total += total
+
+    @property
     def text(self) -> str:
-        text = repr([self.rows, self._exclusive, self._total % (1 << 64)])
+        text = repr(self.state)
         return blake3(text.encode()).hexdigest()[:_DIGITS]
 
 

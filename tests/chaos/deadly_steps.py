@@ -16,7 +16,7 @@ from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.compute import memo
 from rebaser_server.compute.memo import Memo
 from rebaser_server.files import MEMO, SharedFiles
-from rebaser_server.tables import Attempt, Manifest, TableFiles
+from rebaser_server.tables import Attempt, Manifest, TableFiles, Written
 
 VARIABLE: Final = "CHAOS_DEADLY_STEP"
 STEPS: Final = (
@@ -94,13 +94,11 @@ def arm() -> None:
 def _arm_tables() -> None:
     finish = TableFiles.finish
 
-    def finishing(
-        tables: TableFiles, attempt: Attempt, fields: Any, rows: int, content: str
-    ) -> Manifest:
-        is_upload = content == attempt.key[:32]
+    def finishing(tables: TableFiles, attempt: Attempt, rows: Written) -> Manifest:
+        is_upload = rows.content == attempt.key[:32]
         written, there = TABLE_STEPS[2:] if is_upload else TABLE_STEPS[:2]
         reach(written)
-        manifest = finish(tables, attempt, fields, rows, content)
+        manifest = finish(tables, attempt, rows)
         reach(there)
         return manifest
 

@@ -40,7 +40,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rebaser_server.files import SharedFiles
-from rebaser_server.tables import TableFiles
+from rebaser_server.tables import TableFiles, Written
 from tests.chaos.deadly_steps import TABLE_STEPS, arm
 
 arm()
@@ -52,7 +52,7 @@ for number, step in enumerate(["none", *TABLE_STEPS]):
     pid = os.fork()
     if not pid:
         tables.adopt("workspace", f"{{number}}" * 64, file.getvalue())
-        tables.finish(tables.begin("workspace", f"{{number}}a" * 32), [], 0, "[1]")
+        tables.finish(tables.begin("workspace", f"{{number}}a" * 32), Written([], 0, "[1]"))
         os._exit(0)
     print(os.waitpid(pid, 0)[1])
     print(tables.find("workspace", f"{{number}}" * 64) is None)

@@ -2,6 +2,8 @@
 
 import io
 from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pyarrow.parquet as pq
 from blake3 import blake3
 
 from rebaser_core.table_schemas import PARTITION_BY
-from rebaser_core.table_values import TableHandle, upload_value
+from rebaser_core.table_values import TableHandle, table_key, upload_value
 from rebaser_server.compute.executors import ChildProcessExecutor
 from rebaser_server.compute.plan import plan
 from rebaser_server.compute.results import UnitResult
@@ -20,6 +22,7 @@ from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, SparkCall, TableExecutor
 from rebaser_server.files import SharedFiles
 from rebaser_server.tables import TableFiles
+from rebaser_server.values.column_hashes import ContentDigest
 from tests.helpers.graph_builder import Builder
 
 OWNER = "01KAXW1KQW0000000000000000"
@@ -30,15 +33,35 @@ ORDERS = pa.table(
         "amount": pa.array([10, 20, 30, 40, 50, 60], pa.int64()),
     }
 )
+_INSTANT = datetime(1, 1, 1, tzinfo=UTC)
+ODD = pa.table(
+    {
+        "text": ["", None, "\U0001f600 ä"],
+        "bytes": [b"\xff\x00", b"", None],
+        "double": [-0.0, float("nan"), None],
+        "float": pa.array([0.0, -0.0, float("inf")], pa.float32()),
+        "exact": pa.array([Decimal("1.10"), None, Decimal("-99.99")], pa.decimal128(38, 2)),
+        "day": [date(1, 1, 1), date(9999, 12, 31), None],
+        "at": pa.array([_INSTANT, None, _INSTANT], pa.timestamp("us", "UTC")),
+        "here": pa.array([datetime(2026, 1, 1, 1, 2, 3, 4), None, None], pa.timestamp("us")),  # noqa: DTZ001
+        "small": pa.array([-128, 127, None], pa.int8()),
+        "is_so": [True, None, False],
+        "list": [[1, None], [], None],
+        "map": pa.array([[("a", 1), ("b", None)], [], None], pa.map_(pa.string(), pa.int64())),
+        "inner": [{"a": None, "b": [{"c": -0.0}]}, None, {"a": "x", "b": []}],
+    }
+)
+"""A column of each kind of type, with what is easily lost."""
 BY_DAY = "SELECT day, sum(amount) * :rate AS total FROM orders GROUP BY day"
 
 
 class TableSheet(Builder):
     """A graph whose queries run on Spark, and the tables that they make."""
 
-    def __init__(self, spark: SparkExecutor, directory: Path) -> None:
+    def __init__(self, spark: SparkExecutor, store: Path | SharedFiles) -> None:
         super().__init__()
-        self.tables = TableFiles(SharedFiles(str(directory)))
+        files = store if isinstance(store, SharedFiles) else SharedFiles(str(store))
+        self.tables = TableFiles(files)
         self.asked: Counter[str] = Counter()
         """Queries and calls that ran, by their values."""
         self._queries = SparkQueries(spark)
@@ -86,13 +109,25 @@ class TableSheet(Builder):
         assert len(rows) == handle.rows
         return sorted(rows, key=lambda row: list(map(str, row.values())))
 
+    def content(self, name: str) -> str:
+        """The digest of the rows of a table, uploaded or computed."""
+        key = table_key(self.value(name))
+        assert key is not None, self.value(name)
+        manifest, digest = self.tables.get(OWNER, key), ContentDigest()
+        for batch in self.tables.batches(OWNER, manifest, [f["name"] for f in manifest.fields]):
+            digest.add(batch)
+        return digest.text
+
     async def close(self) -> None:
         await self._children.close()
 
 
-async def compute_by_day(spark: SparkExecutor, directory: Path) -> list[dict[str, Any]]:
-    """Rows that one query, and a function of runtime `pyspark`, make of an uploaded table there."""
-    sheet = TableSheet(spark, directory)
+async def compute_by_day(spark: SparkExecutor, store: Path | SharedFiles) -> list[dict[str, Any]]:
+    """Rows that one query, and a function of runtime `pyspark`, make of an uploaded table there.
+
+    And joins, partitions and odd types come out as they are to.
+    """
+    sheet = TableSheet(spark, store)
     try:
         sheet.upload("orders", ORDERS)
         sheet.source("rate", 2)
@@ -101,7 +136,18 @@ async def compute_by_day(spark: SparkExecutor, directory: Path) -> list[dict[str
         sheet.call("doubled", "doubled", "orders")
         sheet.call("unknown", "unknown", "orders")
         sheet.call("ends", "ends", "orders")
+        sheet.upload("odd", ODD)
+        sheet.query("as_it_was", "SELECT * FROM odd", "odd")
+        sheet.upload("by_id", ORDERS, "day")
+        each = (
+            "-- key: id\n-- partition by: day\nSELECT id, day, amount * :rate AS twice FROM by_id"
+        )
+        sheet.query("each", each, "by_id", "rate")
+        joined = "SELECT o.id, e.twice FROM orders o LEFT JOIN each e ON o.id = e.id AND e.id > 2"
+        sheet.query("joined", joined, "orders", "each")
         await sheet.compute()
+        assert sheet.content("as_it_was") == sheet.content("odd")
+        assert [row["twice"] for row in sheet.rows("joined")] == [None, None, None, 80, 100, 120]
         assert sheet.rows("same") == sheet.rows("by_day")
         assert [row["amount"] for row in sheet.rows("doubled")] == [20, 40, 60, 80, 100, 120]
         assert "`nothing` cannot be resolved" in sheet.value("unknown")

@@ -1,8 +1,7 @@
-"""Tables of values in S3, as a server on loopback speaks it, and their copies on a disk."""
+"""Tables of values in S3, as a server on loopback speaks it."""
 
 import io
 from collections.abc import Iterator
-from pathlib import Path
 from threading import Barrier, Event, Thread
 from typing import Any
 
@@ -11,22 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 from blake3 import blake3
 
-from rebaser_core.table_schemas import PARTITION_BY, NotATable
+from rebaser_core.table_schemas import PARTITION_BY, kept_schema, spark_fields
 from rebaser_server.files import SharedFiles
-from rebaser_server.local_copies import Abandoned, LocalCopies
-from rebaser_server.tables import Part, TableFiles, TableMissing
+from rebaser_server.tables import TableFiles, TableMissing, WrittenPart
 from tests.helpers.batches import new_id
-from tests.helpers.machine_requirements import lacking
 from tests.helpers.s3_server import BUCKET, s3_running
 from tests.unit.tables.test_lifetime import (
-    FIELDS,
     KEY,
     OTHER,
     SHOP,
     WHOLE,
     Interrupted,
+    begun,
     collect,
-    composed,
     found,
     ids_in,
     require_stays,
@@ -48,12 +44,6 @@ def files(options: dict[str, str]) -> SharedFiles:
 @pytest.fixture
 def tables(files: SharedFiles) -> TableFiles:
     return TableFiles(files)
-
-
-@pytest.fixture
-def near(files: SharedFiles, tmp_path: Path) -> TableFiles:
-    """The same tables, with copies in a folder."""
-    return TableFiles(files, LocalCopies(files, tmp_path / "copies"))
 
 
 def everything(files: SharedFiles) -> list[str]:
@@ -112,7 +102,7 @@ def test_a_file_whose_writing_fails_is_not_there(files: SharedFiles) -> None:
     assert everything(files) == []
 
 
-def test_a_store_that_is_away_is_no_bad_upload(tables: TableFiles, tmp_path: Path) -> None:
+def test_a_store_that_is_away_is_no_bad_upload(tables: TableFiles) -> None:
     """The request waits for the store, and is not refused."""
     with s3_running() as options:
         away = TableFiles(SharedFiles(tables.files.root, options))
@@ -263,190 +253,35 @@ def test_a_table_that_is_written_and_removed_in_turns_is_there(
     assert ids_in(tables) in ([1], [2])
 
 
-# ---------------------------------------------------------------------------------------- copies
+# ----------------------------------------------------------------------------------------- parts
 
 
-def spark_writes(tables: TableFiles, directory: str, *ids: int) -> None:
-    """Write the files that Spark would leave at this URI."""
-    folder = Path(tables._near.root) / directory
-    folder.mkdir(parents=True)
-    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), folder / "part-0.parquet")
-    (folder / "_SUCCESS").touch()
-    (folder / ".part-0.parquet.crc").touch()
+def test_parts_take_the_files_that_a_query_has_written(tables: TableFiles) -> None:
+    attempt, rows = tables.begin(SHOP, WHOLE), pa.record_batch({"day": ["a", "b", "b"]})
+    schema = kept_schema(rows.schema)
+    apart = tables.write_apart(attempt, schema, "day", [rows])
+
+    keys = {"a": KEY, "b": OTHER}
+    for value, (seen, of_part) in apart.items():
+        found = WrittenPart(value, seen.rows, seen.text, of_part)
+        tables.finish_part(SHOP, keys[value or ""], spark_fields(schema), found)
+    tables.discard(attempt)
+
+    assert [tables.get(SHOP, key).rows for key in (KEY, OTHER)] == [1, 2]
+    batches = tables.batches(SHOP, tables.get(SHOP, OTHER), ["day"])
+    assert [row["day"] for batch in batches for row in batch.to_pylist()] == ["b", "b"]
+    assert not tables.files.list_names(attempt.directory)
 
 
-def copied(tables: TableFiles) -> list[Path]:
-    return list(Path(tables._near.root).rglob("*.parquet"))
+def test_what_is_discarded_leaves_no_table(tables: TableFiles) -> None:
+    begun(tables, 1)
+    attempt = begun(tables, 2)
 
-
-def paths_of(tables: TableFiles, key: str = KEY) -> list[Path]:
-    uris = tables.uris(SHOP, tables.get(SHOP, key).files)
-    return [Path(uri.removeprefix("file://")) for uri in uris]
-
-
-def test_a_cluster_computes_tables_in_a_folder_alone(tables: TableFiles) -> None:
-    """The message names what to do instead."""
-    with pytest.raises(NotATable, match=r"a folder that it shares .* or REBASER_SPARK__MASTER to"):
-        tables.uri(tables.begin(SHOP, KEY))
-
-
-def test_what_spark_writes_is_uploaded_and_at_hand(near: TableFiles, tables: TableFiles) -> None:
-    attempt = near.begin(SHOP, KEY)
-    spark_writes(near, attempt.directory, 1, 2)
-    assert near.size(attempt)[0] > 0
-
-    near.finish(attempt, FIELDS, 2, "content")
-
-    assert ids_in(tables) == [1, 2]
-    [path] = paths_of(near)
-    assert pq.read_table(path).num_rows == 2
-    names = [path.rpartition("/")[2] for path in everything(tables.files)]
-    assert not {"_SUCCESS", ".part-0.parquet.crc"}.intersection(names)
-    assert [each.name for each in path.parent.iterdir()] == [path.name]
-
-
-def test_parts_are_uploaded_one_by_one(near: TableFiles, tables: TableFiles) -> None:
-    attempt = near.begin(SHOP, WHOLE)
-    for name, ids in (("p=1", [1]), ("p=2", [2, 3])):
-        spark_writes(near, f"{attempt.directory}/{name}", *ids)
-    assert near.size(attempt)[1] == 2
-
-    for name, key, rows in (("p=1", KEY, 1), ("p=2", OTHER, 2)):
-        near.finish_part(attempt, name, FIELDS, Part(name, key, rows, name))
-    assert near.copies is not None
-    assert near.copies.moved == sum(path.stat().st_size for path in copied(near))
-    near.discard(attempt)
-    composed(near, WHOLE, KEY, OTHER)
-
-    assert sorted(ids_in(tables, WHOLE)) == [1, 2, 3]
-    assert sorted(path.exists() for path in paths_of(near, WHOLE)) == [True, True]
-    assert not (Path(near._near.root) / attempt.directory).exists()
-
-
-def test_what_a_query_reads_is_fetched_once_and_given_up_later(
-    tables: TableFiles, tmp_path: Path
-) -> None:
-    """Copies in use stay, also beyond the limit."""
-    written(tables, 1)
-    written(tables, 2, key=OTHER)
-    copies = LocalCopies(tables.files, tmp_path / "copies", keep=1)
-    near = TableFiles(tables.files, copies)
-    [one], [other] = paths_of(near), paths_of(near, OTHER)
-
-    held = near.hold([f"file://{one}", f"file://{one}"])
-    assert held is not None
-    held.fetch()
-    moved = copies.moved
-    held.fetch()
-    also = near.hold([f"file://{one}", f"file://{other}"])
-    assert also is not None
-    also.fetch()
-
-    assert moved == one.stat().st_size
-    assert copies.moved == moved + other.stat().st_size
-    also.release()
-    assert (one.exists(), other.exists()) == (True, False)
-    held.release()
-    assert list((tmp_path / "copies").rglob("*.parquet")) == []
-    assert list((tmp_path / "copies" / "tables").rglob("*")) == []
-
-
-def test_a_file_that_is_gone_is_said_so_and_fetched_later(near: TableFiles) -> None:
-    written(TableFiles(near.files), 1)
-    [path] = paths_of(near)
-    place = str(path.relative_to(near._near.root))
-    payload = bytes(near.files.get(place))
-    near.files.delete(place)
-    held = near.hold([f"file://{path}"])
-    assert held is not None
-
-    with pytest.raises(FileNotFoundError):
-        held.fetch()
-    near.files.put(place, payload)
-    held.fetch()
-    held.release()
-
-    assert path.read_bytes() == payload
-
-
-def test_what_is_stopped_or_discarded_leaves_no_table(
-    near: TableFiles, tables: TableFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor half a file; also if some of its files are in the store already."""
-    attempt = near.begin(SHOP, KEY)
-    spark_writes(near, attempt.directory, 1)
-    sound = near.files.put
-
-    def put(path: str, payload: Any, **options: Any) -> None:
-        near.abandon(attempt)
-        sound(path, payload, **options)
-
-    monkeypatch.setattr(near.files, "put", put)
-    with pytest.raises((Abandoned, FileNotFoundError)):
-        near.finish(attempt, FIELDS, 1, "content")
-    near.discard(attempt)
+    tables.discard(attempt)
+    collect(tables)
+    collect(tables)
 
     assert tables.find(SHOP, KEY) is None
     assert everything(tables.files) == []
     with pytest.raises(TableMissing):
         tables.get(SHOP, KEY)
-
-
-def test_a_process_that_dies_before_the_manifest_leaves_only_an_attempt(
-    near: TableFiles, tables: TableFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Died(BaseException):
-        pass
-
-    def die(*_: object) -> None:
-        raise Died
-
-    attempt = near.begin(SHOP, KEY)
-    spark_writes(near, attempt.directory, 1)
-    with monkeypatch.context() as patched:
-        patched.setattr(near.files, "put_if_absent", die)
-        with pytest.raises(Died):
-            near.finish(attempt, FIELDS, 1, "content")
-
-    assert tables.find(SHOP, KEY) is None
-    assert tables.abandoned(found(tables), 4e9) == [attempt]
-    collect(tables)
-    collect(tables)
-    assert everything(tables.files) == []
-
-
-def test_a_store_that_is_away_when_spark_is_done_has_no_table(
-    tables: TableFiles, tmp_path: Path
-) -> None:
-    """The error is the store's, and what was written is removed here."""
-    with s3_running() as options:
-        files = SharedFiles(tables.files.root, options)
-        near = TableFiles(files, LocalCopies(files, tmp_path / "copies"))
-        attempt = near.begin(SHOP, KEY)
-        spark_writes(near, attempt.directory, 1)
-
-    with pytest.raises(OSError, match="AWS Error"):
-        near.finish(attempt, FIELDS, 1, "content")
-    with pytest.raises(OSError, match="AWS Error"):
-        near.discard(attempt)
-
-    assert list((tmp_path / "copies").rglob("*.parquet")) == []
-    assert tables.find(SHOP, KEY) is None
-
-
-def test_a_disk_without_room_for_a_copy_is_named(near: TableFiles) -> None:
-    if not Path("/dev/full").exists():
-        lacking("/dev/full", "run it on Linux")
-    written(TableFiles(near.files), 1)
-    [path] = paths_of(near)
-    (Path(near._near.root) / "unfinished").mkdir(parents=True)
-    held = near.hold([f"file://{path}"])
-    assert held is not None
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patched:
-        patched.setattr("rebaser_server.files.uuid4", lambda: type("U", (), {"hex": "full"}))
-        (Path(near._near.root) / "unfinished" / "full").symlink_to("/dev/full")
-        with pytest.raises(OSError, match="No space left on device"):
-            held.fetch()
-    held.release()
-    assert not path.exists()

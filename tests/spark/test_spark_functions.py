@@ -75,8 +75,8 @@ async def test_what_a_function_sets_in_its_session_reaches_nothing_else(
 
     handle = TableHandle.of(sheet.value("it"))
     assert handle is not None
-    [uri] = sheet.tables.uris(OWNER, sheet.tables.get(OWNER, handle.key).files)
-    [_, at] = pq.ParquetFile(uri.removeprefix("file://")).schema
+    [file] = sheet.tables.get(OWNER, handle.key).files
+    [_, at] = pq.ParquetFile(f"{sheet.tables.files.root}/tables/{OWNER}/{file.path}").schema
     assert at.physical_type == "INT64"
     assert sheet.value("then") == ["UTC", []]
     assert len(sheet.rows("cached")) == 10

@@ -11,21 +11,24 @@ import pytest
 
 from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
-from rebaser_server.compute.tables import Query, QueryFailed, View
+from rebaser_server.compute.tables import Query, QueryFailed
 from rebaser_server.files import SharedFiles
-from rebaser_server.tables import TableFiles
+from rebaser_server.tables import TableFiles, Target, View
 
 pytestmark = pytest.mark.spark
 
+KEY = "a" * 64
 AS_TABLE = "SELECT * FROM VALUES {} AS t(a, b)"
+
+
+def target(directory: Path) -> Target:
+    tables = TableFiles(SharedFiles(str(directory)))
+    return Target(tables.files, tables.begin("shop", KEY))
 
 
 async def contents(executor: SparkExecutor, directory: Path, *rows: str) -> list[str]:
     """The digest of each table, which has such rows."""
-    queries = [
-        Query(AS_TABLE.format(each), {}, {}, f"file://{directory}/{number}")
-        for number, each in enumerate(rows)
-    ]
+    queries = [Query(AS_TABLE.format(each), {}, {}, target(directory)) for each in rows]
     found = await asyncio.gather(*(SparkQueries(executor).run_query(each, "") for each in queries))
     return [written.content for written in found]
 
@@ -85,9 +88,7 @@ async def test_a_mistake_in_a_query_is_not_printed(
 ) -> None:
     """PySpark prints each, in lines that are none of the log."""
     with pytest.raises(QueryFailed, match="nope"):
-        await SparkQueries(executor).run_query(
-            Query("SELECT nope", {}, {}, f"file://{tmp_path}/it"), ""
-        )
+        await SparkQueries(executor).run_query(Query("SELECT nope", {}, {}, target(tmp_path)), "")
 
     assert capfd.readouterr().err == ""
 
@@ -99,7 +100,7 @@ async def test_a_condition_keeps_rows_that_are_not_a_number(
     tables, sink = TableFiles(SharedFiles(str(tmp_path))), io.BytesIO()
     pq.write_table(pa.table({"x": [1.0, float("nan")]}), sink)
     manifest = tables.adopt("shop", "ab" * 32, sink.getvalue())
-    views = {"t": View(manifest.fields, tables.uris("shop", manifest.files))}
+    views = {"t": View(tables.files, "shop", manifest)}
 
     found = await SparkQueries(executor).run_query(
         Query("SELECT count(*) FROM t WHERE x > 2", views, {}, None), ""

@@ -3,9 +3,11 @@
 import asyncio
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from rebaser_server.compute.run import Run
@@ -14,6 +16,7 @@ from rebaser_server.compute.spark.spark_call import SparkQueries
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.compute.tables import Query, QueryFailed
 from tests.helpers.arrow_functions import install_arrow_functions
+from tests.helpers.eventually import eventually
 from tests.helpers.table_sheet import BY_DAY, OWNER, TableSheet
 
 pytestmark = pytest.mark.spark
@@ -240,3 +243,12 @@ async def test_a_cancelled_query_ends_and_leaves_nothing(
         await sheet.compute()
 
     assert running.cancelled()
+    await eventually(partial(_has_no_strays, executor), within=60)  # or their JVM ends with them
+
+
+def _has_no_strays(executor: SparkExecutor) -> bool:
+    running = executor._session._running
+    try:
+        return running is None or not running._stray_tasks()  # type: ignore[union-attr]
+    except (Py4JError, OSError):
+        return True

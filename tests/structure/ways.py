@@ -36,7 +36,7 @@ REQUEST = "daemon, from the task to the request's deletion"
 UPDATE = "daemon, from an update's claim to its commit on Spark"
 _BEGINS = {TaskRunner._process.__code__: REQUEST, claim_update.__code__: UPDATE}
 _ABOUT_TABLES = re.compile(
-    r"rebaser_core/table_(values|schemas)\.py|rebaser_server/(tables|local_copies|compute/tables|"
+    r"rebaser_core/table_(values|schemas)\.py|rebaser_server/(tables|compute/tables|"
     r"graph_application/(tables|publisher|openlineage)|store/(publications|sources)|"
     r"compute/functions/(arrow|sql|partition_wise)|compute/spark/(spark_call|table_job)|"
     r"queries/table_.*)\.py"

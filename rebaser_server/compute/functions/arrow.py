@@ -20,6 +20,7 @@ from rebaser_core.table_schemas import (
     cast,
     first_line,
     kept_schema,
+    spark_fields,
 )
 from rebaser_core.table_values import TABLE, is_table
 from rebaser_server.compute.errors import TableRefused, describe
@@ -31,14 +32,15 @@ from rebaser_server.compute.json_values import (
     read_only,
 )
 from rebaser_server.files import SharedFiles, is_of_store
-from rebaser_server.tables import Attempt, Manifest, TableFiles
+from rebaser_server.tables import Attempt, Manifest, TableFiles, TableMissing, Written
+from rebaser_server.values.canonical_json import dumps, loads
 from rebaser_server.values.column_hashes import ContentDigest
 
 MAX_TABLE_BYTES: Final = 64 << 20
 """Maximum bytes of a table that a function takes or returns, in memory."""
 CALL: Final = "call"
 """Name of the one argument with which an evaluator calls such a function."""
-_CONTENT: Final = "content"
+_WRITTEN: Final = "written"
 _BROKEN: Final = "broken"
 
 
@@ -67,8 +69,8 @@ class Outcome(NamedTuple):
 
     value: Any = None
     """The result, if it is plain JSON."""
-    content: str | None = None
-    """Digest of the rows of a table that was written, see `TableHandle`."""
+    written: Written | None = None
+    """What was written, if the result is a table."""
     broken: str | None = None
     """Error of the store, because of which there is no result."""
 
@@ -76,7 +78,8 @@ class Outcome(NamedTuple):
     def of(cls, value: Any) -> "Outcome":
         if not is_table(value):
             return cls(value)
-        return cls(None, value[TABLE].get(_CONTENT), value[TABLE].get(_BROKEN))
+        written = value[TABLE].get(_WRITTEN)
+        return cls(None, written and Written.decode(loads(written)), value[TABLE].get(_BROKEN))
 
 
 def callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,10 +113,11 @@ def callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
             digest.add(batch)
         try:
             with _refusing("the result cannot be kept: "):
-                tables.write(given.target, schema, batches)
+                files = tables.write(given.target, schema, batches)
         except OSError as error:
             return _answer(_BROKEN, describe(error))
-        return _answer(_CONTENT, digest.text)
+        written = Written(spark_fields(schema), digest.rows, digest.text, files)
+        return _answer(_WRITTEN, dumps(written.encode()))
 
     return run
 
@@ -152,7 +156,7 @@ def _refusing(before: str = "") -> Iterator[None]:
     """Raise `TableRefused` where the rows are at fault, and not store or memory."""
     try:
         yield
-    except (NotATable, pa.ArrowException, OSError) as error:
+    except (NotATable, TableMissing, pa.ArrowException, OSError) as error:
         if is_of_store(error):
             raise
         raise TableRefused(f"{before}{first_line(error)}") from None

@@ -6,6 +6,7 @@ The module imports pyspark, so it is imported when the first session starts.
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from subprocess import Popen, TimeoutExpired
 from threading import Thread
 from typing import Final
 
+import structlog
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -32,6 +34,8 @@ from rebaser_server.compute.spark.options import (
     root_cause,
     with_remedy,
 )
+
+log: Final = structlog.get_logger()
 
 _GRACE: Final = 10.0
 """Seconds that a JVM may take to end by itself."""
@@ -279,6 +283,7 @@ def start(
             forget_settings(scratch)
             _log_in(gateway)
             context = SparkContext(conf=settings, gateway=gateway)
+        vars(context._accumulatorServer)["handle_error"] = _note_unheard  # noqa: SLF001
         grace = _GRACE if options.training is None else _TRAINING_GRACE
         return JvmSession(SparkSession(context), gateway, scratch, ours, grace)
     except SessionFailed:
@@ -344,6 +349,12 @@ def _environment(ours: Mapping[str, str]) -> Iterator[None]:
 
 def _active_context() -> SparkContext | None:
     return SparkContext._active_spark_context  # noqa: SLF001 - there is no other way
+
+
+def _note_unheard(request: object, address: object) -> None:
+    """Log, where PySpark prints a traceback: the JVM, which sends sums of tasks, was killed."""
+    del request, address
+    log.debug("sums of tasks not heard", reason=repr(sys.exception()))
 
 
 def _why(code: int) -> str:

@@ -427,7 +427,12 @@ def query_mistake(error: BaseException) -> str | None:
     Spark gives each error condition that a query can bring about a name; a lost executor, a full
     disk or an end of the session has none, or one of its own.
     """
-    if type(error).__name__ == "PythonException":  # a function of rows raised it
+    if type(error).__name__ == "PythonException":  # a function of rows raised it, or our own tasks
+        name = (python_error_name(error) or "").rpartition(".")[2]
+        if name in _OF_STORE:
+            return None
+        if name in _OF_TABLES:
+            return root_cause(error).partition(": ")[2]
         places = [place for place in _PLACES.findall(str(error)) if "/pyspark/" not in place[0]]
         at = ", ".join(f"{file.rpartition('/')[2]}:{line} in {name}" for file, line, name in places)
         return root_cause(error)[:_WORDS_OF_MISTAKE] + (f" (at {at[:_PLACE_LENGTH]})" if at else "")
@@ -443,6 +448,9 @@ def query_mistake(error: BaseException) -> str | None:
     return _SETTINGS.sub("", message).rstrip("; ")[:_WORDS_OF_MISTAKE]
 
 
+_OF_STORE: Final = ("StoreFailed", "DiskFull")
+_OF_TABLES: Final = ("TableDamaged", "TableMissing")
+"""Errors that `table_tasks` raises."""
 _SETTINGS: Final = re.compile(r"\s*SQLSTATE: \w+|\s+[A-Z][^.]*?\bspark(\.\w+)+[^.]*\.")
 """Parts of a message that are of no use: a code, and sentences about settings of Spark, which the
 author of a query cannot change."""

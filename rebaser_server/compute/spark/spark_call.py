@@ -36,7 +36,8 @@ from rebaser_server.compute.spark.options import (
     query_mistake,
     root_cause,
 )
-from rebaser_server.compute.tables import Query, QueryFailed, SparkCall, Written
+from rebaser_server.compute.tables import Query, QueryFailed, SparkCall
+from rebaser_server.tables import Written
 from rebaser_server.values.canonical_json import dumps, loads
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class CallOutcome(NamedTuple):
             return cls(mistake=found)
         if kind == _BROKEN:
             return cls(broken=(found[0], found[1]))
-        return cls(Written(*found) if kind == _WRITTEN else found)
+        return cls(Written.decode(found) if kind == _WRITTEN else found)
 
 
 def answer(entrance: Entrance, call: SparkCall, slots: int) -> bytes:
@@ -106,7 +107,7 @@ def _result(
     with watchdog.limiting_memory():
         found = table_job.run(spark, call, slots)
     if isinstance(found, Written):
-        return _WRITTEN, [found.fields, found.rows, found.content]
+        return _WRITTEN, found.encode()
     text = dumps(read_only(found))
     if 0 < watchdog.value_bytes < len(text.encode()):
         raise ResultTooLarge(len(text.encode()), watchdog.value_bytes)

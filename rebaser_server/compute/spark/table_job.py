@@ -7,20 +7,17 @@ import json
 import re
 from collections.abc import Sequence
 from contextvars import Context
-from dataclasses import replace
 from decimal import Context as DecimalContext
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
-from blake3 import blake3
 from pybase64 import b64encode_as_string
 
 from rebaser_core.codecs import INT_MAX, INT_MIN
 from rebaser_core.table_schemas import (
     MAX_COLUMNS,
-    MAX_PARTITIONS,
     NotATable,
     cells_of,
     require_distinct,
@@ -29,14 +26,9 @@ from rebaser_server.compute.functions.arrow import require_plain
 from rebaser_server.compute.functions.runtimes import resolve
 from rebaser_server.compute.functions.sql import bind
 from rebaser_server.compute.json_values import NotJson, as_result
-from rebaser_server.compute.tables import (
-    Definition,
-    Query,
-    SparkCall,
-    View,
-    Written,
-    WrittenPart,
-)
+from rebaser_server.compute.spark.table_tasks import frame_of, write
+from rebaser_server.compute.tables import Definition, Query, SparkCall, views_of
+from rebaser_server.tables import Manifest, Target, View, Written
 from rebaser_server.values.canonical_json import dumps
 
 if TYPE_CHECKING:
@@ -50,6 +42,8 @@ _SETTINGS: Final = {
     "spark.sql.runSQLOnFiles": "false",
     # A cancelled task ends between two batches; a join may make a million rows of each row.
     "spark.sql.parquet.columnarReaderBatchSize": "512",
+    # Nothing is known of the size of what tasks read until it is shuffled.
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "10m",
     # As the judge of queries takes them: a text that it prints means to Spark what it read.
     "spark.sql.variable.substitute": "false",
     "spark.sql.caseSensitive": "false",
@@ -85,26 +79,23 @@ def run(spark: "SparkSession", query: Query | SparkCall, slots: int) -> Any:
         PySparkLogger.getLogger(logger).disabled = True
     spark.conf.set("spark.sql.leafNodeDefaultParallelism", str(slots))
     _configure(spark)
+    if any(not view.files.is_local for view in views_of(query)):
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")  # it would guess them small
     if isinstance(query, SparkCall):
         return _call(spark, query)
     for name, view in query.views.items():
-        _frame_of(spark, view).createOrReplaceTempView(_quoted(name))
-    functions, observation = _columns_of(spark)
+        frame_of(spark, view).createOrReplaceTempView(_quoted(name))
     frame = _result_of(spark, query)
     key = query.definition.key
     if query.target is None:
         return _require_key(frame, key) if key else _only_value(frame)
-    written = _write(
-        frame, query.target, query.definition, functions, observation, is_split=query.is_split
-    )
-    fields = written.fields
+    written = _write(frame, query.target, query.definition, is_split=query.is_split)
     if key:
-        _require_key(_frame_of(spark, View(fields, [query.target])), key)
-    if not query.is_split:
-        return written
-    apart = {"name": _apart(fields), "type": "long", "nullable": True, "metadata": {}}
-    rows = _frame_of(spark, View([*fields, apart], [query.target]))
-    return replace(written, parts=_parts(rows, fields, query, functions))
+        files = [*written.files, *(file for part in written.parts for file in part.files)]
+        rows = Manifest(written.fields, files, written.rows, "")
+        place, attempt = query.target
+        _require_key(frame_of(spark, View(place, attempt.workspace, rows)), key)
+    return written
 
 
 def _configure(spark: "SparkSession") -> None:
@@ -132,15 +123,6 @@ def _result_of(spark: "SparkSession", query: Query) -> "DataFrame":
             return frame
 
 
-def _frame_of(spark: "SparkSession", view: View) -> "DataFrame":
-    from pyspark.sql.types import StructType  # noqa: PLC0415
-
-    schema = StructType.fromJson({"type": "struct", "fields": view.fields})
-    if not view.uris:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*view.uris)
-
-
 def _call(spark: "SparkSession", call: SparkCall) -> Any:
     from pyspark.sql import DataFrame  # noqa: PLC0415
 
@@ -156,29 +138,17 @@ def _call(spark: "SparkSession", call: SparkCall) -> Any:
     if not isinstance(found, DataFrame):
         return require_plain(found, "a DataFrame of Spark")
     _configure(spark)  # the function may have set others
-    return _write(found, call.target, Definition(), *_columns_of(spark))
+    return _write(found, call.target, Definition())
 
 
 def _argument(spark: "SparkSession", value: Any) -> Any:
     if isinstance(value, list):
         return [_argument(spark, each) for each in value]
-    return _frame_of(spark, value) if isinstance(value, View) else value
+    return frame_of(spark, value) if isinstance(value, View) else value
 
 
 def _refuse_to_stop() -> NoReturn:
     raise RuntimeError("the session is Rebaser's, and others compute in it: remove spark.stop()")
-
-
-def _columns_of(spark: "SparkSession") -> tuple[Any, Any]:
-    """Return the functions that make columns for this kind of session, and an observation."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        from pyspark.sql.connect import functions as of_connect  # noqa: PLC0415
-        from pyspark.sql.connect.observation import Observation as Remote  # noqa: PLC0415
-
-        return of_connect, Remote()
-    from pyspark.sql import Observation, functions  # noqa: PLC0415
-
-    return functions, Observation()
 
 
 def _only_value(frame: "DataFrame") -> Any:
@@ -234,94 +204,14 @@ _EXACT: Final = DecimalContext(prec=38)
 
 
 def _write(
-    frame: "DataFrame",
-    target: str,
-    definition: Definition,
-    functions: Any,
-    seen: Any,
-    *,
-    is_split: bool = False,
+    frame: "DataFrame", target: Target, definition: Definition, *, is_split: bool = False
 ) -> Written:
-    """Write the rows; their digest is taken unless partitions are written apart."""
+    """Write the rows, those of each partition apart if these are split."""
     fields = json.loads(frame.schema.json())["fields"]
     _require_keepable(fields)
     definition.require_columns(fields)
     required = [column.name for column in definition.columns or () if column.is_required]
-    observed = frame.observe(
-        seen,
-        functions.count(functions.lit(1)).alias("rows"),
-        *([] if is_split else _digests(functions, fields)),
-        *(
-            functions.count_if(functions.col(_quoted(name)).isNull()).alias(f"nulls {number}")
-            for number, name in enumerate(required)
-        ),
-    )
-    if is_split:
-        value = functions.col(_quoted(definition.partition_by or ""))
-        # A number is a name that any file system takes, for any value.
-        number = functions.xxhash64(value, value.isNull())
-        apart = _apart(fields)
-        observed.withColumn(apart, number).write.partitionBy(apart).parquet(target)
-    else:
-        observed.write.parquet(target)
-    found = seen.get
-    for number, name in enumerate(required):
-        if nulls := found[f"nulls {number}"]:
-            raise NotATable(
-                f"column {name!r} is declared `not null`, and is null in {nulls:,} rows"
-            )
-    return Written(fields, found["rows"], "" if is_split else _content(found))
-
-
-def _apart(fields: Sequence[dict[str, Any]]) -> str:
-    """Return the name of the column by which Spark writes partitions apart: none of the table's."""
-    name = "partition"
-    while name in {field["name"].lower() for field in fields}:
-        name += "_"
-    return name
-
-
-def _digests(functions: Any, fields: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the columns that sum up rows in any order, for `_content`."""
-    row = functions.xxhash64(
-        *(column for field in fields for column in _hashable(functions, field))
-    )
-    return [
-        functions.bit_xor(row).alias("xor"),
-        # Halves, since a sum of whole hashes would not fit into 64 bits.
-        functions.sum(row.bitwiseAND(functions.lit(_LOW))).alias("low"),
-        functions.sum(functions.shiftrightunsigned(row, 32)).alias("high"),
-    ]
-
-
-def _content(found: Any) -> str:
-    content = blake3(repr([found[name] for name in ("rows", "xor", "low", "high")]).encode())
-    return content.hexdigest()[:_CONTENT_DIGITS]
-
-
-def _parts(
-    rows: "DataFrame", fields: Sequence[dict[str, Any]], query: Query, functions: Any
-) -> tuple[WrittenPart, ...]:
-    """Return the partitions that were written. Raises `NotATable` if two have one hash."""
-    apart, by = _apart(fields), query.definition.partition_by or ""
-    value = functions.col(_quoted(by))
-    found = rows.groupBy(apart).agg(
-        functions.count(functions.lit(1)).alias("rows"),
-        *_digests(functions, fields),
-        functions.count(value).alias("values"),
-        functions.min(value).cast("string").alias("least"),
-        functions.max(value).cast("string").alias("most"),
-    )
-    parts = []
-    for row in found.limit(MAX_PARTITIONS + 1).collect():
-        if row["least"] != row["most"] or row["values"] not in (0, row["rows"]):
-            raise NotATable(
-                f"the partitions {row['least']!r} and {row['most']!r} of column {by!r} cannot be "
-                "told apart: partition by another column"
-            )
-        directory = f"{apart}={row[apart]}"
-        parts.append(WrittenPart(row["least"], directory, row["rows"], _content(row)))
-    return tuple(parts)
+    return write(frame, target, fields, required, definition.partition_by if is_split else None)
 
 
 def _require_key(rows: "DataFrame", key: Sequence[str]) -> None:
@@ -362,41 +252,3 @@ def _has_type(kind: Any, refused: str) -> bool:
     parts = kind.get("fields", ())
     inner = [kind[name] for name in ("elementType", "keyType", "valueType") if name in kind]
     return any(_has_type(each, refused) for each in [*inner, *(part["type"] for part in parts)])
-
-
-def _hashable(functions: Any, field: dict[str, Any]) -> list[Any]:
-    """Return columns for the digest: equal for equal values, also of maps.
-
-    Spark's hash passes over nulls, and over the bounds of what is nested: it is the same of (1,
-    null) and (null, 1), and of an array of both.
-    """
-    column = functions.col(_quoted(field["name"]))
-    kind = field["type"]
-    if isinstance(kind, str):
-        found = [column, column.isNull()] if field["nullable"] else [column]
-        if kind in ("float", "double"):  # the hash takes -0.0 for 0.0, and passes over nulls
-            found.append(functions.when((column == 0) & (column.cast("string") == "-0.0"), 1))
-        return found
-    if kind["type"] == "map" and not _has_map(kind["valueType"]):
-        column = functions.array_sort(functions.map_entries(column))
-    found = [functions.to_json(functions.struct(column), _WHOLE)]
-    if _has_type(kind, "string"):  # in JSON all bytes that are no UTF-8 are alike
-        text = column.cast("string")
-        found.append(functions.when(~functions.is_valid_utf8(text), text))
-    return found
-
-
-_WHOLE: Final = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
-"""Options by which a value's JSON says all of it."""
-
-
-def _has_map(kind: Any) -> bool:
-    if isinstance(kind, str):
-        return False
-    parts = kind.get("fields", ())
-    inner = [kind[name] for name in ("elementType", "keyType", "valueType") if name in kind]
-    return kind["type"] == "map" or any(map(_has_map, [*inner, *(p["type"] for p in parts)]))

@@ -6,9 +6,9 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.daemon import manager
 
-from rebaser_server.compute.spark import spark_job
+from rebaser_server.compute.spark import spark_job, table_tasks
 
-__all__ = ["pa", "pd", "spark_job"]
+__all__ = ["pa", "pd", "spark_job", "table_tasks"]
 
 if __name__ == "__main__":
     # Workers collect garbage after each task: to look through all that is imported takes longer

@@ -4,10 +4,8 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from rebaser_core.table_values import TableHandle
@@ -33,10 +31,11 @@ class Writing:
 
     async def run_query(self, query: Query, *_: object) -> Any:
         self.count += 1
-        place = Path(urlsplit(query.target).path) if query.target else Path()
-        place.mkdir(parents=True)
-        pq.write_table(pa.table({"n": [self.count]}), place / "part-0.parquet")
-        return Written(FIELDS, 1, self.content)
+        assert query.target is not None
+        files, attempt = query.target
+        row = pa.record_batch({"n": [self.count]})
+        written = TableFiles(files).write(attempt, row.schema, [row])
+        return Written(FIELDS, 1, self.content, written)
 
 
 class Shop:
@@ -158,9 +157,9 @@ class Endless:
         self.is_cancelled = False
 
     async def run_query(self, query: Query, *_: object) -> Any:
-        place = Path(urlsplit(query.target or "").path) / "_temporary" / "0"
-        place.mkdir(parents=True)
-        (place / "part-0.parquet").write_bytes(bytes(2000))
+        assert query.target is not None
+        files, attempt = query.target
+        files.put(f"{attempt.directory}/part-0.parquet", bytes(2000))
         try:
             await asyncio.Event().wait()
         finally:

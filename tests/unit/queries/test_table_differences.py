@@ -86,7 +86,8 @@ def side(tables: TableFiles, table: pa.Table, about: str) -> Side:
     files = []
     for name, part in (("a.parquet", table.slice(0, 7)), ("b.parquet", table.slice(7))):
         pq.write_table(part, folder / name, row_group_size=5)
-        files.append(DataFile(f"{key}/{name}", (folder / name).stat().st_size))
+        data = (folder / name).read_bytes()
+        files.append(DataFile(f"{key}/{name}", len(data), blake3(data).hexdigest()))
     fields = spark_fields(kept_schema(table.schema))
     return Side(about, "shop", key, Manifest(fields, files, table.num_rows, key))
 

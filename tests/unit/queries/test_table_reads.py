@@ -10,6 +10,7 @@ import pytest
 from rebaser_core.table_schemas import spark_fields
 from rebaser_server.files import SharedFiles
 from rebaser_server.tables import Manifest, TableFiles
+from tests.helpers.attempts import finish
 
 KEY = "0" * 64
 COUNT = 40
@@ -31,7 +32,7 @@ def manifest(tables: TableFiles, tmp_path: Path) -> Manifest:
     for number, (start, end) in enumerate(itertools.pairwise(ends)):
         part = rows.slice(start, end - start)
         pq.write_table(part, folder / f"part-{number}.parquet", row_group_size=5)
-    return tables.finish(attempt, spark_fields(rows.schema), COUNT, "digest")
+    return finish(tables, attempt, spark_fields(rows.schema), COUNT, "digest")
 
 
 @pytest.mark.parametrize("offset", [0, 4, 5, 12, 13, 14, 39, 40, 41])

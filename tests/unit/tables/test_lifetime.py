@@ -10,9 +10,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from blake3 import blake3
 
 from rebaser_server.files import SharedFiles
-from rebaser_server.tables import Attempt, Manifest, Part, StoredTable, TableFiles, TableMissing
+from rebaser_server.tables import (
+    Attempt,
+    DataFile,
+    Manifest,
+    Part,
+    StoredTable,
+    TableFiles,
+    TableMissing,
+    WrittenPart,
+)
+from tests.helpers.attempts import finish
 
 SHOP, KEY, OTHER = "shop", "a" * 64, "b" * 64
 WHOLE, MORE = "c" * 64, "d" * 64
@@ -27,7 +38,7 @@ def tables(tmp_path: Path) -> TableFiles:
 
 
 def begun(tables: TableFiles, *ids: int, key: str = KEY) -> Attempt:
-    """An attempt whose file is written, beside those that Spark leaves."""
+    """An attempt whose file is written, beside those of tasks that were repeated."""
     attempt = tables.begin(SHOP, key)
     sink = io.BytesIO()
     pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), sink)
@@ -39,7 +50,7 @@ def begun(tables: TableFiles, *ids: int, key: str = KEY) -> Attempt:
 
 def written(tables: TableFiles, *ids: int, key: str = KEY) -> Attempt:
     attempt = begun(tables, *ids, key=key)
-    tables.finish(attempt, FIELDS, len(ids), f"content of {ids}")
+    finish(tables, attempt, FIELDS, len(ids), f"content of {ids}")
     return attempt
 
 
@@ -98,10 +109,10 @@ def test_a_table_is_found_once_it_is_finished(tables: TableFiles) -> None:
     attempt = begun(tables, 1, 2)
     assert tables.find(SHOP, KEY) is None
 
-    manifest = tables.finish(attempt, FIELDS, 2, "content")
+    manifest = finish(tables, attempt, FIELDS, 2, "content")
 
     assert tables.find(SHOP, KEY) == tables.get(SHOP, KEY) == manifest
-    assert [path for path, _ in manifest.files] == [f"{KEY}/{attempt.name}/part-0.parquet"]
+    assert [file.path for file in manifest.files] == [f"{KEY}/{attempt.name}/part-0.parquet"]
     assert ids_in(tables) == [1, 2]
     assert tables.find("another", KEY) is None
 
@@ -110,8 +121,8 @@ def test_of_two_attempts_the_first_to_finish_wins_whole(tables: TableFiles) -> N
     """The other one leaves nothing behind."""
     first, second = begun(tables, 1), begun(tables, 2, 3)
 
-    tables.finish(second, FIELDS, 2, "second")
-    manifest = tables.finish(first, FIELDS, 1, "first")
+    finish(tables, second, FIELDS, 2, "second")
+    manifest = finish(tables, first, FIELDS, 1, "first")
 
     assert manifest.content == "second"
     assert ids_in(tables) == [2, 3]
@@ -130,7 +141,7 @@ def test_two_attempts_that_finish_at_one_moment_are_one_table(tables: TableFiles
 
     first, second = begun(tables, 1), begun(tables, 2, 3)
     made = [
-        Racing(tables.files).finish(attempt, FIELDS, rows, f"content of {rows}")
+        finish(Racing(tables.files), attempt, FIELDS, rows, f"content of {rows}")
         for attempt, rows in ((first, 1), (second, 2))
     ]
 
@@ -154,7 +165,7 @@ def test_a_table_without_files_is_one_without_rows(tables: TableFiles) -> None:
     """Spark writes no file for a result of no partition."""
     attempt = tables.begin(SHOP, KEY)
 
-    tables.finish(attempt, FIELDS, 0, "nothing")
+    finish(tables, attempt, FIELDS, 0, "nothing")
 
     assert tables.find(SHOP, KEY) is not None
     assert ids_in(tables) == []
@@ -496,10 +507,12 @@ def test_a_crash_while_a_table_is_made_of_parts_loses_nothing(tmp_path: Path, af
         for place in ("x", "y"):
             sink = io.BytesIO()
             pq.write_table(pa.table({"id": pa.array([ord(place)], pa.int64())}), sink)
-            dying.files.put(f"{attempt.directory}/{place}/part-0.parquet", sink.getvalue())
+            dying.files.put(f"{attempt.directory}/{place}.parquet", sink.getvalue())
         for place in ("x", "y"):
             key = KEY if place == "x" else "f" * 64
-            dying.finish_part(attempt, place, FIELDS, Part(place, key, 1, place))
+            data = bytes(dying.files.get(f"{attempt.directory}/{place}.parquet"))
+            file = DataFile(attempt / f"{place}.parquet", len(data), blake3(data).hexdigest())
+            dying.finish_part(SHOP, key, FIELDS, WrittenPart(place, 1, place, [file]))
         dying.discard(attempt)
         composed(dying, WHOLE, KEY, "f" * 64, OTHER)
         collect(dying, [WHOLE, MORE])
@@ -534,7 +547,7 @@ def test_a_named_table_is_whole_after_any_sequence_of_steps(tables: TableFiles, 
                 running.append(begun(tables, step, key=key))
             case 1 if running:
                 attempt = running.pop(draw.randrange(len(running)))
-                tables.finish(attempt, FIELDS, 1, attempt.name)
+                finish(tables, attempt, FIELDS, 1, attempt.name)
             case 2 if tables.find(SHOP, key) is not None:
                 named.add(key)
             case 3:

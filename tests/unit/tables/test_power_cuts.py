@@ -12,6 +12,7 @@ from blake3 import blake3
 from rebaser_core.table_schemas import PARTITION_BY
 from rebaser_server.files import SharedFiles, forget_directories
 from rebaser_server.tables import TableFiles
+from tests.helpers.attempts import finish
 from tests.helpers.sync_recorder import SyncRecorder
 
 SHOP, KEY = "shop", "a" * 64
@@ -34,7 +35,7 @@ def written_by_spark(root: Path) -> None:
     for number in range(2):
         path = f"{attempt.directory}/part-{number}.parquet"
         tables.files.put(path, parquet(number), durable=False)
-    tables.finish(attempt, FIELDS, 2, "content")
+    finish(tables, attempt, FIELDS, 2, "content")
 
 
 def upload(root: Path, partition_by: str | None = None) -> str:
