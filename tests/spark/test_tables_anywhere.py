@@ -1,7 +1,10 @@
 """Tables in an object store, computed here, on a cluster and by a Connect server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from rebaser_server.compute.spark.options import SparkOptions
 from rebaser_server.compute.spark.spark_executor import SparkExecutor
 from rebaser_server.files import SharedFiles
 from tests.helpers.batches import new_id
+from tests.helpers.paths import ROOT
 from tests.helpers.ports import free_port
 from tests.helpers.s3_server import BUCKET, s3_running
 from tests.helpers.table_sheet import OWNER, TableSheet, compute_by_day
@@ -41,31 +45,46 @@ async def test_a_spark_of_ours_computes_tables_in_an_object_store(
     assert [row["total"] for row in rows] == [60, 240, 120]
 
 
-@pytest.fixture
-async def at_cluster(tmp_path: Path) -> AsyncIterator[SparkExecutor]:
-    port = free_port()
-    with cluster(tmp_path, port, workers=2) as spark:
-        await listening(port)
-        extra = driver_settings() | {
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.compress": "false",
-            "spark.eventLog.dir": f"file://{tmp_path}",
-        }
-        executor = SparkExecutor(SparkOptions(tmp_path / "spark", master=spark.url, extra=extra))
-        try:
-            yield executor
-        finally:
-            await executor.close()
+DRIVER = """
+import asyncio, json, sys
+from pathlib import Path
+from rebaser_server.compute.spark.options import SparkOptions
+from rebaser_server.compute.spark.spark_executor import SparkExecutor
+from rebaser_server.files import SharedFiles
+from tests.helpers.table_sheet import compute_by_day
+
+async def main(directory, master, extra, root, options):
+    executor = SparkExecutor(SparkOptions(Path(directory), master=master, extra=extra))
+    try:
+        print(json.dumps(await compute_by_day(executor, SharedFiles(root, options))))
+    finally:
+        await executor.close()
+
+asyncio.run(main(*json.loads(sys.stdin.read())))
+"""
 
 
 @pytest.mark.long
 async def test_a_cluster_computes_tables_in_an_object_store(
-    at_cluster: SparkExecutor, store: SharedFiles, tmp_path: Path
+    store: SharedFiles, options: dict[str, str], tmp_path: Path
 ) -> None:
     """And the store's secrets are in no log, nor in what Spark keeps of a query."""
-    rows = await compute_by_day(at_cluster, store)
-    await at_cluster.close()
+    port = free_port()
+    extra = driver_settings() | {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": f"file://{tmp_path}",
+    }
+    with cluster(tmp_path, port, workers=2) as spark:
+        await listening(port)
+        given = json.dumps([str(tmp_path / "spark"), spark.url, extra, store.root, options])
+        # Tests before have a session in this process, and there is one in a process.
+        driver = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", DRIVER, stdin=PIPE, stdout=PIPE, cwd=ROOT
+        )
+        printed, _ = await driver.communicate(given.encode())
 
+    rows = json.loads(printed.splitlines()[-1])
     assert [row["total"] for row in rows] == [60, 240, 120]
     logs = await asyncio.to_thread(logs_below, tmp_path)
     assert any(b"MapInArrow" in said for said in logs.values())
