@@ -24,10 +24,19 @@ class Run:
     `StoredResult`."""
     progress: JobProgress = field(default_factory=partial(JobProgress, 0))
     """Progress of the units, recorded now and then. It has the deadline, too."""
+    on_ready: Callable[[UnitResult], None] | None = None
+    """Function that takes results that stand, while others are waited for."""
 
     def part(self, count: int) -> "Run":
         """Return the run of some of the units, which have `count` values."""
         return replace(self, progress=self.progress.part(count))
+
+    def ready(self, results: Sequence[UnitResult | StoredResult]) -> None:
+        """Hand on results that stand; those in a store come with the others."""
+        if self.on_ready is not None:
+            for result in results:
+                if isinstance(result, UnitResult):
+                    self.on_ready(result)
 
 
 class Executor(Protocol):

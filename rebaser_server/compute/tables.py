@@ -328,7 +328,9 @@ class TableExecutor:
         staged = await asyncio.to_thread(lambda: list(map(_stages_of, units)))
 
         async def compute_rest(rest: list[WorkUnit]) -> list[UnitResult | StoredResult]:
-            return await self._inner.run(rest, run.part(sum(map(len, rest))))
+            found = await self._inner.run(rest, run.part(sum(map(len, rest))))
+            run.ready(found)
+            return found
 
         return await run_apart(units, staged, compute_rest, partial(self._run_stages, run=run))
 
@@ -348,6 +350,7 @@ class TableExecutor:
             located = await asyncio.to_thread(locate, result, positions, run.store)
             split.record(end, located.table)
             done.append(located)
+            run.ready([located])
             part.progress.record(end - start)
         return restore_order(done, stages.order)
 

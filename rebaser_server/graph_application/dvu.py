@@ -4,13 +4,15 @@ The result of an update is a few values in a commit, or many in files.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Never
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from blake3 import blake3
 
@@ -42,11 +44,12 @@ from rebaser_server.compute.work_unit import WorkUnit
 from rebaser_server.graph_application.code import after_update
 from rebaser_server.graph_application.content import as_graph
 from rebaser_server.graph_application.extension import Extension
-from rebaser_server.processor.application import Job
+from rebaser_server.processor.application import CommitPart, Job
 from rebaser_server.processor.outcomes import Notifier
 from rebaser_server.runtime.containment import contained
 from rebaser_server.runtime.failures import Stalled
 from rebaser_server.runtime.progress import JobProgress
+from rebaser_server.runtime.tasks import background
 from rebaser_server.telemetry import metrics
 from rebaser_server.values.graph import Graph
 
@@ -81,6 +84,12 @@ class DvuResult:
     updates: Sequence[SetComputed] = ()
     files: Sequence[ResultFile] = ()
     """Files in the run store."""
+    in_parts: int = 0
+    """Number of results that were committed before."""
+
+    @property
+    def changed(self) -> int:
+        return len(self) + self.in_parts
 
     def __len__(self) -> int:
         return len(self.updates) + sum(file.values for file in self.files)
@@ -224,6 +233,76 @@ class DvuPlanner:
         return ResultTarget(self._services.batches, RunStore(self._services.batches.files, key))
 
 
+class Parts:
+    """Results that are committed while others are computed: people wait for each of them.
+
+    They do not go into files of the run store, which the last commit of the update clears.
+    """
+
+    def __init__(self) -> None:
+        self._ready: list[UnitResult] = []
+        self._committing = asyncio.Lock()
+        self._committed = set[str]()
+        """Ids of their values."""
+
+    def add(self, result: UnitResult) -> None:
+        self._ready.append(result)
+
+    @asynccontextmanager
+    async def committed_by(self, commit: CommitPart, target: ResultTarget) -> AsyncIterator[None]:
+        """Commit what is there while the body computes, as long as it is wanted."""
+        async with background(self._commit_now_and_then(commit, target)):
+            try:
+                yield
+            finally:
+                # A commit that is cancelled ends the run; so the one under way is waited for.
+                async with self._committing:
+                    pass
+
+    async def _commit_now_and_then(self, commit: CommitPart, target: ResultTarget) -> Never:
+        is_wanted = True
+        while True:
+            await asyncio.sleep(_PART_EVERY)
+            async with self._committing:
+                is_wanted = is_wanted and await self._commit(commit, target)
+
+    async def _commit(self, commit: CommitPart, target: ResultTarget) -> bool:
+        ready, self._ready = self._ready, []
+        if not 0 < sum(map(len, ready)) <= _LARGEST_PART:
+            return True
+        results = [result for each in ready for result in each.value_results]
+        part = DvuResult(target, updates=list(map(_update_of, results)))
+        if not await commit(part):
+            return False
+        self._committed.update(value_id for value_id, _, _ in results)
+        log.info("results committed before the others", values=len(results))
+        return True
+
+    def collected(
+        self, outcomes: Sequence[UnitResult | StoredResult], target: ResultTarget
+    ) -> DvuResult:
+        """Collect, as `collect` does, what was not committed. Blocks."""
+        if not self._committed:
+            return collect(outcomes, target)
+        ids = pa.array(sorted(self._committed))
+        rest = [
+            each if isinstance(each, StoredResult) else _without(each, ids) for each in outcomes
+        ]
+        return replace(collect(rest, target), in_parts=len(ids))
+
+
+def _without(result: UnitResult, ids: pa.Array) -> UnitResult:
+    """Return the result without those of these values."""
+    others = pc.invert(pc.is_in(result.table["id"], value_set=ids))
+    return replace(result, table=result.table.filter(others))
+
+
+_PART_EVERY: Final = 1.0
+"""Seconds between two commits of results that are there before others."""
+_LARGEST_PART: Final = 5_000
+"""Number of results beyond which they are committed with the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class DvuJob:
     """A `Job`: the rounds of a plan, and the place for their results."""
@@ -237,14 +316,20 @@ class DvuJob:
     """Units of the rounds that are over."""
     outcomes: list[UnitResult | StoredResult] = field(default_factory=list)
     """Results of these units."""
+    parts: Parts = field(default_factory=Parts)
 
     @property
     def affected(self) -> int:
         return self.rounds.affected
 
-    async def run(self, *, is_suspect: bool, progress: JobProgress) -> DvuResult:
+    async def run(
+        self, *, is_suspect: bool, progress: JobProgress, commit_part: CommitPart
+    ) -> DvuResult:
         try:
-            async with progress.limiting(self.services.deadline.total_seconds()):
+            async with (
+                self.parts.committed_by(commit_part, self.target),
+                progress.limiting(self.services.deadline.total_seconds()),
+            ):
                 while self.rounds.units:
                     progress.total = self.rounds.affected
                     await self._run_round(progress, is_suspect=is_suspect)
@@ -256,7 +341,7 @@ class DvuJob:
             results = chain.from_iterable(map(self.target.run_store.results_of, self.outcomes))
             with contained("lineage"):
                 await asyncio.to_thread(on_results, self.change_set, results)
-        return await asyncio.to_thread(collect, self.outcomes, self.target)
+        return await asyncio.to_thread(self.parts.collected, self.outcomes, self.target)
 
     async def _run_round(self, progress: JobProgress, *, is_suspect: bool) -> None:
         part = progress.part(sum(map(len, self.rounds.units)))
@@ -336,7 +421,9 @@ class DvuJob:
         ):
             executor = extension.executor
         limit = max(_MIN_UNIT_DEADLINE, self.services.deadline.total_seconds() / 20)
-        run = Run(str(self.change_set.workspace_id), self.target.run_store, progress)
+        run = Run(
+            str(self.change_set.workspace_id), self.target.run_store, progress, self.parts.add
+        )
         return await executor.run(isolated(units, limit) if is_suspect else units, run)
 
     def _is_no_functions_fault(self) -> bool:
@@ -351,9 +438,10 @@ class DvuJob:
         salvaged = await salvage(units, message, run_store, self.services.slots())
         rest = failed_result(await asyncio.to_thread(self.rounds.rest), message)
         try:
-            return await asyncio.to_thread(collect, [*self.outcomes, *salvaged, rest], self.target)
+            every_outcome = [*self.outcomes, *salvaged, rest]
+            return await asyncio.to_thread(self.parts.collected, every_outcome, self.target)
         except Exception:
             log.exception("computed results not kept")
         every = [unit.ids for unit in (*self.units, *units)]
         failed = [failed_result(ids, message) for ids in every]
-        return await asyncio.to_thread(collect, [*failed, rest], self.target)
+        return await asyncio.to_thread(self.parts.collected, [*failed, rest], self.target)

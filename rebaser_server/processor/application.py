@@ -5,7 +5,7 @@ The core knows requests, commits and one background job at a time, the dependent
 holds, is the application's: see `graph_application` for Rebaser's own.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final, Never, Protocol
 
 from rebaser_core.commits import DvuClaim, RequestOutcome, SettledRequest
@@ -66,11 +66,15 @@ class Companion(Protocol):
 
 
 class JobResult(Protocol):
-    """Result of a job; its length is the number of values that changed."""
+    """Result of a job; its length is the number of values that are to be committed."""
 
     @property
     def recomputed(self) -> int:
         """Number of values that were computed."""
+
+    @property
+    def changed(self) -> int:
+        """Number of values that changed, also of those in parts that were committed before."""
 
     def __len__(self) -> int: ...
 
@@ -100,6 +104,11 @@ class JobResult(Protocol):
         """Delete files that no commit refers to, now that this result is committed. Blocks."""
 
 
+CommitPart = Callable[[JobResult], Awaitable[bool]]
+"""Function that commits some results before the others are there; False: no result is wanted any
+more. A cancellation of it ends the run."""
+
+
 class Job(Protocol):
     """One attempt at the work that a claim covers."""
 
@@ -107,8 +116,10 @@ class Job(Protocol):
     def affected(self) -> int:
         """Number of values that may be recomputed."""
 
-    async def run(self, *, is_suspect: bool, progress: JobProgress) -> JobResult:
-        """Compute. A cancellation stops it at any await; a repetition goes on where it was.
+    async def run(
+        self, *, is_suspect: bool, progress: JobProgress, commit_part: CommitPart
+    ) -> JobResult:
+        """Compute; return what was not committed in parts. A cancellation stops it at any await.
 
         Args:
             is_suspect: one of the values may have ended the process that computed it.

@@ -124,16 +124,19 @@ class DvuCommitter:
         self._attempts = attempts
         self._on_failed = on_failed
 
-    async def commit(self, claim: DvuClaim, base: int, result: JobResult) -> bool:
+    async def commit(
+        self, claim: DvuClaim, base: int, result: JobResult, *, is_part: bool = False
+    ) -> bool:
         """Commit the result under its claim; return False if the claim is not current (D4).
 
         The result is stored first, without the lock. Cancelled, the commit is in the log or not;
-        the update is then done, or still due.
+        the update is then done, or still due. After a part it is still due, and its claim stands.
 
         Args:
             claim: under which it was computed.
             base: the commit that made the claim.
             result: what the job found.
+            is_part: whether more results are to come.
 
         Raises:
             Fenced: another run owns the change set; the state is worthless.
@@ -144,19 +147,29 @@ class DvuCommitter:
             Exception: the results could not be stored, and nothing was changed.
         """
         max_bytes = self._ownership.loader.log.max_batch_bytes
-        address = await result.store(claim, base, max_bytes) if len(result) else None
+        # A part has an id of its own, since the log has no id twice.
+        named = claim.model_copy(update={"id": RequestId()}) if is_part else claim
+        address = await result.store(named, base, max_bytes) if len(result) else None
         async with self._ownership.lock:
             if self._ownership.state.control.claim != claim:
                 return False
-            await self._apply_and_append(claim, address, result)
+            await self._apply_and_append(named, address, result, is_part=is_part)
+        if is_part:  # all files of the update are needed yet
+            return True
         with suppress(OSError):  # if it stays, it becomes garbage, which is collected
             await asyncio.to_thread(result.clear)
         return True
 
     async def _apply_and_append(
-        self, claim: DvuClaim, address: UpdatesAddress | None, result: JobResult
+        self,
+        claim: DvuClaim,
+        address: UpdatesAddress | None,
+        result: JobResult,
+        *,
+        is_part: bool = False,
     ) -> None:
         """Apply the result and append its commit; the caller holds the lock."""
+        covered: dict[str, Any]
         covered = {"claim": None, "clean_sequence": claim.covers, "dvu_failures": 0}
         settled, failing, state = None, None, self._ownership.state
         is_last = claim.covers >= state.control.dirty_sequence
@@ -165,7 +178,8 @@ class DvuCommitter:
             if address:
                 settled, failing = await self._apply(claim, address, result)
             with self._ownership.spans.result_span():
-                await self._append(settled, code=code, **covered)
+                # A run that dies after a part leaves the update due: claim and clean sequence stay.
+                await self._append(settled, **({} if is_part else covered | {"code": code}))
         except (RunEnded, asyncio.CancelledError):
             self._ownership.spoil()
             raise
@@ -375,7 +389,7 @@ class DvuScheduler:
         self._cancels.clear()
         try:
             async with self._cancels.interrupts():
-                result = await self._run(job, claim)
+                result = await self._run(job, update)
         except DvuCancelled:
             log.warning("dvu cancelled", affected=job.affected)
             await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=job.affected)
@@ -390,15 +404,18 @@ class DvuScheduler:
             claim,
             affected=job.affected,
             recomputed=result.recomputed,
-            changed=len(result),
+            changed=result.changed,
             seconds=round(asyncio.get_running_loop().time() - started, 3),
         )
 
-    async def _run(self, job: Job, claim: DvuClaim) -> JobResult:
+    async def _run(self, job: Job, update: ClaimedUpdate) -> JobResult:
         """Run the job, and tell watchers how far it is."""
         progress = JobProgress(job.affected)
-        async with background(self._report(progress, claim)):
-            return await job.run(is_suspect=self._may_crash, progress=progress)
+        commit_part = partial(self._committer.commit, update.claim, update.base, is_part=True)
+        async with background(self._report(progress, update.claim)):
+            return await job.run(
+                is_suspect=self._may_crash, progress=progress, commit_part=commit_part
+            )
 
     async def _report(self, progress: JobProgress, claim: DvuClaim) -> Never:
         seen = 0

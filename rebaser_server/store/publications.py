@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 from uuid import uuid4
@@ -45,6 +46,7 @@ from rebaser_server.tables import DataFile, TableFiles
 _NOTE: Final = "published.json"
 _LOG: Final = "_delta_log"
 _ESCAPE: Final = "~"
+_PLAIN_CHARACTERS: Final = frozenset(f"{ascii_letters}{digits}-_.")
 _MAX_FOLDER: Final = 200
 """Bytes of a folder's name; file systems take 255."""
 _DIGEST: Final = 32
@@ -67,13 +69,13 @@ _WITH_NTZ: Final = {
 def folder_of(name: str) -> str:
     """Return the name of the folder in which the value of that name is published.
 
-    Letters, digits, `-`, `_` and `.` stay; each byte of another character, and of a `.` or `_` that
-    comes first, becomes `~` and two hexadecimal digits. A long name is cut, and ends with `~~` and
-    a digest of all of it.
+    Letters and digits of ASCII, `-`, `_` and `.` stay; each byte of another character, and of a `.`
+    or `_` that comes first, becomes `~` and two hexadecimal digits: Polars finds no file behind a
+    name of other characters. A long name is cut, and ends with `~~` and a digest of all of it.
     """
     hidden = name[:1] in {".", "_"}
     escaped = [
-        char if (char.isalnum() or char in "-_.") and not (hidden and place == 0) else _escape(char)
+        char if char in _PLAIN_CHARACTERS and not (hidden and place == 0) else _escape(char)
         for place, char in enumerate(name)
     ]
     folder = "".join(escaped)

@@ -79,7 +79,7 @@ class ContentDigest:
 
     @property
     def state(self) -> list[int]:
-        """What `add_state` takes, as plain data."""
+        """Numbers that `add_state` takes, as plain data."""
         return [self.rows, self._exclusive, self._total % _MODULUS]
 
     def add_state(self, state: Sequence[int]) -> None:

@@ -179,16 +179,26 @@ def _wrong_step(before: dict[str, Any], line: Line, committed: set[str]) -> Iter
     if new and new != claim and new["covers"] > head["dirtySequence"]:
         yield f"claim covers {new['covers']}, beyond {head['dirtySequence']}"
     yield from _wrong_result(claim, line)
-    is_result = line.settled is not None and line.settled.get("covers") is not None
     if is_over(head) and head["cleanSequence"] == head["dirtySequence"]:
         return  # nothing of it is computed any more
+    is_result = line.settled is not None and line.settled.get("covers") is not None
+    is_result = is_result and not _is_part(claim, line)
     if head["cleanSequence"] > before["cleanSequence"] or is_result:
-        if not claim or head["cleanSequence"] != claim["covers"]:
-            yield f"clean became {head['cleanSequence']} under claim {claim}"
-        elif claim["id"] in committed:
-            yield f"claim {claim['id']} was committed twice"
-        else:
-            committed.add(claim["id"])
+        yield from _wrong_end(claim, head, committed)
+
+
+def _wrong_end(
+    claim: dict[str, Any] | None, head: dict[str, Any], committed: set[str]
+) -> Iterator[str]:
+    """What is wrong with the end of a claim, which makes clean what it covers."""
+    if not claim or head["cleanSequence"] != claim["covers"]:
+        yield f"clean became {head['cleanSequence']} under claim {claim}"
+    elif head.get("claim") == claim:
+        yield f"claim {claim['id']} stands although what it covers is clean"
+    elif claim["id"] in committed:
+        yield f"claim {claim['id']} was committed twice"
+    else:
+        committed.add(claim["id"])
 
 
 def _wrong_result(claim: dict[str, Any] | None, line: Line) -> Iterator[str]:
@@ -197,8 +207,17 @@ def _wrong_result(claim: dict[str, Any] | None, line: Line) -> Iterator[str]:
         return
     if result["sequence"]:
         yield f"request {result['sequence']} was taken for the result of {result['id']}"
-    if result["outcome"] == "applied" and (not claim or claim["id"] != result["id"]):
+    is_its = claim is not None and claim["id"] == result["id"]
+    if result["outcome"] == "applied" and not is_its and not _is_part(claim, line):
         yield f"result {result['id']} committed, but the claim was {claim}"
+
+
+def _is_part(claim: dict[str, Any] | None, line: Line) -> bool:
+    """Whether the line has a part of what is computed under the claim, which goes on."""
+    result = line.settled or {}
+    if claim is None or line.head.get("claim") != claim:
+        return False
+    return result.get("covers") == claim["covers"] and result["id"] != claim["id"]
 
 
 def _covered(case: Case) -> Iterator[Violation]:

@@ -134,6 +134,7 @@ def _clean(story: Story) -> None:
     story.commit(_handled("p", 4, "dead"), lastSequence=4)
     story.claimed("c2", covers=2)
     story.claimed("c3", covers=2)
+    story.commit(_handled("p3", 0, covers=2))
     story.result("c3", covers=2)
     story.commit(owner="")
     story.run(1, overtaken=True)
@@ -218,6 +219,21 @@ def _request_taken_for_a_result(story: Story) -> None:
     story.applied("x", 7)
     story.claimed("c4", covers=7)
     story.result("c4", covers=7, sequence=8)
+
+
+def _part_that_settles(story: Story) -> None:
+    """It leaves the claim and yet makes what it covers clean."""
+    story.applied("x", 7)
+    story.claimed("c4", covers=7)
+    story.commit(_handled("p1", 0, covers=7), cleanSequence=7)
+
+
+def _part_without_its_claim(story: Story) -> None:
+    """It is committed after another claim took the place of its own."""
+    story.applied("x", 7)
+    story.claimed("c4", covers=2)
+    story.claimed("c5", covers=7)
+    story.commit(_handled("p1", 0, covers=2))
 
 
 def _result_of_an_earlier_claim(story: Story) -> None:
@@ -323,6 +339,8 @@ BROKEN = [
     ("S4", _result_without_a_claim),
     ("S4", _request_taken_for_a_result),
     ("S4", _result_of_an_earlier_claim),
+    ("S4", _part_that_settles),
+    ("S4", _part_without_its_claim),
     ("S4", _one_claim_twice),
     ("S4", _clean_goes_back),
     ("S4", _two_owners),

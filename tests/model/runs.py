@@ -351,7 +351,8 @@ class OneRun:
     def _claims(self) -> Step:
         claim = next_claim(self.state)
         head = self.run.head
-        dvu = Dvu("evaluates", claim, head.dirty, head.unsettled, self.state.dvus)
+        parts = self.world.parts
+        dvu = Dvu("evaluates", claim, head.dirty, head.unsettled, self.state.dvus, parts=parts)
         state = self._written(self.run.doing, claim=claim, dvu=dvu)
         if not self.refused:
             state = self._ask(state, asked=False)
@@ -371,10 +372,22 @@ class OneRun:
             state = self._now("stops", dvu=None)
             state = state._replace(put_off=self.state.put_off - 1)
             yield self._step("cannot place its DVU's results and ends", state, fault=True)
+        if dvu.parts and run.doing in UNLOCKED and (stands or not self.rules.claim):
+            yield self._commits_part(dvu)
         if self.state.failures and run.doing in UNLOCKED:
             state = self._written(run.doing, dvu=None)
             state = state._replace(failures=self.state.failures - 1)
             yield self._step("fails at its DVU", state, fault=True)
+
+    def _commits_part(self, dvu: Dvu) -> Step:
+        """D4: some of what it found, under the claim that goes on."""
+        changes: dict[str, Any] = {"dvu": dvu._replace(parts=dvu.parts - 1)}
+        if not self.rules.part_settles_nothing:
+            changes |= self._settled(dvu.covers, settles=0)
+        state = self._written(self.run.doing, **changes)
+        if not self.refused and state.head.closed:
+            state = state._replace(broken="S4: a DVU committed although its claim was gone")
+        return self._step("commits a part of its DVU's results", state)
 
     def _commits_result(self, dvu: Dvu) -> Iterator[Step]:
         """D4: what was found and what it settles, in one line, if the claim stands."""

@@ -46,6 +46,8 @@ class Rules:
     """D4: its line, too, is appended only behind the last line that its writer knows."""
     one_line: bool = True
     """D4: what it sets and what it settles are in the same line."""
+    part_settles_nothing: bool = True
+    """D4: results that are committed before the others leave the claim and what is clean."""
     covers: bool = True
     """D5: a result settles only what was there when its DVU began."""
     copy_first: bool = True
@@ -118,6 +120,8 @@ class Instance:
     """Each of these deletes is a purge: it takes the change set's earlier requests along."""
     looks: bool = False
     """A run looks whether there is work before it takes over."""
+    parts: int = 0
+    """Commits of a DVU with a part of its results, before the one with the rest."""
     turns: bool = False
     """A run's turn may be over after each request."""
     rules: Rules = Rules()
@@ -174,6 +178,8 @@ class Dvu(NamedTuple):
     """How many DVUs had committed when it began."""
     stood: bool = True
     """Its claim, when its results were placed."""
+    parts: int = 0
+    """So many parts it may commit before the rest."""
 
 
 class Line(NamedTuple):

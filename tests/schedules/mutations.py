@@ -146,6 +146,18 @@ def looking_at_the_claim_too_early() -> AbstractContextManager[Any]:
     return mock.patch.object(DvuCommitter, "commit", commit)
 
 
+def with_parts_that_settle_all() -> AbstractContextManager[Any]:
+    """D4: who commits a part of a result says that the update is over."""
+    real = DvuCommitter._apply_and_append
+
+    async def apply_and_append(
+        self: DvuCommitter, claim: DvuClaim, address: Any, result: Any, **_: bool
+    ) -> None:
+        await real(self, claim, address, result)
+
+    return mock.patch.object(DvuCommitter, "_apply_and_append", apply_and_append)
+
+
 async def _stored(committer: DvuCommitter, claim: DvuClaim, base: int, result: Any) -> Any:
     log = committer._ownership.loader.log
     return await result.store(claim, base, log.max_batch_bytes) if len(result) else None
@@ -333,6 +345,7 @@ MUTATIONS: Mapping[Mutation, tuple[int, ...]] = {
     with_results_of_any_claim: (11, 10),
     looking_at_the_claim_too_early: (16, 83),
     with_results_of_whoever_was_overtaken: (7, 18),
+    with_parts_that_settle_all: (0,),
     with_results_that_cover_all: (10, 11),
     settling_what_is_not_its_own: (80, 38),
     without_a_release_after_a_failure: (72,),

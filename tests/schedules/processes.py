@@ -62,6 +62,9 @@ class Evaluator:
                 raise SessionFailed("as the seed wants it")
             outcomes.append(decode_result(await asyncio.to_thread(evaluate, blob.encode())))
             run.progress.record(run.progress.done + len(blob))
+            run.ready(outcomes[-1:])
+            if len(blob) % 2:  # so that results are committed in parts
+                await asyncio.sleep(2)
         return outcomes
 
 

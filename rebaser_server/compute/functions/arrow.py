@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
     value: Any = None
     """The result, if it is plain JSON."""
     written: Written | None = None
-    """What was written, if the result is a table."""
+    """Rows that were written, if the result is a table."""
     broken: str | None = None
     """Error of the store, because of which there is no result."""
 

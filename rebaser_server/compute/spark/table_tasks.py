@@ -1,10 +1,8 @@
-"""What Spark's tasks do with tables: they write the rows of a query to the store, and read files.
+"""Tables in Spark's tasks, which write the rows of a query to the store, and read files from there.
 
-Each task that writes has files of its own. Its answer names them, with their digests and what was
-seen of the rows. So one pass over the rows makes the table, whatever the store and the cluster; and
-of a task that is repeated the files count that its last answer names.
-
-The modules of a function that Spark runs must be installed where its executors are.
+Each task that writes has files of its own. Its answer names them, with their digests and with what
+it has seen of the rows. So one pass over the rows makes the table, in a folder and in an object
+store, here and on a cluster. Of a task that is repeated the files count that its last answer names.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,7 +38,7 @@ _LINES: Final = pa.schema([pa.field("line", pa.string(), nullable=False)])
 
 
 class _Rows(NamedTuple):
-    """How rows are written."""
+    """Instructions for a task that writes rows."""
 
     fields: list[dict[str, Any]]
     required: Sequence[str]

@@ -11,6 +11,7 @@ from rebaser_server.compute.plan import UnitLimits
 from rebaser_server.compute.results import RunStore
 from rebaser_server.files import SharedFiles
 from rebaser_server.graph_application.dvu import DvuJob, DvuServices, ResultTarget
+from rebaser_server.processor.application import JobResult
 from rebaser_server.processor.outcomes import Notifier
 from tests.helpers.deployment import new_change_sets
 from tests.helpers.noted_progress import NotedProgress
@@ -32,7 +33,10 @@ async def test_progress_never_goes_back_and_its_total_grows_with_the_rounds(
     job = DvuJob(services, change_set, rounds, ResultTarget(None, store), None)  # type: ignore[arg-type]
     first, progress = job.affected, NotedProgress(job.affected)
 
-    result = await job.run(is_suspect=is_suspect, progress=progress)
+    async def commit_part(_: JobResult) -> bool:
+        raise AssertionError("nothing is told to be there before the rest")
+
+    result = await job.run(is_suspect=is_suspect, progress=progress, commit_part=commit_part)
     await executor.close()
 
     assert len(result) == LENGTH

@@ -325,7 +325,7 @@ def test_damaged_rows_are_not_published(shelf: Shelf) -> None:
         ("../x", "~2E.~2Fx"),
         ("_hidden", "~5Fhidden"),
         ("a b~%=:", "a~20b~7E~25~3D~3A"),
-        ("Größe", "Größe"),
+        ("Größe", "Gr~C3~B6~C3~9Fe"),
         ("€", "~E2~82~AC"),
     ],
 )
@@ -335,6 +335,7 @@ def test_the_folder_of_a_value_is_safe_and_says_its_name(
     assert folder_of(name) == folder
     shelf.publications.publish(HEAD, shelf.state(1, {name: 3}))
     assert shelf.rows(name) == 3
+    assert pl.scan_delta(shelf.path(name)).collect().height == 3
     assert shelf.delta(name).metadata().name == name
 
 
