@@ -28,11 +28,12 @@ SELECT day, customer, sum(amount * :rate) AS total, count(*) AS orders, max(id) 
 FROM orders GROUP BY day, customer"""
 _NOTE: Final = """\
 {rows:,} orders of {days} days, grouped by day and customer, on two cores in one warm session of
-Spark; medians of {rounds} rounds, in turns. CPU: of the JVM, and of the process that runs the graph
-or the plain session. Rebaser: from a plan to a handle, with digests, synced files and the manifest
-of all parts. Plain: a view over the same files, `sql`, `write.parquet`. Whole: all days, by Rebaser
-in one job whose result is split into parts. Whole, not partitioned: the same query without parts,
-by Rebaser. One day: the orders of one day have changed; plain reads and writes that day alone."""
+Spark; medians of {rounds} rounds, in turns. CPU: of the JVM, its Python workers, and the process
+that runs the graph or the plain session. Rebaser: from a plan to a handle, with digests, synced
+files and the manifest of all parts. Plain: a view over the same files, `sql`, `write.parquet`.
+Whole: all days, by Rebaser in one job whose result is split into parts. Whole, not partitioned: the
+same query without parts, by Rebaser. One day: the orders of one day have changed; plain reads and
+writes that day alone."""
 
 
 async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
@@ -103,7 +104,7 @@ class _Case:
 
     def _used(self) -> float:
         pid = self._executor.jvm_pid
-        return time.process_time() + (processes.seconds(pid) or 0.0 if pid else 0.0)
+        return time.process_time() + (processes.seconds(pid, children=True) or 0.0 if pid else 0.0)
 
     async def _ours(self) -> None:
         ran = await self._sheet.compute()

@@ -12,14 +12,15 @@ from typing import Final, Self
 def seconds(pid: int, *, children: bool = False) -> float | None:
     """Return the CPU seconds of a process so far, user and system; None if it is gone.
 
-    With `children`, those of children that run or were waited for are counted, too.
+    With `children`, those of all descendants are counted, too, that run or were waited for.
     """
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
         return None
     used = sum(map(int, after_name[11 : 15 if children else 13])) / os.sysconf("SC_CLK_TCK")
-    return used + sum(seconds(child) or 0.0 for child in (children_of(pid) if children else ()))
+    own = children_of(pid) if children else ()
+    return used + sum(seconds(child, children=True) or 0.0 for child in own)
 
 
 def children_of(pid: int) -> list[int]:

@@ -34,10 +34,10 @@ _BY_TAX: Final = (
 _NOTE: Final = """\
 Twelve queries of TPC-H at scale factor {scale} and two that return a value, computed and written as
 Parquet, on two cores in one warm session of Spark; medians of {rounds} rounds, in turns. CPU: of
-the JVM, and of the process that runs the graph or the plain session. Rebaser: from a plan to
-handles, with digests of rows and synced files, four queries at a time. Plain: views over the same
-files, `sql`, `write.parquet`, one query after the other. One rate: the tax is another one, and what
-depends on it is computed. Set back: the tax is what it was."""
+the JVM, its Python workers, and the process that runs the graph or the plain session. Rebaser: from
+a plan to handles, with digests of rows and synced files, four queries at a time. Plain: views over
+the same files, `sql`, `write.parquet`, one query after the other. One rate: the tax is another one,
+and what depends on it is computed. Set back: the tax is what it was."""
 
 
 async def run(directory: Path, sizes: Sizes, say: Callable[[str], None]) -> list[Table]:
@@ -134,7 +134,7 @@ class _Case:
 
     def _used(self) -> float:
         pid = self._executor.jvm_pid
-        return time.process_time() + (processes.seconds(pid) or 0.0 if pid else 0.0)
+        return time.process_time() + (processes.seconds(pid, children=True) or 0.0 if pid else 0.0)
 
     async def _ours(self, queries: int) -> None:
         ran = await self._sheet.compute()

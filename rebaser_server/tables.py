@@ -31,11 +31,12 @@ more after taking the mark of the condemned away, and who removes looks for that
 import io
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
@@ -72,6 +73,9 @@ from rebaser_server.files import (
 if TYPE_CHECKING:
     from rebaser_server.values.column_hashes import ContentDigest
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 log: Final = structlog.get_logger()
 
 _MANIFEST: Final = "manifest.json"
@@ -90,6 +94,8 @@ _FILE_BYTES: Final = 64 << 20
 """Bytes from which on a file takes no more rows."""
 _CHUNK: Final = 4 << 20
 """Bytes that are hashed at a time."""
+_AT_ONCE: Final = 16
+"""Requests to an object store at a time."""
 _REMEMBERED: Final = 100_000
 """Number of files that are remembered as sound."""
 _SEAL: Final = "seal"
@@ -313,22 +319,31 @@ class TableFiles:
             return None
         except (ValueError, TypeError, LookupError):  # damaged
             return None
-        for part in manifest.parts:
-            found = self._manifest(workspace, part.key)
-            if found is None or found.content != part.content:
+        found = self._map(lambda part: self._manifest(workspace, part.key), manifest.parts)
+        for part, its in zip(manifest.parts, found, strict=True):
+            if its is None or its.content != part.content:
                 return None
-            manifest.files.extend(found.files)
+            manifest.files.extend(its.files)
         return manifest
+
+    def _map(self, look: Callable[[T], R], items: Collection[T]) -> list[R]:
+        """Look at each; in an object store, where each look takes a request, at some at a time."""
+        if self.files.is_local or len(items) <= 1:
+            return list(map(look, items))
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            return list(threads.map(look, items))
 
     def _is_whole(self, workspace: str, manifest: Manifest) -> bool:
         by_folder: dict[str, dict[str, int]] = defaultdict(dict)
         for file in manifest.files:
             folder, _, name = file.path.rpartition("/")
             by_folder[folder][name] = file.size
-        return all(
-            self.files.sizes(f"{tables_directory(workspace)}/{folder}", sizes) == sizes
-            for folder, sizes in by_folder.items()
-        )
+
+        def is_whole(folder: str) -> bool:
+            sizes = by_folder[folder]
+            return self.files.sizes(f"{tables_directory(workspace)}/{folder}", sizes) == sizes
+
+        return all(self._map(is_whole, by_folder))
 
     def begin(self, workspace: str, key: str) -> Attempt:
         """Return a new place to write a table to; nothing is there yet."""

@@ -329,8 +329,7 @@ class SparkSettings(SettingsGroup):
     master: Url = "local[*]"
     """Master of Spark, or the URL of a Spark Connect server, `sc://…`."""
     state_directory: Path = Path("rebaser-data/spark")
-    """Directory for what Spark writes in addition to the data, and for copies of tables that lie in
-    an object store; each daemon may have its own."""
+    """Directory for what Spark writes in addition to the data; each daemon may have its own."""
     warm: bool = True
     """Start Spark with the daemon, so that the first update does not wait for it."""
     min_affected: Annotated[int, Ge(0)] | None = None

@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -20,9 +22,11 @@ from tests.helpers.checkpoint_writer import CHANGE_SET, graph_of, saved, ulid
 from tests.helpers.command_line import Commands
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
+from tests.helpers.ports import free_port
 from tests.helpers.random_batches import contents
 from tests.helpers.s3_server import BUCKET, s3_running
 from tests.integration.test_checkpoints import history
+from tests.spark.servers import cluster, connect_server, connect_url, driver_settings
 
 
 @pytest.fixture
@@ -114,12 +118,36 @@ BY_DAY = "-- key: day\nSELECT day, count_if(id >= :least) AS large FROM orders G
 APART = "-- partition by: day\nSELECT day, id * 2 AS twice FROM orders WHERE id >= :least"
 
 
+@contextmanager
+def spark_at(where: str, directory: Path) -> Iterator[dict[str, str]]:
+    """Settings of a Rebaser whose Spark is there, as the chart or an operator sets them."""
+    port = free_port()
+    match where:
+        case "a Connect server":
+            with connect_server(directory, port):
+                yield {"SPARK__MASTER": connect_url(port)}
+        case "a cluster":
+            with cluster(directory, port, workers=2) as there:
+                conf = json.dumps(driver_settings())
+                yield {"SPARK__MASTER": there.url, "SPARK__CONF": conf}
+        case _:
+            yield {"SPARK__MASTER": "local[2]"}
+
+
 @pytest.mark.spark
 @pytest.mark.long
+@pytest.mark.parametrize("where", ["the daemon", "a Connect server", "a cluster"])
 async def test_tables_are_computed_reviewed_published_and_collected_on_it(
-    deployment: Deployment, root: str, options: dict[str, str]
+    deployment: Deployment, root: str, options: dict[str, str], where: str
 ) -> None:
-    """Whole, in parts, and by a Rebaser that has no copies yet."""
+    """Whole, in parts, and by another Rebaser after the first was killed."""
+    with spark_at(where, deployment.directory) as spark:
+        await require_tables(deployment, root, options, spark)
+
+
+async def require_tables(
+    deployment: Deployment, root: str, options: dict[str, str], spark: dict[str, str]
+) -> None:
     store = StoreSettings(root=root, options=options)
     deployment.settings = deployment.settings.model_copy(update={"store": store})
     published = deployment.directory / "published"
@@ -127,7 +155,7 @@ async def test_tables_are_computed_reviewed_published_and_collected_on_it(
     settings = {
         "STORE__OPTIONS": json.dumps(options),
         "STORE__PUBLISHED": str(published),
-        "SPARK__MASTER": "local[2]",
+        **spark,
     }
     daemon = await deployment.start(**settings)
     shop = await deployment.client.workspace("shop").create()
