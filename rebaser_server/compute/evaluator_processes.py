@@ -50,6 +50,9 @@ _PRINT_PAUSES: Final = (1.0, 10.0)
 """Seconds between two such lines: first, and as they double while more is printed."""
 _READ_AT_ONCE: Final = 1 << 20
 """Bytes of prints that are read before the printing process has to wait for `_UNREAD`."""
+_LAST_READS: Final = 32
+_READ: Final = 1 << 16
+"""Number and size of reads of what a process that ends has printed."""
 _UNREAD: Final = 0.1
 """Seconds for which prints are not read, so that this process has time for others."""
 
@@ -202,6 +205,17 @@ class _Prints(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Note it, to be logged together with what follows soon."""
+        self._note(data)
+        loop = asyncio.get_running_loop()
+        if self._timer is None:
+            self._timer = loop.call_later(self._pause, self._next)
+        self._unpaused += len(data)
+        if self._unpaused >= _READ_AT_ONCE and self._pipe is not None:
+            self._pipe.pause_reading()
+            loop.call_later(_UNREAD, self._pipe.resume_reading)
+            self._unpaused = 0
+
+    def _note(self, data: bytes) -> None:
         if not self._text:
             self._labels = self.labels
         else:  # of several change sets, what they have in common
@@ -211,14 +225,6 @@ class _Prints(asyncio.Protocol):
         beyond = max(0, len(self._text) - _PRINTED)
         del self._text[:beyond]
         self._left_out += beyond
-        loop = asyncio.get_running_loop()
-        if self._timer is None:
-            self._timer = loop.call_later(self._pause, self._next)
-        self._unpaused += len(data)
-        if self._unpaused >= _READ_AT_ONCE and self._pipe is not None:
-            self._pipe.pause_reading()
-            loop.call_later(_UNREAD, self._pipe.resume_reading)
-            self._unpaused = 0
 
     def _next(self) -> None:
         first, longest = _PRINT_PAUSES
@@ -239,6 +245,11 @@ class _Prints(asyncio.Protocol):
             Context().run(_log_prints, self._labels, text, left_out)
 
     def close(self) -> None:
+        """Log the rest, also what is not read yet: the last words of a process say why it ended."""
+        if self._pipe is not None and not self._pipe.is_closing():
+            with suppress(OSError):  # there is no more for now
+                for _ in range(_LAST_READS):  # what functions forked may print for ever
+                    self._note(os.read(self._pipe.get_extra_info("pipe").fileno(), _READ))
         self._tell()
         if self._timer is not None:
             self._timer.cancel()

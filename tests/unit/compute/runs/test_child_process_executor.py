@@ -18,6 +18,7 @@ from rebaser_server.compute import executors
 from rebaser_server.compute.cost_model import CostModel
 from rebaser_server.compute.errors import CodeDiffers, EvaluationFailed
 from rebaser_server.compute.evaluation import evaluate
+from rebaser_server.compute.evaluator_processes import _Prints
 from rebaser_server.compute.executors import ChildProcessExecutor, RoutingExecutor
 from rebaser_server.compute.isolation import STRAY
 from rebaser_server.compute.plan import plan
@@ -190,6 +191,19 @@ async def test_what_is_printed_before_a_crash_is_in_the_log(
 
     assert outcome.value_results[0][1] == "failed"
     assert [line["text"] for line in logs] == ["now or never"]
+
+
+async def test_the_last_words_of_a_process_are_logged_though_nobody_has_read_them() -> None:
+    """It may end while this process is busy with others."""
+    read, write = os.pipe()
+    with os.fdopen(read, "rb", 0) as prints, os.fdopen(write, "wb", 0) as printed:
+        _, log_of_prints = await asyncio.get_running_loop().connect_read_pipe(_Prints, prints)
+        printed.write(b"word\n" * 5_000 + b"the last word\n")
+
+        with capture_logs() as logs:
+            log_of_prints.close()
+
+    assert [line["text"].endswith("the last word") for line in logs] == [True]
 
 
 @pytest.mark.parametrize("is_forked", [False, True])
