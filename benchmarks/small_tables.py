@@ -48,8 +48,8 @@ class _Graph:
             before = names
 
     def query(self, name: str, rate: str) -> str:
-        source = self.inputs[name]
-        return f"SELECT id, (amount * {rate}) % 1009 AS amount FROM {source}"  # noqa: S608
+        source, number = self.inputs[name], name.rpartition("_")[2]  # equal ones are done once
+        return f"SELECT id, (amount * {rate} + {number}) % 1009 AS amount FROM {source}"  # noqa: S608
 
 
 class _Case:
