@@ -55,6 +55,48 @@ BOMBS = {
         "SELECT sum(m) AS s FROM (SELECT max(n) OVER (PARTITION BY one ORDER BY n "
         "ROWS BETWEEN 200000 PRECEDING AND 200000 FOLLOWING) AS m FROM many)"
     ),
+    "a window of a range": (
+        "SELECT sum(m) AS s FROM (SELECT sum(n) OVER (PARTITION BY one ORDER BY n "
+        "RANGE BETWEEN 250000 PRECEDING AND 250000 FOLLOWING) AS m FROM many)"
+    ),
+    "a join of three": (
+        "SELECT count(a.n + b.n + c.n) AS s FROM many AS a JOIN many AS b ON a.one = b.one "
+        "JOIN many AS c ON b.one = c.one AND b.n < c.n"
+    ),
+    "an outer join of both sides": (
+        "SELECT count(a.n + b.n) AS s FROM many AS a FULL OUTER JOIN many AS b "
+        "ON a.one = b.one AND a.n < b.n"
+    ),
+    "groups of pairs": (
+        "SELECT count(*) AS s FROM (SELECT a.n AS x, b.n AS y FROM many AS a "
+        "JOIN many AS b ON a.n % 3 = b.n % 3 GROUP BY a.n, b.n)"
+    ),
+    "distinct pairs": (
+        "SELECT count(*) AS s FROM (SELECT DISTINCT a.n * b.n AS p FROM many AS a "
+        "JOIN many AS b ON a.one = b.one)"
+    ),
+    "pairs but for others": (
+        "SELECT count(*) AS s FROM (SELECT a.n + b.n AS p FROM many AS a JOIN many AS b "
+        "ON a.one = b.one EXCEPT SELECT n AS p FROM many)"
+    ),
+    "a list of all rows, over and over": (
+        "SELECT sum(size(l)) AS s FROM (SELECT collect_list(n) OVER (PARTITION BY one "
+        "ORDER BY n) AS l FROM many)"
+    ),
+    "a sort of all pairs": (
+        "SELECT max(r) AS s FROM (SELECT row_number() OVER (ORDER BY a.n * b.n DESC) AS r "
+        "FROM many AS a JOIN many AS b ON a.n % 7 = b.n % 7)"
+    ),
+    "a distance of long texts": (
+        "SELECT sum(levenshtein(repeat('ab', 500), concat(repeat('ba', 500), n))) AS s FROM many"
+    ),
+    "digests of digests": (
+        "SELECT max(aggregate(sequence(1, 100000), CAST(n AS string), (d, x) -> sha2(d, 512))) "
+        "AS s FROM many"
+    ),
+    "arrays that are sorted by a function": (
+        "SELECT sum(size(array_sort(sequence(1, 100000), (x, y) -> y - x))) AS s FROM many"
+    ),
 }
 
 OFTEN = (
