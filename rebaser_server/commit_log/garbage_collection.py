@@ -161,6 +161,8 @@ class GarbageCollector:
         """Find stored things that are older than the grace time and not referred to."""
         before = await self._now() - self._grace
         limit = datetime.fromtimestamp(before, UTC)
+        # Things are listed before references are read: one that is stored in between is not listed,
+        # and one that gets its first reference in between stays.
         metas = await self._metas()
         files = await asyncio.to_thread(self._leftovers.older_than, before)
         held = await asyncio.to_thread(self._holdings.find, before)
@@ -177,6 +179,7 @@ class GarbageCollector:
             if not meta.deleted
             and meta.name not in (queued if meta.name in held.whole else referenced)
         ]
+        # Clients write metadata, too: theirs may name the chunks of an object that is in use.
         in_use = {m.nuid for m in set(metas).difference(objects) if not m.deleted}
         return Garbage(
             objects=[m._replace(nuid=None) if m.nuid in in_use else m for m in objects],
@@ -194,6 +197,9 @@ class GarbageCollector:
     async def remove(self, garbage: Garbage) -> None:
         """Remove all garbage. Things stored again meanwhile, under their old names, stay."""
         for meta in (*garbage.objects, *garbage.tombstones):
+            # By sequence, so that an object stored again under this name stays. The metadata goes
+            # first: chunks without it are garbage for the next collection, an object without chunks
+            # is damaged.
             await self._streams.js.delete_message(self._stream, meta.sequence)
             if not meta.deleted and meta.nuid is not None:
                 await self._purge_chunks(meta.nuid)

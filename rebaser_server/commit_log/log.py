@@ -226,6 +226,7 @@ class CommitLogReader:
                         f"{entry.previous}, but the state ends at commit {previous}: "
                         + ("commits are missing" if entry.previous > previous else OTHER_PAST)
                     )
+                # `until` may be the sequence of another change set's commit: they share one stream.
                 if delivery.stream_sequence > until:
                     return
                 previous = delivery.stream_sequence
@@ -361,6 +362,7 @@ class CommitLog(CommitLogReader):
         else:
             sequences = []
         if not sequences:
+            # W7: some may be in the log without a receipt; they are recognised there by their ids.
             sequences = await self._append_sequentially(entries, extra_headers)
             if sequences[-1] == last and len(entries) > 1:  # refused, though no other run wrote
                 self._may_pipeline = False
@@ -410,6 +412,7 @@ class CommitLog(CommitLogReader):
                     expected_last_message_id=before,
                 )
             except (Unsendable, MessageError):
+                # The commits before this one are on their way: their receipts are still awaited.
                 complete = False
                 break
             receipts.append(receipt)
@@ -430,6 +433,8 @@ class CommitLog(CommitLogReader):
         is_reported = False
         while missing := entries[len(sequences) :]:
             entry = missing[0]
+            # W7: if another change set's commits came in between, the staged number is wrong, and
+            # readers would find a hole.
             if entry.previous != last:
                 entry = entry.model_copy(update={"previous": last})
             try:
@@ -441,6 +446,8 @@ class CommitLog(CommitLogReader):
             except WrongLastSequence:
                 sequences += await self._recover_sequences(missing)
             except NatsUnreachable as error:
+                # The commit may be in the log or still on its way there. Until an answer tells, the
+                # run can neither go on behind this commit nor without it.
                 if not is_reported:  # a NATS whose disk was full never answers, and says nothing
                     log.warning("commit not confirmed", reason=str(error))
                 is_reported = True
@@ -465,6 +472,7 @@ class CommitLog(CommitLogReader):
                 await asyncio.sleep(_RETRY_DELAY)
                 continue
             except (NeedsNewerVersion, HistoryInconsistent) as error:
+                # This build reads its own commits, so the last one is another run's.
                 raise Fenced(f"{self._subject}: by another writer: {error}") from error
             ids = [entry.id for entry in entries]
             if last is None or last.id not in ids:

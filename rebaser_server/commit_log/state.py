@@ -202,6 +202,7 @@ class RecentRequests(Mapping[RequestId, RecentRequest]):
             if self._rows[forgotten] == self._first:
                 del self._rows[forgotten]
             self._first += 1
+        # Not at each forgotten row: so the cost of moving rows stays small for each of them.
         if 2 * self._first > len(self._commits):
             self._compact()
 
@@ -406,6 +407,7 @@ class State:
             self._remember(commit, commit.settled, sequence)
 
     def _remember(self, commit: CommitV1, settled: SettledRequest, sequence: int) -> None:
+        # W7: a duplicate would hide the outcome and the digest of the first request with its id.
         if settled.outcome is not RequestOutcome.DUPLICATE and settled.sequence != NO_REQUEST:
             stored, digest = commit.id.milliseconds, commit.request_digest
             self.recent.remember(settled.id, sequence, settled.outcome, stored, digest)

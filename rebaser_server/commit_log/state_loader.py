@@ -136,6 +136,8 @@ class StateCache:
             return None
         released_by = kept.released_by.id
         self._drop(change_set)
+        # Before the wait: readers that stand in line for the lock behind this call must not look at
+        # a state that the run changes.
         kept.is_taken = True
         async with kept.lock:
             state = kept.state
@@ -202,10 +204,14 @@ class StateCache:
         await run.lock.acquire()  # without a body, in which a reader's error would spoil it
         with ExitStack() as stack:
             stack.callback(run.lock.release)
+            # Looked at once the lock is held: the run may have ended, or been overtaken, during the
+            # wait.
             if self._owned.get(change_set) is not run or not run.includes(end):
                 raise _Displaced
             if lasts == "an instant":
                 return look(run.state)
+            # From here on the thread's end releases the lock, also if the reader is cancelled
+            # before that: else the run would change the state under the thread.
             stack.pop_all()
         return await _unlocked_after(run.lock, asyncio.to_thread(look, run.state))
 
@@ -368,6 +374,8 @@ class StateLoader:
         if released is not None:
             released.advance(entry, sequence)
             return released
+        # A run writes its checkpoint right before the commit that releases: so these two commits
+        # are mostly all that is behind it, and the log is not read.
         known = [own] if before.entry is None else [(before.sequence, before.entry), own]
         return await self._replay_onto(await self._restore_checkpoint(None), sequence, known)
 
@@ -519,6 +527,7 @@ class StateLoader:
     ) -> AsyncIterator[NumberedEntry]:
         """Yield the commits after `after`: from `known` if it has them all, else from the log."""
         behind = [(sequence, entry) for sequence, entry in known if after < sequence <= until]
+        # S-6: only if they follow the state; else the log shows what is missing or of another past.
         if behind and behind[0][1].previous == after:
             for each in behind:
                 yield each

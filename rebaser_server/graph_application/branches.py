@@ -132,6 +132,8 @@ class BranchCloser:
             log.warning("branch not applied", reason=problem)
             await self._update_registry(closing, problem)
         async with ownership.lock:
+            # While the branch is being applied, every command that changes `closing` is refused: so
+            # the one read before the wait still stands.
             if problem is None:
                 applied = closing.model_copy(
                     update={
@@ -140,6 +142,8 @@ class BranchCloser:
                         "commit": commit,
                     }
                 )
+                # Here the commit comes before the registry: a look without a request finds a
+                # registry that is behind (W2b).
                 await ownership.write(closing=applied, **without_dvu(ownership.state))
             else:
                 await ownership.write(closing=None)
@@ -155,6 +159,7 @@ class BranchCloser:
             workspace_id=head.workspace_id,
             change_set_id=branch.head,
         )
+        # B1: asked before anything is sent, since an earlier run may have sent the difference.
         outcome = await self._outcomes.find(query)
         if outcome.response is not None:
             return _read(outcome.response)
@@ -163,6 +168,8 @@ class BranchCloser:
         else:  # the sender may have died before it made a task (C3)
             await ensure_task(self._streams, head)
         self._waiting_since = self._clock()
+        # B1: the difference was compared with head at the cursor, so its commit can only be behind
+        # that.
         return await self._await_head(head, query, after=branch.cursor or 0)
 
     async def _await_head(
@@ -179,11 +186,14 @@ class BranchCloser:
             while True:
                 message = await reader.next(idle_timeout=_POLL_EVERY)
                 if message is None:
+                    # The commit may be purged before it is read here; a checkpoint of head
+                    # remembers its outcome.
                     outcome = await self._outcomes.find(query)
                     if outcome.response is not None:
                         return _read(outcome.response)
                     continue
                 settled = Commit.decode(message.headers, message.payload).settled
+                # A duplicate's commit does not tell what became of the first request with its id.
                 if settled is None or settled.outcome is RequestOutcome.DUPLICATE:
                     continue
                 if settled.id == query.id:
@@ -282,8 +292,11 @@ class _HeadFollower:
             await wait_forever()
         change_set = ChangeSet(self._ownership.loader.change_set.workspace_id, branch.head)
         nc = self._streams.js.connection.nc
+        # Subscribed before the first look: else a commit of head between the two would stay
+        # unnoticed for `every` seconds.
         async with subscribed(nc, self._streams.activities(change_set), self._on_activity):
             while True:
+                # Before the look, so that an activity that comes during it brings another look.
                 self._wakeup.clear()
                 await self._refresh_if_behind()
                 with suppress(TimeoutError):

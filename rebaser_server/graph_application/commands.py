@@ -190,6 +190,7 @@ async def _merge_head(
         merge, content.graph, content.edits, changes
     )
     if not merge_result.updates and not merge_result.theirs:
+        # The cursor moves all the same: else each refresh would read these commits of head again.
         return None, control_changes
     batch = Batch(merge_result.updates, head_side=merge_result.theirs)
     rebased = await asyncio.to_thread(content.apply_now, sequence, batch)
@@ -238,11 +239,16 @@ async def _apply(
         is_reviewed = message.reviewed == await asyncio.to_thread(digest, difference, head_view)
     if not is_reviewed:
         reason = "the difference is not the one that was reviewed; look at it again"
+        # The merge stands: the content has head's changes already, so the commit has to name them,
+        # and the cursor, for a replay to come to the same state.
         return reject(settled, reason), changes
     if not difference:
         reached = changes.get("dirty_sequence", state.control.dirty_sequence)
         changes |= close(state, message.id, ChangeSetStatus.APPLIED)
+        # D1: `close` does not know the roots that the merge left. Without this, an update would be
+        # due in a closed change set.
         return settled, changes | {"clean_sequence": reached}
+    # Under the id of the request to head: head takes a batch of another id for malformed.
     address = await ownership.loader.batches.put(head_request_id(message.id), difference)
     closing = ClosedState(
         status=ChangeSetStatus.APPLYING,
@@ -305,6 +311,7 @@ async def admit_difference(
         closing = branch.closing
         if closing is None or head_request_id(closing.request) != message.id:
             return f"branch {origin} is not being applied by this request"
+        # B1: with any other status, the branch was applied by this very request: head has taken it.
         if closing.status == ChangeSetStatus.APPLYING:
             cursor = require(branch.branch, "a base").cursor or 0
             async for _, commit in log.entries(cursor, ownership.state.commit):

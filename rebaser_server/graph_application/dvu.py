@@ -268,6 +268,8 @@ class Parts:
 
     async def _commit(self, commit: CommitPart, target: ResultTarget) -> bool:
         ready, self._ready = self._ready, []
+        # Results that are too many for a part are not lost: the job keeps all results, and the last
+        # commit has those that no part committed.
         if not 0 < sum(map(len, ready)) <= _LARGEST_PART:
             return True
         results = [result for each in ready for result in each.value_results]
@@ -328,6 +330,8 @@ class DvuJob:
         try:
             async with (
                 self.parts.committed_by(commit_part, self.target),
+                # Inside the context above: when the deadline ends the computation, the commit of a
+                # part that is under way is still waited for.
                 progress.limiting(self.services.deadline.total_seconds()),
             ):
                 while self.rounds.units:
@@ -424,6 +428,7 @@ class DvuJob:
         run = Run(
             str(self.change_set.workspace_id), self.target.run_store, progress, self.parts.add
         )
+        # D6: after a crash, only those values fail that end what computes them.
         return await executor.run(isolated(units, limit) if is_suspect else units, run)
 
     def _is_no_functions_fault(self) -> bool:

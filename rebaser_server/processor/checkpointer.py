@@ -68,6 +68,7 @@ class Checkpointer:
         due (W10d).
         """
         async with self._lock:
+            # Under the lock: a checkpoint that was under way may have saved everything by now.
             if self.requested.is_set() if is_preempted else self._ownership.state.unsaved.requests:
                 await self._write()
 
@@ -88,6 +89,8 @@ class Checkpointer:
         async with ownership.lock:
             if state.commit == state.checkpoint_commit:
                 return  # already written; counted twice it would be the one before itself
+            # W15: under the lock, since the run may be fenced off while this waits for it. The
+            # checkpoint would hold what the log lacks.
             if ownership.spoiled:
                 return
             attempt = await asyncio.to_thread(state.begin_checkpoint, machine, time.time())
@@ -109,6 +112,8 @@ class Checkpointer:
         metrics.CHECKPOINT_ROWS.inc(len(attempt.snapshot))
         state.finish_checkpoint(attempt)
         self._attempted = 0
+        # S-7: the checkpoint counts by now. Purged before it, the log could lack commits that no
+        # checkpoint has.
         try:
             await self._purge_log()
         except (OSError, JetStreamError) as error:
@@ -129,7 +134,10 @@ class Checkpointer:
         loader, external = self._ownership.loader, self._ownership.state.external_batches
         purge_point = self._ownership.state.cut_past(self._retention, time.time())
         if purge_point:
+            # Commits before their batches: a commit whose batch is gone cannot be replayed, but a
+            # batch without a commit is only garbage.
             await loader.log.purge(purge_point)
+            # Over a copy: commits add to the list while a batch is deleted.
             for commit, address in list(external):
                 if commit <= purge_point:
                     await loader.batches.delete_with_results(address)

@@ -123,6 +123,7 @@ async def store_dead_letter(
     headers, payload = sendable_headers(request.headers) | details, request.payload
     room = streams.js.message_limits.max_payload_for(subject, {**headers, MESSAGE_ID: letter_id})
     if len(payload) > room or streams.js.message_limits.max_payload - room > _MAX_HEADERS:
+        # L2: stored before the letter, which would otherwise name bytes that are not there.
         key = await batches.put_bytes(json.dumps(dict(request.headers)).encode() + b"\n" + payload)
         headers, payload = {**details, KEPT: "1"}, json.dumps({"store": key}).encode()
     await retry(

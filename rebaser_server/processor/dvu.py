@@ -69,8 +69,14 @@ async def claim_update(
             return None
         after = control.clean_sequence
         is_repeated = control.claim is not None or control.dvu_failures > 0
+        # D5: requests that come during the update are not covered, and their roots bring the next
+        # one.
         claim = DvuClaim(id=RequestId(), covers=control.dirty_sequence)
+        # D6: the claim is committed before the plan is made: if planning ends the process, the next
+        # owner sees a claim, and counts the death as a failed update.
         base = await ownership.write(claim=claim)
+        # D6: after too many failures the update is not even planned, since planning may end the
+        # process.
         plan, error = None, _given_up(control.dvu_failures, max_failures)
         if error is None:
             prepare = partial(planner.prepare, state.content, after, is_repeated=is_repeated)
@@ -151,11 +157,14 @@ class DvuCommitter:
         named = claim.model_copy(update={"id": RequestId()}) if is_part else claim
         address = await result.store(named, base, max_bytes) if len(result) else None
         async with self._ownership.lock:
+            # D4: looked at under the lock. Earlier, the claim could still go: the result would then
+            # take effect in a change set that was closed meanwhile.
             if self._ownership.state.control.claim != claim:
                 return False
             await self._apply_and_append(named, address, result, is_part=is_part)
         if is_part:  # all files of the update are needed yet
             return True
+        # Behind the commit: if the run dies before it, the next attempt uses the files.
         with suppress(OSError):  # if it stays, it becomes garbage, which is collected
             await asyncio.to_thread(result.clear)
         return True
@@ -181,6 +190,7 @@ class DvuCommitter:
                 # A run that dies after a part leaves the update due: claim and clean sequence stay.
                 await self._append(settled, **({} if is_part else covered | {"code": code}))
         except (RunEnded, asyncio.CancelledError):
+            # W15: the content may hold the result, and the log not.
             self._ownership.spoil()
             raise
         except Exception as error:
@@ -343,6 +353,7 @@ class DvuScheduler:
         """Run each update that is due, until cancelled; a cancellation stops the current one."""
         while True:
             await self.wakeup.wait()
+            # Before the control record is read: a commit that comes during an update sets it again.
             self.wakeup.clear()
             while self._ownership.state.control.dvu_due and not self._is_draining:
                 self._idle.clear()
@@ -395,6 +406,8 @@ class DvuScheduler:
             await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=job.affected)
             await self._backoff(_CANCELLED_DELAY)
             return
+        # Outside the interrupts: a cancelled commit spoils the state and ends the run, and an
+        # operator wants to end the computation alone.
         if not await self._committer.commit(claim, update.base, result):
             await self._publish(ActivityKind.DVU_CANCELLED, claim, affected=job.affected)
             return
@@ -448,6 +461,7 @@ class DvuScheduler:
         if failures >= self._attempts and await self._give_up(update, reason):
             return
         async with self._ownership.lock:
+            # D6: in the control record, so that the next run goes on counting.
             await self._ownership.write(dvu_failures=failures)
         await self._backoff(retry_delay(failures))
 
@@ -482,6 +496,7 @@ class DvuScheduler:
 
     async def _backoff(self, delay: float) -> None:
         """Return after `delay` seconds, or once a recomputation was requested."""
+        # P4: a paused run that waits to try again has no update in hand, so that its drain ends.
         self._idle.set()
         self._backoff_skipped.clear()
         with suppress(TimeoutError):

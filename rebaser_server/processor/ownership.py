@@ -124,10 +124,14 @@ class Ownership:
         previous = self.state.commit + len(self._staged)  # if no other run writes meanwhile
         if settled is not None:
             self._staged_requests.add(settled.id)
+        # W7: the time comes from NATS, not from this clock. So a run that takes over forgets each
+        # id at the same request as this one.
         own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
         entry = CommitV1(id=own_id, previous=previous, control=control, settled=settled)
         if not is_edit:
             entry.without_edit(self._staged[-1] if self._staged else self._last_entry)
+        # The reconciler asks for new values where a commit names outdated code; a closed change set
+        # would refuse that each time.
         if control.closing is None:
             entry.with_code(self.code if code is None else code)
         self._staged.append(entry.with_digest(digest))
@@ -144,6 +148,8 @@ class Ownership:
                 state, and observed; the content includes also those that are not written: see
                 `spoil`.
         """
+        # Emptied before the append: else the release of a run that failed (W14) would append once
+        # more what was refused or cut off.
         entries, self._staged = self._staged, []
         actions, self._staged_actions = self._staged_actions, {}
         self._staged_requests.clear()
@@ -178,6 +184,8 @@ class Ownership:
         actions: Mapping[RequestId, str],
     ) -> None:
         for entry, sequence in zip(entries, sequences, strict=False):  # those that were written
+            # One commit at a time, and its observer last: the observer reads the state as of that
+            # commit.
             self.pending_dvu.record(entry, self.spans.context)
             self.state.advance(entry, sequence)
             self._last_entry = entry
@@ -215,6 +223,7 @@ class Ownership:
         state = self.state
         if self.spoiled or self.lock.failed or end.entry is None:
             return False
+        # The run may have committed since `end` was read.
         return state.commit > end.sequence or (
             state.commit == end.sequence and state.commit_id == end.entry.id
         )
@@ -249,6 +258,7 @@ class Ownership:
             Fenced: the last commit is another run's.
         """
         sequence, last = await require_epoch(self.loader, self.state.control.epoch)
+        # Without an owner, the last commit is this run's release, whose answer was cut off.
         if last is not None and last.control.owner:
             released = last.control.model_copy(update={"owner": ""})
             entry = CommitV1(id=RequestId(), previous=sequence, control=released)
@@ -283,16 +293,22 @@ async def acquire_ownership(
     while True:
         end = end or await loader.log.end()
         previous, last, trace, _ = end
+        # Before the commit: a log with a damaged end answers as an empty one, and would take a
+        # second first commit.
         if last is None:
             await loader.log.require_readable()
         control = await initial_control() if last is None else last.control
         own_id = RequestId()
+        # W2: another epoch at each takeover. By it an earlier owner learns that it is fenced off
+        # (W10b), and a run tells its own last commit from another run's (W14).
         own_control = control.model_copy(
             update={"epoch": control.epoch + 1, "owner": f"{instance}/{own_id}"}
         )
         try:
             entry = CommitV1(id=own_id, previous=previous, control=own_control)
             entry.with_code("" if last is None else last.code).without_edit(last)
+            # W2: committed before the state is loaded: from then on no earlier owner adds to the
+            # log. The trace goes along, since the next owner reads it from the last commit alone.
             [sequence] = await loader.log.append([entry], {own_id: trace})
         except Fenced:
             end = None

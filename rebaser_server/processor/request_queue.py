@@ -129,10 +129,13 @@ class HandledRequests:
             return
         last, body = self._held_back[-1], dict[str, Any]()
         if len(self._held_back) == 1:
+            # `no_erase`: to overwrite the message on the disk, too, is a hundred times slower.
             verb, body = "MSG.DELETE", {"seq": last, "no_erase": True}
         else:
+            # W9: a purge without `seq` would also take requests that were stored meanwhile.
             verb, body = "PURGE", {"filter": self._subject, "seq": last + 1}
         reply = await self._js.request_async(f"STREAM.{verb}.{self._stream}", body)
+        # Once the call is sent: cancelled before, its requests stay held back for the next one.
         self._calls.append(_Call(self._held_back, reply))
         self._held_back = []
         while self._calls and (self._calls[0].reply.done or len(self._calls) > _MAX_UNANSWERED):
@@ -158,6 +161,7 @@ class HandledRequests:
         return bool(self._held_back or self._calls or self._left)
 
     async def _await_oldest(self) -> None:
+        # The call stays in line until it is answered, so that a cancelled wait forgets no request.
         call = self._calls[0]
         try:
             await call.reply.result(self._js.timeout)
@@ -168,6 +172,7 @@ class HandledRequests:
 
     async def _delete_left(self) -> None:
         while self._left:
+            # By sequence, not by another purge: a stream may refuse purges and allow deletes.
             await retry(self._delete_first_left, _RETRY_FOR)
             self._left.popleft()
 
@@ -269,10 +274,12 @@ class RequestQueue(StoredRequests):
         if self._first is not None:
             first, self._first = self._first, None
             return first
+        # W9: no further request is at hand, so there is nothing to hold back settled ones for.
         await self.handled.send()
         while True:
             if not self._is_suspended:
                 request = await self._consumer.next(idle_timeout=min(left, self._idle))
+                # Without a request: the reader has asked the stream's leader, as W10 demands.
                 if request is not None or left <= self._idle:
                     return request
             if not await self._wait_for_message(end):
@@ -293,6 +300,8 @@ class RequestQueue(StoredRequests):
             self._is_suspended = True
             while not wakeup.queue:
                 epoch, has_request = link.reconnects, await self._has_request()
+                # W10: only an answer of the leader shows that no request waits; no answer shows
+                # nothing.
                 if has_request or (has_request is not None and clock() >= end):
                     self._is_suspended = not has_request
                     return has_request
@@ -305,6 +314,8 @@ class RequestQueue(StoredRequests):
                         until = min(until, clock() + spread)
         finally:
             await wakeup.close()
+        # W6: the message that woke the queue is not handed out. The consumer reads it from the
+        # stream, behind the cursor and without a gap.
         self._is_suspended = False
         return True
 

@@ -154,6 +154,8 @@ async def apply_request(
         Exception: the content may hold half a batch; the state is worthless.
     """
     ownership = run.ownership
+    # W7: looked up before the batch is read, since a repetition's batch may be gone: a batch that
+    # no commit refers to is deleted once its request is settled.
     if message.id in ownership.state.recent:
         _stage_duplicate(ownership, request, message.id)
         return None
@@ -177,6 +179,8 @@ async def apply_request(
         _stage_request(ownership, request, settled)
         return unused
     applied = await ownership.state.content.apply(request.stream_sequence, batch)
+    # S-7: the batch is in the store before the commit that names it is written. Else a power cut
+    # could leave a commit without its batch.
     address = message.updates_address
     inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
     as_sent = not applied.corrections and len(applied.updates) == len(batch.updates)
@@ -189,6 +193,7 @@ async def apply_request(
         updates=address,
         corrections=await batches.put_corrections(message.id, applied.corrections),
     )
+    # D1: in the very commit of the request, so that the death of the run forgets no update.
     dirty: Changes = {"dirty_sequence": request.stream_sequence} if applied.dirty else {}
     _stage_request(ownership, request, settled, is_edit=True, **dirty)
     return None if settled.updates is unused else unused
@@ -328,6 +333,8 @@ class _RequestAttempts:
         if failed.count >= self._limit:
             await self._dead_letter(request, reason, failed.count)
             return RetryLater(reason, 0)
+        # L1: the content is spoiled, but this commit changes the control record alone. The commits
+        # staged before the failed request are written with it, since those requests stand.
         await self._ownership.write(attempts=failed)
         return RetryLater(reason, backoff(failed.count))
 
@@ -348,6 +355,7 @@ class _RequestAttempts:
 
     async def _dead_letter(self, request: Delivery, reason: str, attempts: int) -> None:
         """Copy the request to the dead letters, and only then commit that it is dead (L2)."""
+        # W7: the id has its outcome already; a dead letter would contradict that.
         if request_id_of(request) in self._ownership.state.recent:
             _stage_duplicate(self._ownership, request, request_id_of(request))
             await self._ownership.flush()
@@ -454,10 +462,13 @@ class RequestHandler:
                         failed = await self._on_append_refused([*done, request], error)
                     if failed is not None:
                         break
+                # L1: also behind a failure, since what is staged came before the failed request.
                 try:
                     await self.ownership.flush()
                 except AppendRefused as error:
                     failed = await self._on_append_refused(done, error)
+            # W8: behind the commits, and outside the lock, so that updates, checkpoints and readers
+            # do not wait for replies. The requests before a failed one are answered, too.
             await self._answer(done)
         finally:
             self.ownership.spans.abandon("not settled")
@@ -487,6 +498,8 @@ class RequestHandler:
 
     async def _answer(self, done: Sequence[Delivery]) -> None:
         """Reply to the requests that are committed, then delete them."""
+        # W9: behind a refused commit, `done` may have requests that no commit settles. Those must
+        # stay.
         settled = [request for request in done if self._is_committed(request)]
         results = [await self._result(request) for request in settled]
         for request, result in zip(settled, results, strict=True):
@@ -526,6 +539,8 @@ class RequestHandler:
 
     async def count_death(self, owner: str) -> None:
         """Count a death at the first request in the queue: `owner` may have died at it (L1)."""
+        # Behind the settled ones: a settled request may be left whose delete was lost, and the
+        # owner did not die at that one.
         first = await self.queue.lowest_sequence(after=self.ownership.state.control.last_sequence)
         if first is not None:
             await self.attempts.count_death(owner, first)
@@ -540,12 +555,15 @@ class RequestHandler:
         ownership = self.ownership
         try:
             message = await self._read(request)
+            # W7: an id that comes twice is recognised only once its first commit is written. The
+            # application's `admit` reads the log, too. So nothing may be staged before either.
             is_alone = not _is_batchable(message) or ownership.has_staged(message.id)
             if is_alone:
                 await ownership.flush()
             unused = await apply_request(self.run, request, message)
             if is_alone:
                 await ownership.flush()
+            # Behind the commit: if that fails, the next attempt needs the batch.
             await self._discard(unused)
         except (RunEnded, AppendRefused):
             raise

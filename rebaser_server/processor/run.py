@@ -76,13 +76,19 @@ class ChangeSetRun:
         """
         await self._start()
         async with self._queue, BackgroundTasks() as tasks:
+            # D1: an earlier run may have left an update due. Without a request, no commit would
+            # wake the scheduler.
             self._dvu.notify()
             tasks.start_on(self._dvu.wakeup, self._dvu.run)
             tasks.start_on(self._accompanied, self._run_companion)
             tasks.start_on(self._checkpointer.requested, self._checkpointer.run)
             tasks.start_after(self._pause_of_watch(), self._watch_ownership)
             is_idle = await self._loop()
+            # W9: before the release. Else a run that died soon after it could leave settled
+            # requests in the stream, and no task for them.
             await self._queue.handled.wait()
+            # The files of a deleted change set are removed in the end; a checkpoint would write
+            # some anew.
             if not self._ownership.state.control.deleted:
                 await self._checkpointer.on_end(is_preempted=self._slot.is_wanted)
         return is_idle
@@ -111,6 +117,8 @@ class ChangeSetRun:
         if request is not None:
             self._handler.on_commit(request, committed.sequence)
             self._slot.on_request()
+            # A branch's own refreshes do not count: else a busy head would keep each of its
+            # branches awake.
             if companion is None or not companion.is_own(request):
                 self._last_request = self._clock()
         if companion is not None:
@@ -136,6 +144,8 @@ class ChangeSetRun:
     async def _loop(self) -> bool:
         while True:
             requests = await self._next_requests()
+            # P4: before the requests are handled. Those taken are still in the stream, which
+            # deletes none before its commit (W9), so the run after the pause finds them.
             if self._slot.paused and await self._drain():
                 return False  # P4
             if requests:
@@ -150,6 +160,8 @@ class ChangeSetRun:
     async def _next_requests(self) -> list[Delivery]:
         """Return the next requests; none after the quiet period, or if another needs the slot."""
         self._context.shutdown.check()
+        # Outside the interrupts below: a cancelled `take_buffered` would lose the requests it has
+        # taken.
         if requests := await self._queue.take_buffered(self._handler.batch_size):
             return requests
         wait = self._idle_timeout()
@@ -167,6 +179,8 @@ class ChangeSetRun:
         companion = self._companion
         if companion is not None and companion.busy:
             return min(max(POLL_EVERY, left), companion.patience)
+        # While an update is due, the change set is not idle: without a minimum, the run would ask
+        # the stream's leader again and again, without a pause.
         return max(POLL_EVERY if self._ownership.state.control.dvu_due else 0.0, left)
 
     async def _drain(self) -> bool:
@@ -217,6 +231,7 @@ class ChangeSetRun:
 
     def _pause_of_watch(self) -> float:
         """Seconds until the next check."""
+        # A random part of the period: runs that began together do not all ask the leader together.
         return self._settings.confirm_every * random.uniform(0.75, 1.0)
 
 
@@ -251,6 +266,8 @@ async def find_work(services: Services, change_set: ChangeSet) -> PendingWork | 
     asked = await log_of.ask_end() if services.streams.js.connection.is_connected else None
     try:
         first = await requests.lowest()
+        # W2b: without a request, the record is read after the requests. An earlier answer could be
+        # older than a request that left an update due and is deleted by now.
         if first is None or asked is None:
             end = await log_of.end(known)
         else:
@@ -413,6 +430,7 @@ async def process(
         with services.states.owned(change_set, ownership):
             is_idle = await ChangeSetRun(context).until_idle()
     except Fenced:
+        # W15: log and task are another run's, so this one releases nothing.
         raise
     except Exception:
         # A failed run, too, ends in order: only a death leaves its name in the log.
@@ -420,6 +438,8 @@ async def process(
         raise
     await ownership.release()
     services.former_owners.forget(change_set)
+    # W2c: only behind the accepted release is it certain that the log has all of the state, and
+    # that no other run had committed.
     ownership.keep_state()
     if is_idle:
         await services.notifier.activity(change_set, ActivityKind.QUIET)

@@ -37,6 +37,7 @@ class SlotLease(Interrupt):
         """Set whether the change set is paused; a repetition is harmless."""
         self.paused = paused
         if paused:
+            # Else the end of an earlier pause would end this one's drain at once (P4).
             self.resume.clear()
             self.set()
         else:
@@ -59,6 +60,8 @@ class SlotLease(Interrupt):
     @asynccontextmanager
     async def wait_for_work(self, has_work: Callable[[], bool]) -> AsyncIterator[None]:
         """Let the body wait for a request, idle without other work; `Preempted` ends it."""
+        # The run has worked since another change set asked for the slot: it is not idle for long
+        # any more. A pause stays.
         if not self.paused:
             self.clear()
         self._has_work = has_work
