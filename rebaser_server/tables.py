@@ -399,6 +399,7 @@ class TableFiles:
         """Write the bytes of a file there. Raises `TableDamaged`: they are not what was written."""
         digest = self._digest_of(f"{tables_directory(workspace)}/{file.path}", sink)
         if file.digest != digest:
+            # The note would keep `require_sound` from a second comparison.
             self._sound.discard(f"{tables_directory(workspace)}/{file.path}")
             self.require_sound(workspace, [file])  # sets it aside
             raise _damaged(file)
@@ -440,6 +441,8 @@ class TableFiles:
             if info.base_name not in names:
                 self.files.delete(f"{attempt.directory}/{info.base_name}")
         files = sorted(written.files)
+        # S-7: the files are on the disk before the manifest makes them a table. Else a power cut
+        # could leave a manifest without them.
         self.files.sync([f"{tables_directory(workspace)}/{file.path}" for file in files])
         manifest = Manifest(written.fields, files, written.rows, written.content)
         found = self._put_manifest(workspace, key, manifest)
@@ -524,6 +527,8 @@ class TableFiles:
 
     def renew(self, workspace: str, key: str) -> bool:
         """Let a table be found again if it was condemned; return whether it is there, whole."""
+        # The mark goes first. `remove` hides the manifest and then looks for the mark, so a table
+        # that is found here stays.
         self.files.delete(f"{table_directory(workspace, key)}/{_CONDEMNED}")
         return self.find(workspace, key) is not None
 
@@ -582,6 +587,7 @@ class TableFiles:
         workspace, key = table.workspace, table.key
         directory = table_directory(workspace, key)
         place, aside = f"{directory}/{_MANIFEST}", f"{directory}/{_REMOVED}"
+        # The manifest is read before the comparison. Else it could be of a table written since.
         manifest = self._manifest(workspace, key)
         if self._stored(workspace, key) != table:
             return
@@ -591,6 +597,7 @@ class TableFiles:
             if not self.files.has(f"{directory}/{_CONDEMNED}") or manifest != self._manifest(
                 workspace, key, _REMOVED
             ):
+                # A newer manifest stays. The copy goes last, so that a crash loses none.
                 self.files.put_if_absent(place, bytes(self.files.get(aside)))
                 self.files.delete(aside)
                 return

@@ -107,6 +107,9 @@ class PresenceChecks:
         try:
             await self._link.request(_subject(self._streams, member), timeout=CHECK_TIMEOUT)
         except NoResponders:
+            # F6: checks of several callers may be on their way at once, and their refusals count as
+            # one. The connection may have been lost since the check was sent, so `_is_settled` is
+            # asked again.
             if self._is_settled() and sent - self._refused_since.setdefault(member, sent) > _APART:
                 self._absent.add(member)
         except NatsUnreachable:
@@ -206,10 +209,13 @@ class Membership:
                     pause=lambda _: self._pause(),
                 )
         finally:
+            # The tasks are given back before this (W14). An unannounced departure would pass for a
+            # death, and the others would replace tasks (F1, F7).
             await self._publish(_LEFT)
 
     async def _heartbeat(self) -> None:
         await self._publish(b"%d" % self._own_busy())
+        # A departure during the publish is not lost: `_pause` is short then, as in each handover.
         self._left.clear()
 
     async def _pause(self) -> None:
@@ -261,8 +267,10 @@ class Membership:
 
     async def _check_presence(self, member: str) -> None:
         with contained("presumption", member=member):
+            # The member may leave while it is asked. Then there is no time of its last heartbeat.
             if await self._checks.confirm_absence(member) and member in self._last_heard:
                 overdue_at = self._last_heard[member] + OVERDUE
+                # F6: the heartbeat must be overdue, too. A look before that would find no suspect.
                 await asyncio.sleep(overdue_at + _TICK - self._clock())
                 self._found_absent.set()
 
@@ -292,6 +300,7 @@ class Membership:
 
     def suspected(self) -> set[str]:
         """Return the members presumed dead; none while this member does not hear itself."""
+        # A process that does not hear itself is cut off: the silence of the others is its own.
         if not self.hears_itself():
             return set()
         now = self._clock()

@@ -321,6 +321,7 @@ class StreamEnds:
         if present.is_same(noted) or not noted.sequence:
             return False
         message = await self.streams.js.get_message(stream, sequence=noted.sequence)
+        # A message that is gone shows no loss: it may have been deleted as settled.
         return message is not None and message.time != noted.stored_at
 
     async def note(self, present: Mapping[str, StreamEnd]) -> None:
@@ -340,6 +341,8 @@ class StreamEnds:
     async def forget(self, loss: Loss) -> None:
         """Delete the loss from the store, and note the end that NATS had then."""
         noted = await self.noted()
+        # The end is noted first. Else a crash in between would leave the old end, by which the next
+        # look finds the loss again.
         if noted.get(loss.stream) == loss.noted:
             await self.note({**noted, loss.stream: loss.found})
         await asyncio.to_thread(self.files.delete, loss_file(loss.name))
@@ -403,6 +406,7 @@ class LossWatch:
                 what=str(loss),
                 remedy="docs/reliability.md#what-a-loss-leaves; `rebaser doctor` has it, too",
             )
+            # S-8: the loss is kept before the new ends are noted. Else a crash would hide it.
             await self._ends.keep(loss)
         reconnects = self._ends.streams.js.connection.reconnects
         is_first = self._noted is None or reconnects != self._reconnects
@@ -415,6 +419,7 @@ class LossWatch:
                 until=started.isoformat(timespec="seconds"),
                 reason="NATS was started again, and syncs periodically: a power cut takes the end",
             )
+        # A stream that is missing keeps its noted end: once it is made anew, it shows as a loss.
         present = {**noted, **await self._ends.present()}
         if started is not None or any(
             stream not in noted or not e.is_same(noted[stream]) for stream, e in present.items()

@@ -178,6 +178,7 @@ class WriteWatch:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, Full):
             cause = cause.reason if isinstance(cause, AppendRefused) else cause.__cause__
+        # X3: a fault of the configuration stays noted. A refusal in its place would end the stop.
         if cause is None or (self.problem is not None and self.problem.fault is not None):
             return
         remedy = next(what for text, what in _RAISE if cause.description.startswith(text))
@@ -208,6 +209,7 @@ class WriteWatch:
                 log.info(_ENDED[_event(before)])
             if found is not None:
                 log.error(_event(found), reason=found.what, remedy=found.remedy)
+        # X3: a NATS that cannot write loses no commit, and work that it refuses is retried.
         is_stopped = found is not None and found.fault is not None and found.stops_work
         if is_stopped != self.stop.is_set:
             if is_stopped:

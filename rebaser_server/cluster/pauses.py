@@ -103,6 +103,8 @@ class PauseStore:
 
         If this process dies in between, the reconcilers do the rest.
         """
+        # P5: the pause goes first. Else a Rebaser could take a task made here, find the pause still
+        # in force, and remove the task for good (P2).
         await self._bucket.purge(scope.key)
         waiting = await self._with_work(scope)
         for change_set in sorted(waiting):
@@ -169,6 +171,7 @@ class PauseMonitor:
             if scope in self.known:
                 if await self._store.of(scope) is not None:
                     return True
+                # `refresh` may have read the pauses meanwhile, without this one.
                 self.known.pop(scope, None)
         return False
 
@@ -201,7 +204,11 @@ class PauseMonitor:
         async def refresh() -> None:
             nonlocal is_subscribed, is_news
             is_news = bool(wakeup.queue)
+            # P1: the queue is emptied before the read, so a change during the read wakes for
+            # another one.
             wakeup.queue.clear()
+            # P1: the subscription comes before the read. Else a change in between would be missed
+            # for a whole period.
             if not is_subscribed and not self._js.is_remote:
                 await wakeup.open(self._subject)
                 is_subscribed = True
@@ -220,6 +227,7 @@ class PauseMonitor:
     def registered(self, change_set: ChangeSet, slot: SlotLease) -> Iterator[None]:
         """Notify the run that holds `slot` of pauses, while the body runs."""
         self._slots[change_set].add(slot)
+        # P4: a pause that came since the task was pulled has not reached this slot.
         self._notify(slot, change_set)
         try:
             yield

@@ -94,6 +94,7 @@ class Provisioner:
             if (
                 await self._last_sequence(lost) is None
                 and await self._last_sequence(other)
+                # A second Rebaser may make both streams, and use them, between these two looks.
                 and await self._last_sequence(lost) is None
             ):
                 raise DeploymentInconsistent(

@@ -321,6 +321,7 @@ class Reconciler:
             change_set
             for change_set in change_sets
             if (tasks is None or streams.task(change_set) not in tasks)
+            # S-4: the scan may have ended before the last commit, so the leader is asked for that.
             and await self._scanner.is_unfinished(streams.commits(change_set))
         }
 
@@ -434,6 +435,8 @@ class StrayRequests:
             subject, {**headers, "Nats-Msg-Id": letter_id}
         )
         payload = message.payload[: max(0, room)]
+        # The copy comes first, else a crash in between would lose the request. If two Rebasers move
+        # the request at one moment, NATS stores one copy, since both have one id.
         await self._streams.js.publish(subject, payload, headers=headers, message_id=letter_id)
         await self._streams.js.delete_message(self._stream, message.sequence)
         log.error(

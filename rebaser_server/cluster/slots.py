@@ -252,11 +252,13 @@ class SlotPool:
         try:
             await asyncio.wait([vacated], timeout=MAX_WAIT)
         except asyncio.CancelledError:
+            # A slot that comes in the moment of the cancellation would stay taken for ever.
             if vacated.done():
                 self.release(vacated.result())
             raise
         finally:
             self._waiting.pop(vacated, None)
+        # The slot may come between the timeout and this line, so the future is asked, not the wait.
         if not vacated.done():
             return None
         self.deferrals.on_taken(change_set)
@@ -284,6 +286,7 @@ class SlotPool:
         """Give free slots to the tasks that wait here, the longest waiting first."""
         for vacated, workspace in list(self._waiting.items()):
             if self._fairness.admits(workspace, len(self._of(workspace)), self.free):
+                # The waiting task wakes later. A second release until then must not serve it.
                 del self._waiting[vacated]
                 vacated.set_result(self._lease(workspace))
 

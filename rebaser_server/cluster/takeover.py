@@ -81,6 +81,7 @@ class Takeover:
 
     async def _check(self) -> None:
         suspected = self._members.suspected()
+        # F1: a member that is heard again is forgotten here, so its next silence is acted on, too.
         self._done &= suspected
         self._delivered_when_suspected = {
             m: sequence for m, sequence in self._delivered_when_suspected.items() if m in suspected
@@ -90,6 +91,8 @@ class Takeover:
                 await self._take_over(member)
 
     async def _take_over(self, member: str) -> None:
+        # F1: a retry keeps the first number. Else it would also replace tasks that healthy
+        # successors have taken since then.
         if member not in self._delivered_when_suspected:
             self._delivered_when_suspected[member] = await self._last_delivered()
         # The members whose turn is before this one's have probably done it by then.
@@ -103,6 +106,7 @@ class Takeover:
         renewed = await self.republish_tasks(
             self._delivered_when_suspected[member], is_dead, except_for=self._holds
         )
+        # The note comes last, so that the next check repeats a round that failed.
         self._done.add(member)
         log.warning("member presumed dead", member=printable(member), tasks=renewed)
 
@@ -134,6 +138,8 @@ class Takeover:
         while up_to is None or not self._members.hears_itself():
             with survived("takeover"):
                 if up_to is None:
+                    # F3: the number of the start counts in both rounds, since later tasks come by
+                    # themselves.
                     up_to = await self._last_delivered()
                     await self._reclaim(up_to, is_absent)
             await asyncio.sleep(PRESUMED_DEAD)
@@ -181,6 +187,8 @@ class Takeover:
             # That took a while: since then this process, or another, may have taken the task.
             if except_for(change_set) or await self._owner(change_set) != owner:
                 return
+            # F2: a stop, or another task that fails, cancels this one. Cancelled between its two
+            # steps, the replacement would leave the change set without a task.
             await finish(self._replace(change_set, task.sequence), _FINISHED_WITHIN)
             republished += 1
             metrics.TAKEN_OVER.inc()

@@ -115,9 +115,13 @@ async def lease(js: JetStream, task: Delivery, terms: LeaseTerms) -> AsyncIterat
             await _nak(
                 task,
                 _delay(error, task.delivered),
+                # A retry ends with the lease: a later nak would take the task from its next holder.
+                # A stop has a deadline of its own.
                 SETTLE_TIMEOUT if is_stopping else task_lease.remaining,
             )
         raise
+    # W15: the body may return before `renew` has noticed the end of the lease, as in a process that
+    # was frozen.
     if not task_lease.is_held:
         raise LeaseLost(task.subject)
     await ack_and_delete(js, task)
@@ -163,6 +167,8 @@ class TaskLease:
                     with contextlib.suppress(JetStreamError):
                         sent = self._clock()
                         await self._task.in_progress(confirm=True, timeout=settings.renew_every)
+                        # The server counts from the arrival of the report. This clock starts, and
+                        # ends, earlier.
                         self._ends = sent + settings.ack_wait
                         metrics.LEASE_RENEWALS.inc()
                         deadline.reschedule(self._ends)
@@ -226,6 +232,8 @@ class TaskRunner:
             return self._terminate(task, error)
         if self.pauses.is_paused(change_set):
             return self._drop_paused(task, change_set)
+        # W1: the slot is taken before the coroutine starts, since the next pull asks for as many
+        # tasks as there are free slots.
         slot = self.slots.acquire(change_set)
         return (
             self._run_vacated(task, change_set)
@@ -282,8 +290,12 @@ class TaskRunner:
         try:
             with stats.hold(change_set), self.pauses.registered(change_set, slot):
                 async with lease(self.services.streams.js, task, self.lease_terms):
+                    # X3: work may have been stopped since the pull. Raised within the lease, the
+                    # error gives the task back.
                     self.writes.stop.check()
                     quiet = await process(self.services, change_set, self.shutdown, slot)
+            # W12: the task is gone by now. While the task is there, a client's poke makes none, and
+            # the client's request is found only by this look.
             await self._recheck(change_set)
             end = "quiet" if quiet else "paused" if slot.paused else "turn over"
             log.info(end)

@@ -145,6 +145,7 @@ class DeletedDataJob:
                         folder = str(record.workspace_id)
                         await asyncio.to_thread(self._published.delete_directory, folder)
                     await self._registry.delete_workspace(record.workspace_id)
+                # The record goes last: if the process dies before, the next round removes the rest.
                 await self._registry.delete(change_set)
                 gone.append(change_set)
         return gone

@@ -40,6 +40,8 @@ class Closure:
 
     def release(self, graph: ReadableGraph) -> None:
         """Return the borrowed array, for the next closure to use."""
+        # The next borrower expects zeros. Resetting the used items alone is cheap: the array is as
+        # long as the graph.
         self.positions[self.indices] = 0
         graph.return_scratch(self.positions)
 

@@ -48,6 +48,7 @@ class CallWatchdog:
         if not seconds or threading.current_thread() is not threading.main_thread():
             yield
             return
+        # The default action ends the process in C code, too, where no handler of Python's runs.
         before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, _LONGEST_STEP + seconds)
         try:

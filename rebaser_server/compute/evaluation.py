@@ -146,6 +146,7 @@ class Evaluation:
         """Compute values in a child, up to `stop` or that time; return what changed, for `take`."""
         began, before = time.monotonic(), (self.done, self._scalar.writer.mark)
         self.load()
+        # A load may outlast `until`. Without a later end, each child would load and compute little.
         advance_until(self, stop, max(until, end_of_turn(began, 0)), least)
         return cbor2.dumps([self.done, self.imported, self._changes(*before)])
 
@@ -277,6 +278,7 @@ class ForkedEvaluation:
         self._unit = unit
         self._position = isolation.shared_position()
         self._evaluation = Evaluation(unit, CallWatchdog(unit.limits, self._position))
+        # An import happens in a child first, so only functions that need none are found here.
         if all(runtime not in INSTALLED or is_loaded(code) for runtime, code in unit.functions):
             self._evaluation.load()
         self._most = len(unit)
@@ -349,6 +351,7 @@ class ForkedEvaluation:
                 f"Python function {name!r} does not load: {end.reason}"
             )
         elif end.position == VECTORISED:
+            # One of many values is to blame: called one by one, the next child shows which.
             self._evaluation.call_one_by_one()
         elif end.position == IDLE and stop - self.done > 1:
             self._most = (stop - self.done) // 2

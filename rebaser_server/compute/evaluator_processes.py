@@ -99,6 +99,8 @@ class Template:
                 socket.send_fds(control, [number.to_bytes(NUMBER)], [theirs.fileno(), write])
             except ConnectionError as error:  # it has just ended
                 raise EOFError from error
+            # The message holds these descriptors on their way. Open here, too, channel and prints
+            # would not end with the evaluator.
             theirs.close()
             printed.close()
             pid = await forked
@@ -109,6 +111,7 @@ class Template:
         return Evaluator(pid, ended, reader, writer, log_of_prints)
 
     async def _start(self) -> socket.socket:
+        # Packets keep reports whole: the template and its evaluators send them by one socket.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ExitStack() as opened, theirs:
             opened.enter_context(ours)
@@ -242,6 +245,8 @@ class _Prints(asyncio.Protocol):
         self._text.clear()
         self._left_out = 0
         if text:  # the end of a line may come by itself
+            # The loop calls this in the context of the evaluator's first caller, which may have had
+            # another change set's labels.
             Context().run(_log_prints, self._labels, text, left_out)
 
     def close(self) -> None:
@@ -307,6 +312,7 @@ class Evaluator:
         try:
             either: list[asyncio.Future[Any]] = [asking, self._ended]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            # An answer that was written before the end may still lie in the channel.
             if not asking.done():
                 await asyncio.wait([asking], timeout=_LAST_WORDS)
             if not asking.done():

@@ -524,6 +524,7 @@ class ScalarEvaluator:
         columns = [positions.tolist(), *_argument_columns(specs, refs, self._buffers.objects)]
         returned, watched, count = self.returned, self._position, len(positions)
         before = len(returned)
+        # An error ends the inner loop at its value, and the next round goes on from there.
         while (start := len(returned) - before) < count:
             rows = zip(*(column[start:] for column in columns), strict=True)
             try:

@@ -113,7 +113,10 @@ def ask_child(
     Raises:
         ChildEnded: there is none, or the work raised an error, which is the reason.
     """
+    # The remains of the last child are ended before the fork. That kills every child that this
+    # process has, so it would kill the next one, too.
     end_children()
+    # A child that was killed leaves its position here. The next one must not be blamed for it.
     position[0] = IDLE
     child = _Child(work, position)
     try:
@@ -129,17 +132,21 @@ def ask_child(
 class _Child:
     def __init__(self, work: Callable[[], bytes], position: memoryview) -> None:
         self._position = position
+        # Bytes that a function writes into the pipe do not begin with this token.
         self._token = os.urandom(_TOKEN)
         self._pipe, theirs = os.pipe()
         self._pid = fork()
         if self._pid == 0:
             self._answer(work, theirs)
+        # The pipe would not end with the child if it were open here, too.
         os.close(theirs)
+        # A process that the function started may hold the pipe open, so the child's end is polled.
         self._pidfd = os.pidfd_open(self._pid) if hasattr(os, "pidfd_open") else None
 
     def _answer(self, work: Callable[[], bytes], pipe: int) -> None:
         """Answer and end, in the child, without Python's own clean-up."""
         global _pipe  # noqa: PLW0603 - of the process
+        # The work may replace functions of `os`, so these are taken before.
         own, getpid, leave, write = os.getpid(), os.getpid, os._exit, os.write
         try:
             _pipe = pipe
@@ -202,6 +209,7 @@ class _Child:
         return ChildEnded(position, reason)
 
     def _exit_code(self) -> int | None:
+        # The child stays a zombie. Else its id might be another process's when `kill` uses it.
         status = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if status is None:
             return None
@@ -295,6 +303,7 @@ def _end_orphans() -> None:
                 pass
         except ChildProcessError:
             return
+        # A killed process leaves its own children to this one, so the loop looks again.
         for pid in _children():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -364,6 +373,7 @@ def end_with_parent(parent: int | None = None) -> None:
     """
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    # A parent that ended before the request is not noticed by the kernel: this process would stay.
     if parent is not None and os.getppid() != parent:
         os._exit(0)
 

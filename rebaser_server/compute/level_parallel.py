@@ -114,6 +114,8 @@ class LeveledRun:
                 if int(is_unmeasured[chosen].sum()) <= _MAX_SAMPLE:
                     sample = extract(unit, chosen)
                     samples.append(
+                        # A value that is not due, or whose result is known, is not called and so
+                        # not measured.
                         replace(
                             sample,
                             must_compute=np.ones(len(sample), np.bool_),
@@ -148,6 +150,8 @@ class LeveledRun:
             self._split_if_faster(unit, costs) if is_dear else None
             for unit, is_dear in zip(units, dear, strict=True)
         ]
+        # Costs are stored before a part runs. By them a later attempt makes equal parts, and finds
+        # the results of this one.
         if store is not None and any(splits) and not is_known:
             functions = chain.from_iterable(unit.functions for unit in units)
             store.put_costs(costs.known(functions), split_costs_of(units))

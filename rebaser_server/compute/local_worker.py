@@ -69,6 +69,7 @@ def _fork_on_demand(control: socket.socket) -> None:
     for each in (ends, written):
         os.set_blocking(each, False)
     signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+    # Python writes to the wakeup descriptor only for signals that have a handler.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     evaluators: dict[int, int] = {}
     """Number of each, by its process id."""
@@ -92,6 +93,8 @@ def _fork_on_demand(control: socket.socket) -> None:
             evaluators[_fork(control, ends, number, *given)] = number
         except OSError as error:
             control.send(REPORT.pack(REFUSED, number, error.errno or 0))
+        # Descriptors that stay open here pass to later evaluators, and outlive the one that they
+        # are for.
         for each in given:
             os.close(each)
 
@@ -117,10 +120,12 @@ def _fork(control: socket.socket, ends: int, number: int, channel: int, prints: 
         os.dup2(prints, 1)
         os.dup2(prints, 2)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # `set_wakeup_fd` returns the descriptor that wakes the template: no evaluator may do so.
         for each in (prints, ends, signal.set_wakeup_fd(-1)):
             os.close(each)
         isolation.claim()
         isolation.end_with_parent(template)
+        # The report comes after `setpgid`: the daemon kills the group, which must exist by then.
         control.send(REPORT.pack(FORKED, number, os.getpid()))
         control.close()
         _answer_questions(socket.socket(fileno=channel))

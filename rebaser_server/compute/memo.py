@@ -183,6 +183,7 @@ class Memo:
             stream.write_table(results)
         data = sink.getvalue().to_pybytes()
         path = f"{memo_directory(workspace)}/{name}"
+        # A file that a power cut has spoiled fails its digest, and costs calls alone.
         self._files.put(path, blake3(data).digest() + data, durable=False)
 
     def _get(self, workspace: str, name: str) -> pa.Table:
@@ -225,6 +226,7 @@ class Memo:
         merged = [(i, key, text) for i, results in latest.items() for key, text in results.items()]
         if merged:
             columns_of_all = [*map(list, zip(*merged, strict=True)), pa.nulls(len(merged))]
+            # The merged file is there before the others go, so a crash in between loses no result.
             self._write(workspace, names[-1], pa.table(columns_of_all, schema=REMEMBERED))
             names = names[:-1]
         for name in names:

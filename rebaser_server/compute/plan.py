@@ -538,6 +538,8 @@ class UpdatePlanner:
             affected=affected,
             memo=self._memo,
         )
+        # Estimates are stored before a unit runs. By them the next attempt makes equal units, and
+        # finds the results of this one.
         if len(planned.units) > 1 and self._estimates.seconds:
             functions = [(func.runtime, func.code) for func in graph.funcs.values()]
             store.put_costs(self._estimates.known(functions))

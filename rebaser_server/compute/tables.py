@@ -350,6 +350,7 @@ class TableExecutor:
             located = await asyncio.to_thread(locate, result, positions, run.store)
             split.record(end, located.table)
             done.append(located)
+            # D4: the owner may commit these results while later stages are computed.
             run.ready([located])
             part.progress.record(end - start)
         return restore_order(done, stages.order)
@@ -395,6 +396,8 @@ class TableExecutor:
             try:
                 return await self._result(call, run)
             except RunFailed as error:
+                # The whole run is repeated at first, with `isolated` units. Only then is a query
+                # suspected.
                 if not call.limits.is_forked:
                     raise
                 reason = str(error)
@@ -433,11 +436,13 @@ class TableExecutor:
                         return found, calls
                     manifest = found
                 except BaseException:
+                    # A second cancellation must not end the removal.
                     await asyncio.shield(asyncio.to_thread(tables.discard, attempt))
                     raise
         if not manifest.fields:
             return loads(manifest.content), calls
         handle = manifest.handle(work.key)
+        # A value with an equal text counts as unchanged, so values that take it are not computed.
         if former and _is_same(former, handle):
             handle = former
         return handle.to_value(), calls
@@ -565,6 +570,7 @@ class TableExecutor:
                     )
             return query.result()
         finally:
+            # The end of the query is awaited, since the caller removes its files next.
             query.cancel()
             await asyncio.wait([query])
             if not query.cancelled():

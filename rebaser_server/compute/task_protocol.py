@@ -66,6 +66,7 @@ class _ProgressReporter:
         try:
             yield
         finally:
+            # The lock is held during a report, so none goes on for a unit that is over.
             with self._lock:
                 self._tell = None
 

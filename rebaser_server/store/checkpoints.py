@@ -306,6 +306,7 @@ class _Inspection:
 
     def _content(self, file: DeltaFile) -> FileContent:
         if file not in self._contents:
+            # The note stays if the read finds damage, so no other version reads the file again.
             self._contents[file] = None
             self._contents[file] = self._files.read(file)
         content = self._contents[file]
@@ -329,6 +330,7 @@ def repair(files: DeltaFiles, open_version: OpenVersion) -> int | None:
         before = files.log()
         sound = next(sound_versions(files, open_version), None)
         version = None if sound is None else sound.version()
+        # A log that grew during the search has entries that were not looked at, and may be sound.
         if files.log() == before:
             files.set_aside_entries(-1 if version is None else version)
             return version
@@ -513,6 +515,7 @@ class Checkpoints:
             OSError: the store failed.
         """
         with translate_store_errors():
+            # The table gets other versions under the same numbers, of which nothing is known.
             self._known.pop(change_set, None)
             version = repair(self._table_files(change_set), partial(self.table, change_set))
             return None if version is None else self.table(change_set)
@@ -553,6 +556,7 @@ class Checkpoints:
         with translate_store_errors():
             known = self._known_of(change_set)
             self._table_files(change_set).secure(delta, known.secured)
+            # S-7: the note comes last. After a failure, the next call syncs and reads these files.
             known.secured = delta.version()
 
     def _save(self, change_set: ChangeSet, changes: CheckpointChanges) -> CheckpointTable:
@@ -564,10 +568,12 @@ class Checkpoints:
             last = delta.transaction_version(APP_ID) or 0
             if not changes.whole and last < changes.base:
                 raise StoreDamaged(f"{self.uri(change_set)} lacks commit {changes.base}")
+            # An attempt whose answer was lost may have written it, or a Rebaser that is further.
             if last >= changes.commit:
                 return delta
             whole = changes.whole
             rows = changes.sealed(NO_ROWS if whole else self._written(change_set, delta, last))
+            # A whole checkpoint replaces all rows. Rows dropped before must not be subtracted.
             dropped = NO_ROWS if whole and dropped_rows(delta) != NO_ROWS else None
             try:
                 write_deltalake(
@@ -581,6 +587,7 @@ class Checkpoints:
                     post_commithook_properties=KEEP_ENTRIES,
                 )
             except CommitFailedError:
+                # The table has rows of another process by now, and the digest goes on from these.
                 if tries == _MAX_TRIES:
                     raise
             else:
@@ -639,6 +646,7 @@ class Checkpoints:
                     "or written to it; move it away"
                 )
             known, version = self._known_of(change_set), delta.version()
+            # A table that ends before the known version was turned back: its entries are new.
             ours = known.ours if known.ours <= version else -1
             self._table_files(change_set).require_entries(version, ours)
             known.ours = version

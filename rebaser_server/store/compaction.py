@@ -126,6 +126,7 @@ def compact(
             return None
         if step:
             delta = checkpoints.table(change_set)
+            # S-7: Delta syncs none of the new files, and later checkpoints stand on them.
             checkpoints.secure(change_set, delta)
             vacuum(delta, replaced_retention)
         return step

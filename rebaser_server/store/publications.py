@@ -202,8 +202,10 @@ class Publications:
                 failures.append(error)
         for folder, each in note.tables.items():
             self._remove_due(head, folder, each)
+        # A commit with failures counts as not looked at, so the next look tries it again.
         if not failures:
             note.commit = found.commit
+        # The note of a later commit stays, which a second publisher may have written meanwhile.
         last = self._note(head)
         if last.commit <= note.commit and last != note:
             self._published.put(f"{head.workspace_id}/{_NOTE}", note.encode())
@@ -262,6 +264,8 @@ class Publications:
                 return last.number, False
             if last.commit >= commit:
                 return -1, False
+            # The files are on the disk before the entry that names them. Else a power cut could
+            # leave a version without its files.
             added = self._bring(directory, wanted, missing, commit)
             actions = [
                 _commit_info(commit, key),
@@ -274,6 +278,7 @@ class Publications:
             entry = f"{directory}/{_LOG}/{_entry(version)}"
             payload = "\n".join(map(json.dumps, actions)).encode()
             self._published.put_if_absent(entry, payload)
+            # The entry may be another publisher's. A random `txnId` makes the two differ.
             if bytes(self._published.get(entry)) == payload:
                 if version and version % _SUM_EVERY == 0:
                     self._sum_up(directory, version)

@@ -264,6 +264,7 @@ class DeltaFiles:
         else:
             first, added = since + 1, self._added(range(since + 1, version + 1))
         names = [_entry(each) for each in range(first, version + 1)]
+        # S-7: readers take a new sum in place of the entries, so it must be on the disk as well.
         if since is None or summed_up >= since:
             names += [_sum(summed_up), _HINT]
         present = self._files.sizes(f"{self._directory}/{_LOG}", names)
@@ -325,6 +326,7 @@ class DeltaFiles:
         table_log = self.log()
         for version in sorted(table_log.entries | table_log.sums, reverse=True):
             if version > after:
+                # A sum says a whole version by itself, so it goes before the entry.
                 self._set_aside([_sum(version), _entry(version)])
 
     def _set_aside(self, names: Iterable[str]) -> None:

@@ -198,6 +198,7 @@ class ConnectSession:
 
     def stop(self) -> None:
         """Make the server forget the session, and end its work, if the server is there at all."""
+        # A server that has lost the session is not called: a call may be retried for a minute.
         if self._end_reason is not None:
             with suppress(*_LOST):
                 self.spark.client.close()

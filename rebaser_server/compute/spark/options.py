@@ -89,6 +89,7 @@ class ScratchDirectory:
         for lock in parent.glob("*.lock"):
             _remove_if_dead(lock)
         self.directory: Final = parent / uuid4().hex[:12]
+        # The lock comes first: a directory without a lock file would stay if this process died.
         self._lock = _locked(self.directory.with_suffix(".lock"))
         self.directory.mkdir()
         self.sockets: Final = self._sockets()

@@ -156,12 +156,16 @@ class _SessionHolder:
                         raise SessionFailed(reason) from error
                     finally:
                         self._starting = None
+            # A job is counted before the lock is free. Else a first query could stop the session
+            # that the job was given.
             with self._counting:
                 self._jobs += 1
             return self._running
 
     def _on_launched(self, process: Popen[bytes]) -> None:
         self._starting = process
+        # `close` sets its flag and then looks for a process. Here the order is the opposite: so one
+        # of the two sees the other, and no JVM is left.
         if self._is_closed:
             process.kill()
 
@@ -409,6 +413,7 @@ class SparkExecutor:
 
         def compute() -> T | None:
             with self._required_session(name, label, way) as session:
+                # The caller may have gone while the session started, before there was a job.
                 found = None if gone.done() else work(session, ask)
             if not gone.done():
                 self.absence, self._has_computed = None, True
@@ -514,6 +519,7 @@ class SparkExecutor:
     async def _require_session(self, ending: "asyncio.Future[Any]") -> None:
         """Raise `SessionFailed` if a run waits in vain and would not learn that by itself."""
         reason = await asyncio.to_thread(self._session.end_reason)
+        # A run that notices the end by itself says more, so it has a moment to raise its own error.
         if reason is not None and not (await asyncio.wait([ending], timeout=_CANCEL_GRACE))[0]:
             self._note_absence(reason)
             raise SessionFailed(f"Spark could not complete the run: {reason}")
@@ -566,6 +572,7 @@ async def train(options: SparkOptions) -> Path:
             await executor.close()
         if not trained.exists():
             raise SessionFailed(f"the Java at {java} wrote no archive (see {options.log})")
+        # The copy is renamed once it is complete: a JVM that starts meanwhile finds it whole.
         await asyncio.to_thread(shutil.copyfile, trained, new)
         new.replace(archive)
     finally:

@@ -45,5 +45,7 @@ def _execute_batches(
     for batch in batches:
         isolation.claim()
         rows = [execute(task.as_py(), store, run) for task in batch.column("order")]
+        # A worker that is reused lies idle after its answer. Processes that functions left would go
+        # on until its next task.
         isolation.end_children()
         yield pa.record_batch([pa.array(rows, pa.binary())], schema=_ANSWER_SCHEMA)

@@ -90,6 +90,8 @@ def run(spark: "SparkSession", query: Query | SparkCall, slots: int) -> Any:
     if query.target is None:
         return _require_key(frame, key) if key else _only_value(frame)
     written = _write(frame, query.target, query.definition, is_split=query.is_split)
+    # The key is looked for in the rows that were written: the frame would run the query once more,
+    # and might have other rows then.
     if key:
         files = [*written.files, *(file for part in written.parts for file in part.files)]
         rows = Manifest(written.fields, files, written.rows, "")

@@ -90,6 +90,7 @@ def _write(
             else:
                 found = tables.write_apart(target.attempt, schema, how.by, seen(), name)
     except NotATable as error:
+        # The error is answered and not raised: a cluster repeats a task that raises, in vain.
         said: dict[str, Any] = {"refused": str(error)}
     else:
         parts = [
