@@ -140,10 +140,12 @@ class UnitTasks:
         self._stops = [0] * len(units)
         """Number of values of each unit that are done for sure."""
         self._ended: dict[int, UnitResult | StoredResult] = {}
+        self._has_parts = self.size > FIRST_STEP
+        """Whether the store may have parts of units: a small unit has some once it gave way."""
 
     def next_tasks(self) -> dict[int, bytes]:
         """The tasks to execute next, by the number of the unit; none once all is done."""
-        names = self.store.names() if self.store and self.size > FIRST_STEP else []
+        names = self.store.names() if self.store and self._has_parts else []
         if not self._encoded:
             self._encode(names)
         tasks = {}
@@ -185,7 +187,10 @@ class UnitTasks:
     def record(self, number: int, answer: bytes) -> None:
         """Record the answer to the task for a unit."""
         ended = decode_answer(answer)
-        if not isinstance(ended, GaveWay):
+        if isinstance(ended, GaveWay):
+            # Else the next task would begin at the first value again, and stop where this one did.
+            self._has_parts = True
+        else:
             self._ended[number] = ended
             self._stops[number] = self._sizes[number]
 

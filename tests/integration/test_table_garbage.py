@@ -1,5 +1,6 @@
 """Tables stay for as long as anything can lead to them, and then go."""
 
+import asyncio
 import io
 import os
 import random
@@ -459,6 +460,31 @@ async def test_a_table_that_is_lost_is_found_by_the_doctor(deployment: Deploymen
     assert finding is not None
     assert (finding.severity, finding.repair) == (Severity.ERROR, None)
     assert f"1 table not whole in the store, first {str(upload_of(lost))[:12]}" in finding.what
+
+
+async def test_a_bit_of_a_table_that_flipped_is_found_by_the_doctor(deployment: Deployment) -> None:
+    """If it is to read all; it changes nothing, since it may be a cable that errs."""
+    [change_set] = new_change_sets(1)
+    owner = await Owner.of(deployment, change_set)
+    table = adopted(deployment, change_set, 1)
+    await owner.commit([put(new_id(), table)])
+    tables, workspace = tables_of(deployment), str(change_set.workspace_id)
+    [file] = tables.get(workspace, str(upload_of(table))).files
+    path = Path(tables.files.root, "tables", workspace, file.path)
+    damaged = await asyncio.to_thread(flip, path)
+
+    seen = [await check_history(owner.archive, deep=deep) for deep in (False, True)]
+
+    assert [finding is not None for finding in seen] == [False, True]
+    assert "1 table not whole in the store" in str(seen[1])
+    assert await asyncio.to_thread(path.read_bytes) == damaged
+
+
+def flip(path: Path) -> bytes:
+    data = bytearray(path.read_bytes())
+    data[40] ^= 8
+    path.write_bytes(data)
+    return bytes(data)
 
 
 @pytest.mark.parametrize(

@@ -109,11 +109,12 @@ class _SessionHolder:
                 is closed.
         """
         running = self._get(for_tables=way != "job")
-        if not self._options.is_local and time.monotonic() - self._asked_for_slots > _SLOTS_EVERY:
-            self._asked_for_slots = time.monotonic()
-            # On its own thread: no run waits for the answer.
-            Thread(target=self._ask_for_slots, args=(running,), daemon=True).start()
         try:
+            is_due = time.monotonic() - self._asked_for_slots > _SLOTS_EVERY
+            if not self._options.is_local and is_due:
+                self._asked_for_slots = time.monotonic()
+                # On its own thread: no run waits for the answer.
+                Thread(target=self._ask_for_slots, args=(running,), daemon=True).start()
             with _begun(getattr(running, way)(run, about)) as session:
                 yield session
         finally:

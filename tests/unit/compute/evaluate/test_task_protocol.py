@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cbor2
 import pytest
 
 from rebaser_server.compute import evaluation, task_protocol
@@ -164,6 +165,22 @@ def test_what_takes_long_gives_way_and_is_asked_for_again(store: RunStore) -> No
     assert rounds > 1
     assert rows(store, outcome) == decode_result(evaluate(unit.encode())).value_results
     assert outcome.recomputed == 300
+
+
+def test_a_small_unit_goes_on_where_its_task_gave_way(store: RunStore) -> None:
+    """As a task does once a value has ended its child and its time is over."""
+    unit = chain(6)
+    whole = decode_result(evaluate(unit.encode()))
+    it = UnitTasks("run", [unit], store)
+    assert list(it.next_tasks()) == [0]
+
+    store.put_part(digest_of(unit.encode()), 0, 4, UnitResult(4, whole.table.slice(0, 4)))
+    it.record(0, cbor2.dumps([None, None]))
+
+    assert list(it.next_tasks()) == [0]
+    assert it.values_done() == 4
+    [outcome], _ = completed(it)
+    assert rows(store, outcome) == whole.value_results
 
 
 @pytest.mark.usefixtures("_time_slices_are_short")
