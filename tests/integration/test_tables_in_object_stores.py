@@ -273,6 +273,32 @@ def test_parts_take_the_files_that_a_query_has_written(tables: TableFiles) -> No
     assert not tables.files.list_names(attempt.directory)
 
 
+def test_a_file_is_read_in_one_request_and_its_damage_found(tables: TableFiles) -> None:
+    written(tables, 1, 2)
+    read = []
+
+    class Counting(SharedFiles):
+        def get(self, path: str) -> pa.Buffer:
+            read.append(path)
+            return super().get(path)
+
+        def open(self, path: str) -> pa.NativeFile:
+            read.append(path)
+            return super().open(path)
+
+    files = Counting(tables.files.root, tables.files._options)
+    assert ids_in(TableFiles(files)) == [1, 2]
+    assert sum(path.endswith(".parquet") for path in read) == 1
+
+    path = next(path for path in read if path.endswith(".parquet"))
+    data = bytearray(files.get(path))
+    data[30] ^= 1
+    files.put(path, bytes(data))
+    with pytest.raises(TableMissing, match="is damaged"):
+        ids_in(TableFiles(files))
+    assert tables.find(SHOP, KEY) is None
+
+
 def test_what_is_discarded_leaves_no_table(tables: TableFiles) -> None:
     begun(tables, 1)
     attempt = begun(tables, 2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from rebaser_core.table_schemas import spark_fields
+from rebaser_core.table_schemas import NotATable, spark_fields
 from rebaser_server import tables as module
 from rebaser_server.files import SharedFiles
 from rebaser_server.tables import (
@@ -167,6 +167,19 @@ def test_what_repeated_tasks_have_written_is_removed(tmp_path: Path) -> None:
 
     assert rows_in(tables) == EXPECTED
     assert [path.name for path in tmp_path.rglob("*.parquet")] == ["second-part-0.parquet"]
+
+
+def test_a_partition_has_a_name_that_is_text(tmp_path: Path) -> None:
+    """Spark makes text of any bytes."""
+    broken = pa.StringArray.from_buffers(
+        1, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")
+    )
+    rows = pa.record_batch([pa.array([1], pa.int64()), broken], schema=SCHEMA)
+
+    with pytest.raises(NotATable, match="'day', which partitions the table, has text that is no"):
+        TableFiles(SharedFiles(str(tmp_path))).write_parts(SHOP, KEY, SCHEMA, "day", [rows])
+
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_part_is_damaged_for_each_table_that_has_it(tmp_path: Path) -> None:
