@@ -2,10 +2,12 @@
 
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from rebaser_core.table_schemas import NotATable, spark_fields
 from rebaser_server import tables as module
@@ -50,6 +52,13 @@ def rows_in(tables: TableFiles) -> list[tuple[int, str]]:
 
 
 EXPECTED = sorted(tuple(row.values()) for row in ROWS.to_pylist())
+
+
+@pytest.fixture(autouse=True)
+def _no_lines() -> Iterator[None]:
+    """Hundreds of lines about damage would be counted, and told of in a later test."""
+    with capture_logs():
+        yield
 
 
 @pytest.mark.parametrize("is_apart", [False, True])
