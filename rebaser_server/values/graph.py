@@ -585,6 +585,8 @@ class Graph(_GraphData):
     ) -> NDArray[np.bool_]:
         """Assign the results computed for the roots up to `covers`; return a mask of those taken.
 
+        The values become roots of `covers`, until `clear_roots`.
+
         A result is dropped if its value is a source, is gone, or was defined anew since, so that
         its root is above `covers`. `statuses` are indices into `STATUSES`. If an id comes twice,
         the last result counts.
@@ -599,7 +601,10 @@ class Graph(_GraphData):
         first = self.texts.add_all(texts.filter(pa.array(taken)))
         columns.text.buffer[indices] = np.arange(first, first + len(indices), dtype=np.int32)
         columns.status.buffer[indices] = np.asarray(statuses)[taken]
-        self.touched.mark_all(sorted_unique(indices))
+        # D4: a root until the whole result is committed. An update that begins anew after a part of
+        # it finds this value as it was, and would not compute what takes the value.
+        self.roots.mark_all(changed := sorted_unique(indices), covers)
+        self.touched.mark_all(changed)
         if self.texts.waste > 1:
             self._compact_texts()
         return taken

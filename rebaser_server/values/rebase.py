@@ -57,6 +57,7 @@ def _apply_result_updates(graph: Graph, updates: Sequence[AnyUpdate], covers: in
             detail = f"{value.id} was defined anew since it was computed"
         else:
             _assign_result(graph, value, update)
+            graph.mark_root(value, covers)  # as `assign_many` does
             performed.append(update)
             result.failed += update.failed is not None
             continue
@@ -111,7 +112,8 @@ def rebase(
 ) -> RebaseResult:
     """Apply `updates` to `graph`; each changed value becomes a root of `sequence`.
 
-    With `covers` they are a DVU's results for the roots up to that sequence, and leave no root.
+    With `covers` they are a DVU's results for the roots up to that sequence, and roots of it until
+    the whole result is there.
     With `repeated`, a put that changes nothing is left out if `repeated` returns true.
     """
     if covers is None:

@@ -190,7 +190,7 @@ def _wrong_step(before: dict[str, Any], line: Line, committed: set[str]) -> Iter
 def _wrong_end(
     claim: dict[str, Any] | None, head: dict[str, Any], committed: set[str]
 ) -> Iterator[str]:
-    """What is wrong with the end of a claim, which makes clean what it covers."""
+    """Faults of the end of a claim, which makes clean what it covers."""
     if not claim or head["cleanSequence"] != claim["covers"]:
         yield f"clean became {head['cleanSequence']} under claim {claim}"
     elif head.get("claim") == claim:

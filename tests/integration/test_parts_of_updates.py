@@ -112,6 +112,34 @@ async def test_who_ends_after_a_part_leaves_the_update_due(
     assert not (await deployment.graph(await shop.ids())).roots
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_what_takes_a_value_of_a_part_is_computed_by_the_next_owner(
+    deployment: Deployment, shop: ChangeSetHandle, tmp_path: Path, how: signal.Signals
+) -> None:
+    """That value comes out as it is by now, and yet what takes it has the one of before."""
+    place, again = tmp_path / "go on", tmp_path / "go on again"
+    await asyncio.to_thread(place.touch)
+    async with shop.edit() as g:
+        define(g, place)
+    async with shop.edit(wait="committed") as g:
+        g.source("rate", 7)
+        g.source("place", str(again))
+
+    async def is_there() -> bool:
+        values = await shop.values(*CHEAP)
+        return all(values[name].value == 8 for name in CHEAP)
+
+    await eventually(is_there)
+    [daemon] = deployment.daemons
+    daemon.send(how)
+    await daemon.ended()
+    await asyncio.to_thread(again.touch)
+    await deployment.start(**NO_SPARK)
+    await shop.settled()
+
+    assert (await shop.values("total"))["total"].value == 1_200
+
+
 async def test_a_table_that_fails_takes_nothing_back(shop: ChangeSetHandle, tmp_path: Path) -> None:
     place = tmp_path / "go on"
     async with shop.edit(wait="committed") as g:

@@ -34,7 +34,7 @@ async def test_progress_never_goes_back_and_its_total_grows_with_the_rounds(
     first, progress = job.affected, NotedProgress(job.affected)
 
     async def commit_part(_: JobResult) -> bool:
-        raise AssertionError("nothing is told to be there before the rest")
+        raise AssertionError("children hand on no results before the others")
 
     result = await job.run(is_suspect=is_suspect, progress=progress, commit_part=commit_part)
     await executor.close()

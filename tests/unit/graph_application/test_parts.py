@@ -37,7 +37,7 @@ def result(*letters: str) -> UnitResult:
 
 
 class Commits:
-    """What is committed, as far as it is wanted."""
+    """Parts that were committed, as far as they are wanted."""
 
     def __init__(self, *, is_wanted: bool = True) -> None:
         self.ids: list[list[str]] = []

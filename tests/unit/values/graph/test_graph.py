@@ -142,7 +142,7 @@ def planned(graph):
 @given(
     histories,
     st.lists(st.tuples(st.sampled_from(VALUES), st.integers(0, 2)), max_size=8),
-    st.integers(0, 6),
+    st.integers(1, 6),
     st.lists(st.sampled_from(VALUES), max_size=3),
 )
 @examples(100)
@@ -162,6 +162,8 @@ def test_results_in_columns_are_taken_as_results_one_by_one(history, results, co
             other.assign(value, {"n": status})
         elif wanted[-1]:
             other.assign(value, None, STATUSES[status], "why")
+        if wanted[-1]:
+            other.mark_root(value, covers)
 
     taken = graph.assign_many(
         pa.chunked_array([[value_id] for value_id, _ in results], pa.string()),
