@@ -20,7 +20,7 @@ from benchmarks.sizes import Sizes
 from benchmarks.tables import Table
 from rebaser_client.client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_core.messages import SuccessStatusV2
+from rebaser_core.messages import SuccessStatusV3
 from rebaser_core.streams import Streams
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.service.composition import prepare
@@ -159,7 +159,7 @@ class _Large:
 
 async def _applied(reply: Awaitable[Any]) -> None:
     status = (await reply).status
-    if not isinstance(status, SuccessStatusV2) or status.success.corrections:
+    if not isinstance(status, SuccessStatusV3) or status.success.corrections:
         raise RuntimeError(f"not as sent: {status}"[:300])
 
 

@@ -27,7 +27,7 @@ from rebaser_client.tables import as_table, read_updates
 from rebaser_core.codecs import CBOR
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_core.messages import SuccessStatusV2
+from rebaser_core.messages import SuccessStatusV3
 from rebaser_core.streams import Streams
 from rebaser_core.table_updates import decode_batch, read_stream
 from rebaser_core.updates import AnyUpdate, BatchLimits, read_update
@@ -228,5 +228,5 @@ class _Load:
 
 async def _applied(reply: Awaitable[Any]) -> None:
     status = (await reply).status
-    if not isinstance(status, SuccessStatusV2):
+    if not isinstance(status, SuccessStatusV3):
         raise TypeError(f"not applied: {status}"[:300])

@@ -15,7 +15,7 @@ from benchmarks.deployment import deployed
 from benchmarks.sizes import Sizes
 from benchmarks.tables import MILLI, Table, median, percentile
 from rebaser_client.client import RebaserClient
-from rebaser_core.commits import Commit, CommitV1
+from rebaser_core.commits import Commit, CommitV2
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
 from rebaser_core.registry import Workspace
@@ -248,7 +248,7 @@ class Raw:
         """Return a writer of messages as large as the last line, to a subject of its own."""
         await case.commit()
         _, line = await case.owner.archive.log.last()
-        assert isinstance(line, CommitV1)  # noqa: S101 - written just now
+        assert isinstance(line, CommitV2)  # noqa: S101 - written just now
         headers, payload = Commit.encode(line)
         subject = Subjects().commits(ChangeSet(WorkspaceId(), ChangeSetId()))
         return cls(case.js, subject, payload, headers)

@@ -44,7 +44,7 @@ from rebaser_core.errors import (
     offer,
 )
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
-from rebaser_core.messages import OutcomeReplyV1
+from rebaser_core.messages import OutcomeReplyV2
 from rebaser_core.queries import (
     DifferenceQuery,
     DifferenceReply,
@@ -218,7 +218,7 @@ class ChangeSetHandle:
         updates = await asyncio.to_thread(tables.read_updates, table, functions)
         return await self.enqueue(updates, wait=wait, request_id=request_id)
 
-    async def outcome(self, request_id: RequestId | str) -> OutcomeReplyV1:
+    async def outcome(self, request_id: RequestId | str) -> OutcomeReplyV2:
         """The outcome of a recent request, for a caller that missed the reply.
 
         Changes nothing and may be repeated at will.

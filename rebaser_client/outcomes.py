@@ -24,7 +24,7 @@ from rebaser_core.errors import ClientError, MessageError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import deadlines
 from rebaser_core.jetstream.connection import Connection, subscribed
-from rebaser_core.messages import ID_USED, Correction, EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.messages import ID_USED, Correction, EnqueueUpdatesResponseV3, ErrorStatus
 from rebaser_core.queries import ValueSnapshot
 from rebaser_core.streams import Streams
 
@@ -133,7 +133,7 @@ class BatchOutcome:
         return Values() if self.settlement is None else self.settlement.blocked
 
 
-def committed(response: EnqueueUpdatesResponseV2) -> BatchOutcome:
+def committed(response: EnqueueUpdatesResponseV3) -> BatchOutcome:
     """The outcome that a reply shows.
 
     Raises:

@@ -32,7 +32,7 @@ from rebaser_client.errors import ReadRefused
 from rebaser_core.codecs import json_equal
 from rebaser_core.commits import (
     Commit,
-    CommitV1,
+    CommitV2,
     ControlState,
     RequestOutcome,
     SettledRequest,
@@ -139,7 +139,7 @@ async def read_log(
 
 
 def _log_entry(
-    delivery: Delivery, commit: CommitV1, settled: SettledRequest, before: ControlState | None
+    delivery: Delivery, commit: CommitV2, settled: SettledRequest, before: ControlState | None
 ) -> LogEntry:
     """Build an entry.
 

@@ -39,14 +39,14 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponse,
-    EnqueueUpdatesResponseV2,
+    EnqueueUpdatesResponseV3,
     ErrorStatus,
     Inline,
     ObjectRef,
     OutcomeQuery,
     OutcomeQueryV1,
     OutcomeReply,
-    OutcomeReplyV1,
+    OutcomeReplyV2,
     RequestState,
     UpdatesAddress,
     UpdatesBatch,
@@ -90,23 +90,23 @@ class ReplyInbox:
 
     def __init__(self, inbox: str) -> None:
         self.inbox_root = inbox
-        self._pending: dict[_Key, list[asyncio.Future[EnqueueUpdatesResponseV2]]] = {}
+        self._pending: dict[_Key, list[asyncio.Future[EnqueueUpdatesResponseV3]]] = {}
 
     def expect(
         self, change_set: ChangeSet, request_id: RequestId, digest: str
-    ) -> asyncio.Future[EnqueueUpdatesResponseV2]:
+    ) -> asyncio.Future[EnqueueUpdatesResponseV3]:
         """Return the future response. Call it before sending the request; cancel to stop waiting.
 
         Each call returns another future, also for one request.
         """
-        future: asyncio.Future[EnqueueUpdatesResponseV2]
+        future: asyncio.Future[EnqueueUpdatesResponseV3]
         future = asyncio.get_running_loop().create_future()
         key = change_set, request_id, digest
         self._pending.setdefault(key, []).append(future)
         future.add_done_callback(lambda done: self._forget(key, done))
         return future
 
-    def _forget(self, key: _Key, future: asyncio.Future[EnqueueUpdatesResponseV2]) -> None:
+    def _forget(self, key: _Key, future: asyncio.Future[EnqueueUpdatesResponseV3]) -> None:
         waiting = self._pending[key]
         waiting.remove(future)
         if not waiting:
@@ -136,7 +136,7 @@ class ReplyInbox:
                     future.set_result(response)
 
 
-def _trace_reply(headers: Mapping[str, str], response: EnqueueUpdatesResponseV2) -> None:
+def _trace_reply(headers: Mapping[str, str], response: EnqueueUpdatesResponseV3) -> None:
     """Record the reply's arrival in the request's trace."""
     trace_context.start_span(
         "rebaser reply received",
@@ -158,7 +158,7 @@ async def receiving_replies(nc: Client) -> AsyncIterator[ReplyInbox]:
             replies.close()
 
 
-Reply = Awaitable[EnqueueUpdatesResponseV2]
+Reply = Awaitable[EnqueueUpdatesResponseV3]
 
 REFUSED: Final = "refused: "
 """Beginning of the error in a reply that is no dead letter."""
@@ -370,7 +370,7 @@ class RequestSender:
 
     async def outcome(
         self, change_set: ChangeSet, request_id: RequestId, digest: str = ""
-    ) -> OutcomeReplyV1:
+    ) -> OutcomeReplyV2:
         """Return the outcome of a request; change nothing.
 
         With the `digest` of the request, the query is refused if the id was another request's.
@@ -409,8 +409,8 @@ class RequestSender:
         change_set: ChangeSet,
         request_id: RequestId,
         digest: str,
-        answer: asyncio.Future[EnqueueUpdatesResponseV2],
-    ) -> EnqueueUpdatesResponseV2:
+        answer: asyncio.Future[EnqueueUpdatesResponseV3],
+    ) -> EnqueueUpdatesResponseV3:
         """Wait for the reply, and now and then ask for it: it is plain NATS and may be lost.
 
         No reply comes, either, if the request was sent before and is settled already.
@@ -436,9 +436,9 @@ class RequestSender:
 
     async def _look_after(
         self,
-        ask: Callable[[], Coroutine[Any, Any, OutcomeReplyV1 | None]],
+        ask: Callable[[], Coroutine[Any, Any, OutcomeReplyV2 | None]],
         answer: asyncio.Future[Any],
-    ) -> OutcomeReplyV1 | None:
+    ) -> OutcomeReplyV2 | None:
         """Check the task (C3) and `ask` for the outcome, until `answer` is there.
 
         Return None if `answer` came first, or no Rebaser gave the outcome: a busy one takes long.
@@ -453,7 +453,7 @@ class RequestSender:
 
     async def _ask(
         self, change_set: ChangeSet, request_id: RequestId, digest: str
-    ) -> OutcomeReplyV1 | None:
+    ) -> OutcomeReplyV2 | None:
         await ensure_task(self.streams, change_set)
         with suppress(Unreachable):
             return await self.outcome(change_set, request_id, digest)

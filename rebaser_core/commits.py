@@ -17,6 +17,7 @@ from rebaser_core.versioning import (
     CODE,
     EDITED,
     REQUEST_DIGEST,
+    JsonValue,
     MessageType,
     ParseFromJson,
     Versioned,
@@ -148,18 +149,43 @@ class SettledRequest(WireModel):
     """The author, as the request names it."""
 
 
+class CallEffect(WireModel):
+    """What a call did. A replay takes it over, and calls no handler again."""
+
+    result: JsonValue = None
+    """What the handler returned, for the caller."""
+    effect: JsonValue = None
+    """What changed in the application's content, which alone knows its shape."""
+
+
 class CommitV1(Versioned):
+    """A commit that settles no call."""
+
+    VERSION: ClassVar = 1
+    previous: int
+    control: ControlState
+    settled: SettledRequest | None = None
+
+    def upgrade(self) -> "CommitV2":
+        return CommitV2.model_construct(
+            id=self.id, previous=self.previous, control=self.control, settled=self.settled
+        )
+
+
+class CommitV2(Versioned):
     """A commit. Its id is always new, so that its writer recognises it in the log.
 
     The time in the id of a commit that settles a request is when NATS stored the request, by
     the clock of NATS, so that every reader of the log forgets the request at the same place.
     """
 
-    VERSION: ClassVar = 1
+    VERSION: ClassVar = 2
     previous: int
     """Sequence of the commit before this one; 0 for the first. Readers detect a hole by it."""
     control: ControlState
     settled: SettledRequest | None = None
+    call: CallEffect | None = None
+    """Effect of the call that it settles."""
     _request_digest: str = PrivateAttr("")
     _code: str = PrivateAttr("")
     _edited: str = PrivateAttr("")
@@ -195,6 +221,13 @@ class CommitV1(Versioned):
             self._edited = last.edited or last.id.datetime.isoformat(timespec="milliseconds")
         return self
 
+    def to_oldest_version(self) -> "CommitV1 | CommitV2":
+        if self.call is not None:
+            return self
+        return CommitV1.model_construct(
+            id=self.id, previous=self.previous, control=self.control, settled=self.settled
+        )
+
 
 class CodeEntry(NamedTuple):
     """The code that values of one distribution's functions were computed with."""
@@ -206,7 +239,7 @@ class CodeEntry(NamedTuple):
 
 
 def read_code(text: str) -> dict[str, CodeEntry]:
-    """Read `CommitV1.code`: by the name of the distribution."""
+    """Read `CommitV2.code`: by the name of the distribution."""
     rows = (entry.split(" ") for entry in text.split(",") if entry)
     return {name: CodeEntry(*rest[:3]) for name, *rest in rows if len(rest) > 1}
 
@@ -228,10 +261,10 @@ def code_reason(text: str) -> str | None:
     return f"new code: {said}" if said else None
 
 
-Commit: Final = MessageType("Commit", current=CommitV1)
+Commit: Final = MessageType("Commit", CommitV1, current=CommitV2)
 
 
-def decode_commit_at(sequence: int, headers: Mapping[str, str], payload: bytes) -> CommitV1:
+def decode_commit_at(sequence: int, headers: Mapping[str, str], payload: bytes) -> CommitV2:
     """Read the commit that a log has at `sequence`.
 
     Its `previous` is set to the commit before it: commits of an atomic batch are written before

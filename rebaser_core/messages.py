@@ -22,6 +22,7 @@ from rebaser_core.updates import AnyUpdate, Update, UpdateSequence, list_to_wire
 from rebaser_core.versioning import (
     MESSAGE_ID,
     ContentInfo,
+    JsonValue,
     MessageType,
     ParseFromJson,
     Versioned,
@@ -223,12 +224,90 @@ class EnqueueUpdatesResponseV2(Versioned):
     change_set_id: ChangeSetId
     status: StatusV2
 
+    def upgrade(self) -> "EnqueueUpdatesResponseV3":
+        status: StatusV3
+        if isinstance(self.status, ErrorStatus):
+            status = self.status
+        else:
+            done = self.status.success
+            status = SuccessStatusV3(
+                success=SuccessV3(
+                    updates_performed=done.updates_performed,
+                    commit=done.commit,
+                    corrections=done.corrections,
+                )
+            )
+        return EnqueueUpdatesResponseV3(
+            id=self.id,
+            workspace_id=self.workspace_id,
+            change_set_id=self.change_set_id,
+            status=status,
+        )
+
+
+class SuccessV3(WireModel):
+    updates_performed: UpdatesAddress | None = None
+    """The batch as performed; None for a call."""
+    commit: Annotated[int, Field(ge=0)] | None = None
+    """The commit's sequence in the log; None where a version 1 server answered."""
+    corrections: Annotated[tuple[Correction, ...], ParseFromJson] = ()
+    result: JsonValue = None
+    """What the handler of a call returned."""
+
+
+class SuccessStatusV3(WireModel):
+    success: SuccessV3
+
+
+StatusV3 = Annotated[
+    Annotated[SuccessStatusV3, Tag("success")] | Annotated[ErrorStatus, Tag("error")],
+    Discriminator(
+        _tag_of(success=SuccessStatusV3, error=ErrorStatus),
+        custom_error_type="status",
+        custom_error_message=_STATUS_MESSAGE,
+    ),
+]
+
+
+class EnqueueUpdatesResponseV3(Versioned):
+    """Version 2, which answers a call, too: it has a result, and no batch as performed."""
+
+    VERSION: ClassVar = 3
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    status: StatusV3
+
+    def to_oldest_version(self) -> "EnqueueUpdatesResponseV2 | EnqueueUpdatesResponseV3":
+        status: StatusV2
+        if isinstance(self.status, ErrorStatus):
+            status = self.status
+        else:
+            done, performed = self.status.success, self.status.success.updates_performed
+            if performed is None:
+                return self
+            status = SuccessStatusV2.model_construct(
+                success=SuccessV2.model_construct(
+                    updates_performed=performed,
+                    commit=done.commit,
+                    corrections=done.corrections,
+                )
+            )
+        return EnqueueUpdatesResponseV2.model_construct(
+            id=self.id,
+            workspace_id=self.workspace_id,
+            change_set_id=self.change_set_id,
+            status=status,
+        )
+
 
 EnqueueUpdatesRequest: Final = MessageType(
     "EnqueueUpdatesRequest", current=EnqueueUpdatesRequestV1, from_clients=True
 )
 EnqueueUpdatesResponse: Final = MessageType(
-    "EnqueueUpdatesResponse", EnqueueUpdatesResponseV1, current=EnqueueUpdatesResponseV2
+    "EnqueueUpdatesResponse",
+    EnqueueUpdatesResponseV1,
+    EnqueueUpdatesResponseV2,
+    current=EnqueueUpdatesResponseV3,
 )
 UpdatesBatch: Final = MessageType("UpdatesBatch", current=UpdatesBatchV1)
 
@@ -354,6 +433,27 @@ class OutcomeReplyV1(Versioned):
     error: str | None = None
     """Reason for no answer; then there is neither state nor response."""
 
+    def upgrade(self) -> "OutcomeReplyV2":
+        response = None if self.response is None else self.response.upgrade()
+        return OutcomeReplyV2(id=self.id, state=self.state, response=response, error=self.error)
+
+
+class OutcomeReplyV2(Versioned):
+    """Version 1, whose response may be that of a call."""
+
+    VERSION: ClassVar = 2
+    state: Annotated[RequestState | None, ParseFromJson] = None
+    """Place of the request; None: see `error`."""
+    response: EnqueueUpdatesResponseV3 | None = None
+    error: str | None = None
+    """Reason for no answer; then there is neither state nor response."""
+
+    def to_oldest_version(self) -> "OutcomeReplyV1 | OutcomeReplyV2":
+        response = None if self.response is None else self.response.to_oldest_version()
+        if isinstance(response, EnqueueUpdatesResponseV3):
+            return self
+        return OutcomeReplyV1(id=self.id, state=self.state, response=response, error=self.error)
+
 
 OutcomeQuery: Final = MessageType("OutcomeQuery", current=OutcomeQueryV1, from_clients=True)
-OutcomeReply: Final = MessageType("OutcomeReply", current=OutcomeReplyV1)
+OutcomeReply: Final = MessageType("OutcomeReply", OutcomeReplyV1, current=OutcomeReplyV2)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from rebaser_core.commits import Commit, CommitV1, decode_commit_at
+from rebaser_core.commits import Commit, CommitV2, decode_commit_at
 from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
@@ -48,7 +48,7 @@ UNSAVED: Final = "X-UNSAVED"
 """Header of a commit that releases a change set although requests were settled since its last
 checkpoint: the run made room for another. Its table is written by a later run."""
 
-NumberedEntry = tuple[int, CommitV1]
+NumberedEntry = tuple[int, CommitV2]
 """A commit, with its sequence before it."""
 
 ExtraHeaders = Mapping[RequestId, Mapping[str, str]]
@@ -59,7 +59,7 @@ class LogEnd(NamedTuple):
     """The last commit of a log."""
 
     sequence: int = 0
-    entry: CommitV1 | None = None
+    entry: CommitV2 | None = None
     """The last commit; None if the log has none."""
     trace: Mapping[str, str] = {}
     """Headers of it that name the trace of the due update."""
@@ -70,7 +70,7 @@ class LogEnd(NamedTuple):
 def log_end(message: StoredMessage, known: NumberedEntry | None) -> LogEnd:
     """Return what the last message of a log says; decode it unless it is the commit `known`.
 
-    Ids are new (`CommitV1`), so a message with that sequence and id is that commit.
+    Ids are new (`CommitV2`), so a message with that sequence and id is that commit.
     """
     if (
         known is not None
@@ -83,7 +83,7 @@ def log_end(message: StoredMessage, known: NumberedEntry | None) -> LogEnd:
     return LogEnd(message.sequence, entry, _trace_headers_of(message), UNSAVED in message.headers)
 
 
-def _decode_commit(message: StoredMessage | Delivery) -> CommitV1:
+def _decode_commit(message: StoredMessage | Delivery) -> CommitV2:
     try:
         return decode_commit_at(_sequence_of(message), message.headers, message.payload)
     except NewerVersion as error:
@@ -97,7 +97,7 @@ def _sequence_of(message: StoredMessage | Delivery) -> int:
     return message.stream_sequence if isinstance(message, Delivery) else message.sequence
 
 
-def publish_options(entry: CommitV1, extra_headers: ExtraHeaders) -> dict[str, Any]:
+def publish_options(entry: CommitV2, extra_headers: ExtraHeaders) -> dict[str, Any]:
     """Return the arguments that publish the commit."""
     headers, payload = Commit.encode(entry)
     if extra_headers:
@@ -135,7 +135,7 @@ class CommitLogReader:
         self._stream = streams.commits_stream
         self._subject = streams.commits(change_set)
 
-    async def last(self) -> tuple[int, CommitV1 | None]:
+    async def last(self) -> tuple[int, CommitV2 | None]:
         """Return the last commit and its sequence, as the leader has it (S-4), or (0, None)."""
         end = await self.end()
         return end.sequence, end.entry
@@ -169,7 +169,7 @@ class CommitLogReader:
         message = await self._js.get_message(self._stream, sequence=sequence)
         return {} if message is None else _trace_headers_of(message)
 
-    async def entry(self, sequence: int) -> CommitV1 | None:
+    async def entry(self, sequence: int) -> CommitV2 | None:
         """Return the commit of that sequence, or None if it was purged."""
         message = await self._js.get_message(self._stream, sequence=sequence)
         if message is None or message.subject != self._subject:
@@ -189,14 +189,14 @@ class CommitLogReader:
                 f"{self._stream} is damaged"
             )
 
-    async def oldest(self) -> CommitV1 | None:
+    async def oldest(self) -> CommitV2 | None:
         """Return the oldest commit that was not purged: the past begins at its `previous`."""
         message = await self._js.get_message(
             self._stream, sequence=1, next_by_subject=self._subject
         )
         return None if message is None else _decode_commit(message)
 
-    async def entries(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV1]]:
+    async def entries(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV2]]:
         """Yield the commits after sequence `after` up to and including `until`.
 
         Raises:
@@ -340,7 +340,7 @@ class CommitLog(CommitLogReader):
         return min(1 + self._undisturbed // 4, MAX_COMMITS)
 
     async def append(
-        self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders = _NO_EXTRA_HEADERS
+        self, entries: Sequence[CommitV2], extra_headers: ExtraHeaders = _NO_EXTRA_HEADERS
     ) -> list[int]:
         """Append the commits `entries` after `entries[0].previous`; return their sequences.
 
@@ -370,7 +370,7 @@ class CommitLog(CommitLogReader):
         return sequences
 
     async def _append_batch(
-        self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
+        self, entries: Sequence[CommitV2], extra_headers: ExtraHeaders
     ) -> list[int]:
         """Append all commits or none; return nothing if they may not be in.
 
@@ -392,7 +392,7 @@ class CommitLog(CommitLogReader):
         return [*range(ack.sequence - len(entries) + 1, ack.sequence + 1)]
 
     async def _append_pipelined(
-        self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
+        self, entries: Sequence[CommitV2], extra_headers: ExtraHeaders
     ) -> list[int]:
         """Send commits without waiting for receipts; return nothing if not all are stored.
 
@@ -426,7 +426,7 @@ class CommitLog(CommitLogReader):
         return [*range(first, first + len(entries))] if complete else []
 
     async def _append_sequentially(
-        self, entries: Sequence[CommitV1], extra_headers: ExtraHeaders
+        self, entries: Sequence[CommitV2], extra_headers: ExtraHeaders
     ) -> list[int]:
         """Append the commits that the log lacks, each once the one before it has its sequence."""
         last, sequences = entries[0].previous, list[int]()
@@ -460,7 +460,7 @@ class CommitLog(CommitLogReader):
             last = sequences[-1]
         return sequences
 
-    async def _recover_sequences(self, entries: Sequence[CommitV1]) -> list[int]:
+    async def _recover_sequences(self, entries: Sequence[CommitV2]) -> list[int]:
         """Return the sequences of those of `entries` that the log has; they are its last commits.
 
         The server refuses a commit that the log has as out of sequence, not as a duplicate.

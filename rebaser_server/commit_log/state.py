@@ -16,11 +16,19 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 from pydantic import TypeAdapter
 
-from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, RequestOutcome, SettledRequest
+from rebaser_core.commits import (
+    NO_REQUEST,
+    CallEffect,
+    CommitV2,
+    ControlState,
+    RequestOutcome,
+    SettledRequest,
+)
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_core.messages import Correction, DvuResultInfo, Inline, UpdatesAddress
 from rebaser_core.requests import DIGEST_BYTES, RETRY_FOR
 from rebaser_core.updates import AnyUpdate
+from rebaser_server.errors import HistoryInconsistent
 from rebaser_server.files import SharedFiles
 from rebaser_server.settings.settings import HistorySettings
 
@@ -95,6 +103,12 @@ class Content(Protocol):
         Raises:
             MissingBatch: files that it names are gone; nothing was changed.
         """
+
+    def take_over(self, settled: SettledRequest, call: CallEffect) -> None:
+        """Change as a call did that the log has the effect of."""
+        raise HistoryInconsistent(
+            f"request {settled.id} is a call of a handler: {call.result!r:.40}"
+        )
 
     def complete(self, covers: int) -> None:
         """Note that the background job has done the work that requests up to this sequence left."""
@@ -390,7 +404,7 @@ class State:
         """Commits after the last checkpoint that is known to be written."""
         return Unsaved(self._commits, self._requests)
 
-    def advance(self, commit: CommitV1, sequence: int) -> None:
+    def advance(self, commit: CommitV2, sequence: int) -> None:
         """Take over the control record of `commit`, whose batch the content already includes."""
         closed = commit.control.closing is not None and commit.control.closing.status != "applying"
         if commit.control.clean_sequence > self.control.clean_sequence and not closed:
@@ -406,7 +420,7 @@ class State:
             self._unmeasured += 1 if is_small else _MEASURED_EVERY  # nothing else adds content
             self._remember(commit, commit.settled, sequence)
 
-    def _remember(self, commit: CommitV1, settled: SettledRequest, sequence: int) -> None:
+    def _remember(self, commit: CommitV2, settled: SettledRequest, sequence: int) -> None:
         # W7: a duplicate would hide the outcome and the digest of the first request with its id.
         if settled.outcome is not RequestOutcome.DUPLICATE and settled.sequence != NO_REQUEST:
             stored, digest = commit.id.milliseconds, commit.request_digest
@@ -505,7 +519,7 @@ class StateMachine(Protocol):
     def empty(self) -> Content:
         """Return the content of a change set without commits."""
 
-    async def initial(self, first: CommitV1 | None, load: LoadState) -> Content:
+    async def initial(self, first: CommitV2 | None, load: LoadState) -> Content:
         """Return the content before the first commit; for a branch, that of its base.
 
         Args:

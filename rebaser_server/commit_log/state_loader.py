@@ -15,7 +15,7 @@ from functools import partial
 from math import floor
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId
 from rebaser_server.commit_log.batch_store import BatchStore
@@ -65,7 +65,7 @@ class _KeptState:
     state: State | None = None
     """State; None until it is loaded, and while it may be half up to date."""
     size: int = MIN_SIZE
-    released_by: CommitV1 | None = None
+    released_by: CommitV2 | None = None
     """Commit by which a run released it unchanged since; None if a reader has updated it."""
     released_at: float = 0.0
     """Time of the release by the monotonic clock."""
@@ -115,7 +115,7 @@ class StateCache:
             if self._owned.get(change_set) is run:
                 del self._owned[change_set]
 
-    def keep(self, change_set: ChangeSet, state: State, size: int, released_by: CommitV1) -> None:
+    def keep(self, change_set: ChangeSet, state: State, size: int, released_by: CommitV2) -> None:
         """Keep a state that a run released by that commit; the caller does not touch it any more.
 
         `size`: bytes of memory, as of `State.size`.
@@ -535,13 +535,16 @@ class StateLoader:
             async for each in self.log.entries(after, until):
                 yield each
 
-    async def _replay(self, state: State, commit: CommitV1) -> None:
+    async def _replay(self, state: State, commit: CommitV2) -> None:
         settled = commit.settled
-        if settled is None or settled.updates is None:
+        if settled is None:
             return
         try:
-            batch = await self.batches.fetch(settled.updates, settled.id)
-            await state.content.apply(settled.sequence, batch, settled.covers)
+            if commit.call is not None:
+                state.content.take_over(settled, commit.call)
+            elif settled.updates is not None:
+                batch = await self.batches.fetch(settled.updates, settled.id)
+                await state.content.apply(settled.sequence, batch, settled.covers)
         except NewerVersion as error:
             raise NeedsNewerVersion(error) from error
         except MissingBatch as error:

@@ -5,22 +5,24 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Final, Never
 
-from rebaser_core.commits import RequestOutcome, SettledRequest, code_reason
+from rebaser_core.commits import SettledRequest, code_reason
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import Delivery
-from rebaser_core.messages import EnqueueUpdatesRequestV1
+from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1
 from rebaser_core.requests import ensure_task, publish_request
 from rebaser_core.streams import Streams
+from rebaser_core.updates import BatchLimits
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.commit_log.state import Batch
 from rebaser_server.commit_log.state_loader import StateLoader
+from rebaser_server.graph_application.batches import BatchApplier, is_batchable
 from rebaser_server.graph_application.branches import BranchRunner
 from rebaser_server.graph_application.code import outdated, renewal_id, renewed
-from rebaser_server.graph_application.commands import admit_difference, execute
+from rebaser_server.graph_application.commands import execute
 from rebaser_server.graph_application.dvu import DvuPlanner, DvuServices
 from rebaser_server.graph_application.state_machine import GraphStateMachine, TableMaintenance
-from rebaser_server.processor.application import Changes
+from rebaser_server.processor.application import Applied, Changes, RequestMessage
 from rebaser_server.processor.checkpointer import Checkpointer
 from rebaser_server.processor.outcomes import OutcomeLookup
 from rebaser_server.processor.ownership import Ownership
@@ -42,6 +44,7 @@ class GraphApplication(GraphStateMachine):
         maintenance: TableMaintenance,
         dvu: DvuServices,
         look_every: float,
+        limits: BatchLimits,
     ) -> None:
         """Make the application; branches read head's log every `look_every` seconds.
 
@@ -50,6 +53,7 @@ class GraphApplication(GraphStateMachine):
             maintenance: of the tables of checkpoints.
             dvu: what updates of dependent values need.
             look_every: seconds.
+            limits: of clients' batches.
         """
         super().__init__(maintenance.checkpoints, maintenance)
         self._compactions = maintenance
@@ -58,6 +62,7 @@ class GraphApplication(GraphStateMachine):
         self._extension = dvu.extension
         self.holdings = dvu.extension.holdings
         self._look_every = look_every
+        self._batches = BatchApplier(limits, self._adopt)
 
     def _open_loader(self, change_set: ChangeSet) -> StateLoader:
         log_of = CommitLog(self._streams, change_set)
@@ -84,12 +89,18 @@ class GraphApplication(GraphStateMachine):
 
         return await execute(ownership, message, settled, forget)
 
-    async def admit(
-        self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
-    ) -> RequestOutcome | str:
-        return await admit_difference(ownership, request, message)
+    def read(self, request: Delivery) -> RequestMessage:
+        return EnqueueUpdatesRequest.decode(request.headers, request.payload)
 
-    async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
+    def is_batchable(self, message: RequestMessage) -> bool:
+        return is_batchable(_of_updates(message))
+
+    async def apply(
+        self, ownership: Ownership, request: Delivery, message: RequestMessage
+    ) -> Applied:
+        return await self._batches.apply(ownership, request, _of_updates(message))
+
+    async def _adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
         runtimes = self._extension.runtimes
         functions = [each for each in functions_in(batch.updates) if each.runtime in runtimes]
         references = [*references_in(batch.updates)]
@@ -124,3 +135,9 @@ class GraphApplication(GraphStateMachine):
 
     def planner(self, change_set: ChangeSet) -> DvuPlanner:
         return DvuPlanner(self._dvu, change_set)
+
+
+def _of_updates(message: RequestMessage) -> EnqueueUpdatesRequestV1:
+    if not isinstance(message, EnqueueUpdatesRequestV1):
+        raise TypeError(f"{type(message).__name__} is no batch of updates")
+    return message

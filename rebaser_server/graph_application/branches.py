@@ -30,7 +30,7 @@ from rebaser_core.jetstream.connection import subscribed
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
-    EnqueueUpdatesResponseV2,
+    EnqueueUpdatesResponseV3,
     ErrorStatus,
     OutcomeQueryV1,
     RequestState,
@@ -251,7 +251,7 @@ class BranchCloser:
             await self._registry.update(self._ownership.loader.change_set, updated)
 
 
-def _read(response: EnqueueUpdatesResponseV2) -> tuple[str | None, int | None]:
+def _read(response: EnqueueUpdatesResponseV3) -> tuple[str | None, int | None]:
     """Return the reason why head refused the difference, or the commit that applied it."""
     status = response.status
     if isinstance(status, ErrorStatus):

@@ -34,7 +34,7 @@ class BranchOrigin(NamedTuple):
 
 
 @dataclass(slots=True)
-class GraphContent:
+class GraphContent(Content):
     """A `Content`: values, and what makes them a branch."""
 
     graph: Graph = field(default_factory=Graph)

@@ -14,7 +14,7 @@ from typing import Any, Final, Never
 
 import structlog
 
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_core.ids import ChangeSet
 from rebaser_core.jetstream import JetStream
 from rebaser_core.streams import Streams
@@ -164,7 +164,7 @@ class GraphStateMachine:
     def empty(self) -> GraphContent:
         return GraphContent()
 
-    async def initial(self, first: CommitV1 | None, load: LoadState) -> GraphContent:
+    async def initial(self, first: CommitV2 | None, load: LoadState) -> GraphContent:
         if first is None or first.previous or first.control.branch is None:
             return GraphContent()
         branch = first.control.branch

@@ -6,12 +6,14 @@ holds, is the application's: see `graph_application` for Rebaser's own.
 """
 
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final, Never, Protocol
 
-from rebaser_core.commits import DvuClaim, RequestOutcome, SettledRequest
-from rebaser_core.ids import ChangeSet
+from rebaser_core.commits import CallEffect, DvuClaim, SettledRequest
+from rebaser_core.errors import RebaserError
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import Delivery
-from rebaser_core.messages import EnqueueUpdatesRequestV1, UpdatesAddress
+from rebaser_core.messages import UpdatesAddress
 from rebaser_core.records import ChangeSetRequestV1
 from rebaser_server.commit_log.garbage_collection import Holdings
 from rebaser_server.commit_log.state import Batch, Content, StateMachine
@@ -24,6 +26,38 @@ from rebaser_server.runtime.tasks import wait_forever
 
 Changes = dict[str, Any]
 """New values of fields of the control record."""
+
+
+class RequestMessage(Protocol):
+    """A request as read."""
+
+    @property
+    def id(self) -> RequestId: ...
+
+    @property
+    def workspace_id(self) -> WorkspaceId: ...
+
+    @property
+    def change_set_id(self) -> ChangeSetId: ...
+
+
+class Unprocessable(RebaserError):
+    """The request can never take effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a request, and what its commit says of it."""
+
+    settled: SettledRequest
+    is_edit: bool = False
+    """Whether the content was changed."""
+    is_dirty: bool = False
+    """Whether it left work to the background job."""
+    call: CallEffect | None = None
+    unused: UpdatesAddress | None = None
+    """Address of the batch as the client sent it, if nothing refers to it behind the commit."""
+
 
 POLL_EVERY: Final = 1.0
 """Seconds between two looks whether the work that keeps a change set from being idle is done."""
@@ -175,27 +209,33 @@ class Application(StateMachine, Protocol):
         del ownership
         return reject(settled, f"there is no action {message.action!r}"), {}
 
-    async def admit(
-        self, ownership: Ownership, request: Delivery, message: EnqueueUpdatesRequestV1
-    ) -> RequestOutcome | str:
-        """Decide on a batch that comes from another change set, before anything is applied.
-
-        The caller holds the lock, and has appended all staged commits. Returns `APPLIED` to admit
-        it, `DUPLICATE` if it took effect before, or the reason for a refusal.
-        """
-        del ownership, request, message
-        return RequestOutcome.APPLIED
-
-    async def adopt(self, change_set: ChangeSet, batch: Batch) -> str | None:
-        """Take into the store what a client's batch refers to, before it is applied.
-
-        Returns the reason to refuse the batch; None to apply it. Idempotent.
+    def read(self, request: Delivery) -> RequestMessage:
+        """Read a request that asks for something within the change set.
 
         Raises:
-            OSError, JetStreamError: nothing is known about the batch; try again.
+            MalformedMessage, UnsupportedMessage: it can never take effect.
+            NewerVersion: this build cannot read it.
         """
-        del change_set, batch
-        return None
+
+    def is_batchable(self, message: RequestMessage) -> bool:
+        """Whether the request may be committed together with others.
+
+        It is small then, and to apply it nothing else is looked at.
+        """
+
+    async def apply(
+        self, ownership: Ownership, request: Delivery, message: RequestMessage
+    ) -> Applied:
+        """Carry out a request within the change set.
+
+        The caller holds the lock, and has appended all staged commits unless the request is
+        batchable. No commit settled its id before.
+
+        Raises:
+            MessageError, Unprocessable: it can never take effect; the content is as before.
+            RunEnded, OSError, JetStreamError: nothing is known about it; try again.
+            Exception: an attempt failed; the content may hold half of it, and is worthless.
+        """
 
     async def run(self) -> Never:
         """Work beside all change sets of the process, until cancelled."""

@@ -16,23 +16,21 @@ from rebaser_core.messages import ID_USED
 from rebaser_core.records import ChangeSetRequestV1, ChangeSetStatus
 from rebaser_core.requests import retry
 from rebaser_core.streams import Streams
-from rebaser_core.updates import BatchLimits
 from rebaser_core.versioning import MESSAGE_ID
 
 if TYPE_CHECKING:
     from rebaser_server.commit_log.batch_store import BatchStore
-    from rebaser_server.commit_log.state import Batch, State
+    from rebaser_server.commit_log.state import State
     from rebaser_server.commit_log.state_loader import StateLoader
 
 REASON_LENGTH: Final = 1_000
 """Maximum number of characters of the reason that the log holds for a rejected or dead request."""
 
 
-def batch_rejection(state: "State", batch: "Batch", limits: BatchLimits) -> str | None:
-    """Return the reason to reject a client's batch; None if there is none."""
-    if state.control.closing is not None:
-        return _closed_reason(state.control.closing)
-    return limits.violation(batch.updates, len(batch.updates))
+def closed_reason(state: "State") -> str | None:
+    """Return why the change set takes no requests; None if it does."""
+    closing = state.control.closing
+    return None if closing is None else _closed_reason(closing)
 
 
 def command_rejection(state: "State", message: ChangeSetRequestV1) -> str | None:

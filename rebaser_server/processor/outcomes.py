@@ -15,7 +15,7 @@ import structlog
 
 from rebaser_core import codecs, trace_context
 from rebaser_core.activities import ActivityKind, encode_activity
-from rebaser_core.commits import NO_REQUEST, Commit, RequestOutcome, SettledRequest
+from rebaser_core.commits import NO_REQUEST, CallEffect, Commit, RequestOutcome, SettledRequest
 from rebaser_core.errors import NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ordered_reader
@@ -23,16 +23,16 @@ from rebaser_core.messages import (
     CUT,
     Correction,
     EnqueueUpdatesResponse,
-    EnqueueUpdatesResponseV2,
+    EnqueueUpdatesResponseV3,
     ErrorDetail,
     ErrorStatus,
     Inline,
     InlineBatch,
     OutcomeQueryV1,
-    OutcomeReplyV1,
+    OutcomeReplyV2,
     RequestState,
-    SuccessStatusV2,
-    SuccessV2,
+    SuccessStatusV3,
+    SuccessV3,
 )
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import REQUEST_DIGEST, announced_id
@@ -59,6 +59,7 @@ class CommittedRequest(NamedTuple):
 
     settled: SettledRequest
     commit: int
+    call: CallEffect | None = None
 
 
 async def final_result(
@@ -88,7 +89,7 @@ async def recent_result(
         return _refused_as_other(request_id, recent.commit)
     entry = await ownership.loader.log.entry(recent.commit)
     if entry is not None and entry.settled is not None:
-        return CommittedRequest(entry.settled, recent.commit)
+        return CommittedRequest(entry.settled, recent.commit, entry.call)
     return CommittedRequest(
         SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
     )
@@ -102,36 +103,38 @@ def _refused_as_other(request_id: RequestId, commit: int) -> CommittedRequest:
     return CommittedRequest(settled, commit)
 
 
-def _shorten(response: EnqueueUpdatesResponseV2) -> EnqueueUpdatesResponseV2:
+def _shorten(response: EnqueueUpdatesResponseV3) -> EnqueueUpdatesResponseV3:
     """Return the response without details that a message has no room for; it says so."""
     if isinstance(response.status, ErrorStatus):
         return response
     notice = Correction(index=0, code=CUT, detail="too large for a message; the log has all of it")
-    success = SuccessV2(
+    success = SuccessV3(
         updates_performed=Inline(inline=InlineBatch(updates=[])),
         commit=response.status.success.commit,
         corrections=(notice,),
     )
-    return response.model_copy(update={"status": SuccessStatusV2(success=success)})
+    return response.model_copy(update={"status": SuccessStatusV3(success=success)})
 
 
-def build_response(change_set: ChangeSet, result: CommittedRequest) -> EnqueueUpdatesResponseV2:
+def build_response(change_set: ChangeSet, result: CommittedRequest) -> EnqueueUpdatesResponseV3:
     """Build the final response, which never changes as long as the commit is not purged."""
-    settled, commit = result
-    status: SuccessStatusV2 | ErrorStatus
+    settled, commit, call = result
+    status: SuccessStatusV3 | ErrorStatus
     if settled.outcome in (RequestOutcome.DEAD, RequestOutcome.REFUSED):
         status = ErrorStatus(
             error=ErrorDetail(message=settled.message or _FALLBACK_MESSAGES[settled.outcome])
         )
+    elif call is not None:
+        status = SuccessStatusV3(success=SuccessV3(commit=commit, result=call.result))
     else:
-        status = SuccessStatusV2(
-            success=SuccessV2(
+        status = SuccessStatusV3(
+            success=SuccessV3(
                 updates_performed=settled.updates or Inline(inline=InlineBatch(updates=[])),
                 commit=commit,
                 corrections=settled.corrections,
             )
         )
-    return EnqueueUpdatesResponseV2(
+    return EnqueueUpdatesResponseV3(
         id=settled.id,
         workspace_id=change_set.workspace_id,
         change_set_id=change_set.change_set_id,
@@ -153,7 +156,7 @@ class OutcomeLookup:
         self._streams = streams
         self._machine = machine
 
-    async def find(self, query: OutcomeQueryV1, digest: str = "") -> OutcomeReplyV1:
+    async def find(self, query: OutcomeQueryV1, digest: str = "") -> OutcomeReplyV2:
         """Return the request's outcome. A request stored or settled meanwhile may be missed.
 
         `digest` is that of the request that is meant; another one may have had its id.
@@ -167,9 +170,9 @@ class OutcomeLookup:
             result = _refused_as_other(query.id, result.commit)
         if result is not None and not (is_other and waiting):  # until then it may be forgotten
             response = build_response(change_set, result)
-            return OutcomeReplyV1(id=query.id, state=RequestState.SETTLED, response=response)
+            return OutcomeReplyV2(id=query.id, state=RequestState.SETTLED, response=response)
         state = RequestState.WAITING if waiting else RequestState.UNKNOWN
-        return OutcomeReplyV1(id=query.id, state=state)
+        return OutcomeReplyV2(id=query.id, state=state)
 
     async def _is_waiting(self, change_set: ChangeSet, request_id: RequestId) -> bool:
         reader = ordered_reader(
@@ -220,7 +223,7 @@ class OutcomeLookup:
         """Return the result from its commit; if that was purged, only the outcome."""
         entry = await CommitLog(self._streams, change_set).entry(recent.commit)
         if entry is not None and entry.settled is not None:
-            return CommittedRequest(entry.settled, recent.commit)
+            return CommittedRequest(entry.settled, recent.commit, entry.call)
         return CommittedRequest(
             SettledRequest(id=request_id, sequence=0, outcome=recent.outcome), recent.commit
         )
@@ -237,12 +240,14 @@ class OutcomeLookup:
         )
         async with reader:
             while (message := await reader.next(idle_timeout=0)) is not None:
-                settled = Commit.decode(message.headers, message.payload).settled
+                entry = Commit.decode(message.headers, message.payload)
+                settled = entry.settled
                 if settled is None or settled.id != request_id or settled.sequence == NO_REQUEST:
                     continue
                 if settled.outcome is not RequestOutcome.DUPLICATE:
                     digest = message.headers.get(REQUEST_DIGEST, "")
-                    return CommittedRequest(settled, message.stream_sequence), digest
+                    found = CommittedRequest(settled, message.stream_sequence, entry.call)
+                    return found, digest
         return None, ""
 
 
@@ -269,7 +274,7 @@ class Notifier:
         self._streams = streams
 
     async def reply(
-        self, inbox: str, response: EnqueueUpdatesResponseV2, content_type: str | None
+        self, inbox: str, response: EnqueueUpdatesResponseV3, content_type: str | None
     ) -> None:
         """Answer to `inbox` in the encoding of the caller's request.
 

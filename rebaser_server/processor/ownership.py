@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
-from rebaser_core.commits import NO_REQUEST, CommitV1, ControlState, SettledRequest
+from rebaser_core.commits import NO_REQUEST, CallEffect, CommitV2, ControlState, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import JetStreamError
 from rebaser_core.jetstream.deadlines import within
@@ -19,7 +19,7 @@ from rebaser_server.processor.request_traces import PendingDvu, RequestSpans
 from rebaser_server.runtime.tasks import WatchedLock
 
 
-async def require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV1 | None]:
+async def require_epoch(loader: StateLoader, epoch: int) -> tuple[int, CommitV2 | None]:
     """Return the last commit and its sequence; raise `Fenced` if its epoch is another one."""
     try:
         sequence, last = await loader.log.last()
@@ -37,14 +37,14 @@ class CommittedEntry(NamedTuple):
     """A commit of this run that the log holds and the state includes."""
 
     sequence: int
-    entry: CommitV1
+    entry: CommitV2
     action: str | None
     """Action on the change set as a whole that it carries out, if any."""
     request: SettledRequest | None
     """The request that it settles, if any."""
 
     @classmethod
-    def of(cls, entry: CommitV1, sequence: int, action: str | None) -> Self:
+    def of(cls, entry: CommitV2, sequence: int, action: str | None) -> Self:
         """Return the entry of a commit that the log holds as `sequence`."""
         settled = entry.settled
         is_of_request = settled is not None and settled.sequence != NO_REQUEST
@@ -64,7 +64,7 @@ class Ownership:
     write, discard it.
     """
 
-    def __init__(self, loader: StateLoader, state: State, takeover: CommitV1) -> None:
+    def __init__(self, loader: StateLoader, state: State, takeover: CommitV2) -> None:
         self.loader = loader
         self.state = state
         self.lock = WatchedLock()
@@ -74,7 +74,7 @@ class Ownership:
         """Called with each commit of the run, in the order of the log."""
         self._last_entry = takeover
         """The last commit of this run."""
-        self._staged: list[CommitV1] = []
+        self._staged: list[CommitV2] = []
         self._staged_actions: dict[RequestId, str] = {}
         """The actions that staged commits carry out, by the commits' ids."""
         self._staged_requests: set[RequestId] = set()
@@ -107,6 +107,7 @@ class Ownership:
         is_edit: bool = False,
         action: str | None = None,
         code: str | None = None,
+        call: CallEffect | None = None,
         **changes: Any,
     ) -> None:
         """Stage a commit with `changes` to the control record; `flush` writes all staged ones.
@@ -118,6 +119,7 @@ class Ownership:
             is_edit: whether it applies a batch of updates.
             action: the action on the change set as a whole that the request asks for.
             code: that values were computed with from then on; None: the same as before.
+            call: the effect of a call.
             **changes: new values of fields of the control record.
         """
         control = self.control.model_copy(update=changes)
@@ -127,7 +129,7 @@ class Ownership:
         # W7: the time comes from NATS, not from this clock. So a run that takes over forgets each
         # id at the same request as this one.
         own_id = RequestId() if stored is None else RequestId.from_timestamp(stored)
-        entry = CommitV1(id=own_id, previous=previous, control=control, settled=settled)
+        entry = CommitV2(id=own_id, previous=previous, control=control, settled=settled, call=call)
         if not is_edit:
             entry.without_edit(self._staged[-1] if self._staged else self._last_entry)
         # The reconciler asks for new values where a commit names outdated code; a closed change set
@@ -179,7 +181,7 @@ class Ownership:
 
     def _advance(
         self,
-        entries: Sequence[CommitV1],
+        entries: Sequence[CommitV2],
         sequences: Sequence[int],
         actions: Mapping[RequestId, str],
     ) -> None:
@@ -261,7 +263,7 @@ class Ownership:
         # Without an owner, the last commit is this run's release, whose answer was cut off.
         if last is not None and last.control.owner:
             released = last.control.model_copy(update={"owner": ""})
-            entry = CommitV1(id=RequestId(), previous=sequence, control=released)
+            entry = CommitV2(id=RequestId(), previous=sequence, control=released)
             await self.loader.log.append([entry.with_code(last.code).without_edit(last)])
 
     async def confirm(self) -> None:
@@ -305,7 +307,7 @@ async def acquire_ownership(
             update={"epoch": control.epoch + 1, "owner": f"{instance}/{own_id}"}
         )
         try:
-            entry = CommitV1(id=own_id, previous=previous, control=own_control)
+            entry = CommitV2(id=own_id, previous=previous, control=own_control)
             entry.with_code("" if last is None else last.code).without_edit(last)
             # W2: committed before the state is loaded: from then on no earlier owner adds to the
             # log. The trace goes along, since the next owner reads it from the last commit alone.
@@ -321,7 +323,7 @@ async def acquire_ownership(
             raise
         except Exception:
             released = own_control.model_copy(update={"owner": ""})
-            release = CommitV1(id=RequestId(), previous=sequence, control=released)
+            release = CommitV2(id=RequestId(), previous=sequence, control=released)
             await _release_if_possible(loader, release.without_edit(entry))
             raise
         ownership.unreleased_owner = control.owner
@@ -330,7 +332,7 @@ async def acquire_ownership(
         return ownership
 
 
-async def _release_if_possible(loader: StateLoader, entry: CommitV1) -> None:
+async def _release_if_possible(loader: StateLoader, entry: CommitV2) -> None:
     """End in order if that is possible, so that the next owner counts no death (W14)."""
     with suppress(Fenced, JetStreamError, TimeoutError):
         async with within(_RELEASE_TIMEOUT):

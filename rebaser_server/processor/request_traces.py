@@ -14,7 +14,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanContext, Status, StatusCode
 
 from rebaser_core import trace_context
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery
 from rebaser_server.telemetry import metrics
@@ -39,7 +39,7 @@ class PendingDvu:
         context = trace_context.span_context_in(headers)
         self.traces = [] if context is None else [context]
 
-    def record(self, entry: CommitV1, trace_of: TraceOf) -> None:
+    def record(self, entry: CommitV2, trace_of: TraceOf) -> None:
         """Note the commit `entry`."""
         request = _request_with_roots(entry)
         if request is None:
@@ -51,7 +51,7 @@ class PendingDvu:
             self.traces.append(trace)
 
     def headers(
-        self, entries: Sequence[CommitV1], trace_of: TraceOf
+        self, entries: Sequence[CommitV2], trace_of: TraceOf
     ) -> dict[RequestId, Mapping[str, str]]:
         """Return trace headers of commits, by their ids: the trace of the update that is due.
 
@@ -99,7 +99,7 @@ class PendingDvu:
         self.since = None
 
 
-def _request_with_roots(entry: CommitV1) -> int | None:
+def _request_with_roots(entry: CommitV2) -> int | None:
     """Return the sequence of the request that the commit settles, if it left roots (D1)."""
     settled = entry.settled
     left = settled is not None and settled.sequence == entry.control.dirty_sequence
@@ -151,12 +151,12 @@ class RequestSpans:
         span = self._open.get(sequence)
         return span.get_span_context() if span is not None else None
 
-    def commit_spans(self, entries: Iterable[CommitV1]) -> AbstractContextManager[None]:
+    def commit_spans(self, entries: Iterable[CommitV2]) -> AbstractContextManager[None]:
         """Open a commit span in the span of each request that `entries` settle."""
         return self._timed_commit(entries) if self._open else _NO_SPAN
 
     @contextmanager
-    def _timed_commit(self, entries: Iterable[CommitV1]) -> Iterator[None]:
+    def _timed_commit(self, entries: Iterable[CommitV2]) -> Iterator[None]:
         start = time.time_ns()
         yield
         for entry in entries:

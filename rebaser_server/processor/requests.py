@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -21,32 +20,33 @@ import structlog
 from rebaser_core.activities import ActivityKind
 from rebaser_core.commits import (
     AUTHOR_LENGTH,
+    CallEffect,
     ClosedState,
     FailedAttempts,
     RequestOutcome,
     SettledRequest,
 )
-from rebaser_core.errors import MessageError, NewerVersion, RebaserError
+from rebaser_core.errors import MessageError, NewerVersion
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import Delivery, JetStreamError
 from rebaser_core.messages import (
-    EnqueueUpdatesRequest,
-    EnqueueUpdatesRequestV1,
-    Inline,
     UpdatesAddress,
     total_count,
 )
 from rebaser_core.records import ChangeSetRequest, ChangeSetRequestV1, ChangeSetStatus
-from rebaser_core.requests import INLINE_BYTES, request_digest
+from rebaser_core.requests import request_digest
 from rebaser_core.versioning import AUTHOR, CONTENT_TYPE, MESSAGE_TYPE, REPLY_INBOX, header
-from rebaser_server.commit_log.batch_store import OversizedBatch
-from rebaser_server.commit_log.state import SMALL_BATCH, Batch, State
+from rebaser_server.commit_log.state import State
 from rebaser_server.errors import AppendRefused, NeedsNewerVersion, RetryLater, RunEnded
-from rebaser_server.processor.application import Changes
+from rebaser_server.processor.application import (
+    Application,
+    Changes,
+    RequestMessage,
+    Unprocessable,
+)
 from rebaser_server.processor.context import RunContext
 from rebaser_server.processor.dead_letters import (
     REASON_LENGTH,
-    batch_rejection,
     command_rejection,
     is_other_request,
     reject,
@@ -99,49 +99,28 @@ def without_dvu(state: State) -> dict[str, Any]:
     return {"claim": None, "clean_sequence": state.control.dirty_sequence, "dvu_failures": 0}
 
 
-class Unprocessable(RebaserError):
-    """The request can never take effect."""
-
-
-ClientRequest = EnqueueUpdatesRequestV1 | ChangeSetRequestV1
-
-
-def read_request(change_set: ChangeSet, request: Delivery) -> ClientRequest:
+def read_request(
+    application: Application, change_set: ChangeSet, request: Delivery
+) -> RequestMessage:
     """Read a request to that change set.
 
     Raises:
         MalformedMessage, UnsupportedMessage, Unprocessable: it can never take effect.
         NewerVersion: this build cannot read it.
     """
-    message: ClientRequest
+    message: RequestMessage
     if header(request.headers, MESSAGE_TYPE) == ChangeSetRequest.name:
         message = ChangeSetRequest.decode(request.headers, request.payload)
     else:
-        message = EnqueueUpdatesRequest.decode(request.headers, request.payload)
+        message = application.read(request)
     addressed = ChangeSet(message.workspace_id, message.change_set_id)
     if addressed != change_set:
         raise Unprocessable(f"published for {change_set}, but is for {addressed}")
     return message
 
 
-def _is_batchable(message: ClientRequest) -> bool:
-    """Whether the request is small, and needs no batch or other change set to be looked at.
-
-    Requests of this kind may be committed together.
-    """
-    if isinstance(message, ChangeSetRequestV1):
-        return False
-    address = message.updates_address
-    return (
-        isinstance(address, Inline)
-        and message.from_change_set_id is None
-        and address.inline.computed is None
-        and len(address.inline.updates) < SMALL_BATCH
-    )
-
-
 async def apply_request(
-    run: RunContext, request: Delivery, message: ClientRequest
+    run: RunContext, request: Delivery, message: RequestMessage
 ) -> UpdatesAddress | None:
     """Apply `request` and stage its commit, for any outcome.
 
@@ -163,74 +142,21 @@ async def apply_request(
         settled, changes = await execute(run, message, request.stream_sequence)
         _stage_request(ownership, request, settled, action=message.action, **changes)
         return None
-    if message.from_change_set_id is not None:
-        admission = await run.services.application.admit(ownership, request, message)
-        if admission is not RequestOutcome.APPLIED:  # an earlier commit may refer to the batch
-            _stage_unapplied(ownership, request, message.id, admission)
-            return None
-    batches = run.services.batches
-    end = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
-    unused: UpdatesAddress | None = message.updates_address
-    batch = await _read_batch(run, message)
-    if not isinstance(batch, Batch):
-        settled = end(outcome=RequestOutcome.STALE)
-        if batch is not None:
-            settled = reject(end(outcome=RequestOutcome.REFUSED), batch)
-        _stage_request(ownership, request, settled)
-        return unused
-    applied = await ownership.state.content.apply(request.stream_sequence, batch)
-    # S-7: the batch is in the store before the commit that names it is written. Else a power cut
-    # could leave a commit without its batch.
-    address = message.updates_address
-    inline = isinstance(address, Inline) and len(request.payload) > INLINE_BYTES
-    as_sent = not applied.corrections and len(applied.updates) == len(batch.updates)
-    if inline or not as_sent:  # a commit has room for small ones alone
-        address = await batches.put(message.id, applied.updates)
-    else:
-        address = await batches.adopt(address, batch)
-    settled = end(
-        outcome=RequestOutcome.APPLIED,
-        updates=address,
-        corrections=await batches.put_corrections(message.id, applied.corrections),
-    )
-    # D1: in the very commit of the request, so that the death of the run forgets no update.
-    dirty: Changes = {"dirty_sequence": request.stream_sequence} if applied.dirty else {}
-    _stage_request(ownership, request, settled, is_edit=True, **dirty)
-    return None if settled.updates is unused else unused
-
-
-async def _read_batch(run: RunContext, message: EnqueueUpdatesRequestV1) -> Batch | str | None:
-    """Return the batch; or the reason to refuse it; or None: requests may not bring results."""
-    try:
-        batch = await run.services.batches.fetch(
-            message.updates_address, message.id, from_client=True
-        )
-    except OversizedBatch as error:
-        return f"the batch is too large: {error}"
-    if batch.computed is not None:  # D5: of an older Rebaser, whose update is due, or forged
+    applied = await run.services.application.apply(ownership, request, message)
+    if applied.settled.outcome is RequestOutcome.DUPLICATE:
+        _stage_duplicate(ownership, request, message.id)
         return None
-    if batch.head_side is not None:
-        raise Unprocessable("only a branch's own log says what head has under it")
-    if batch.results is not None:
-        raise Unprocessable("only an update's own result lies in files")
-    limits = run.services.settings.batch_limits
-    rejection = batch_rejection(run.ownership.state, batch, limits)
-    if rejection is None:
-        rejection = await run.services.application.adopt(run.change_set, batch)
-    return rejection or batch
-
-
-def _stage_unapplied(
-    ownership: Ownership, request: Delivery, request_id: RequestId, admission: RequestOutcome | str
-) -> None:
-    """Stage the commit of a request that the application did not admit; see its `admit`."""
-    if isinstance(admission, RequestOutcome):
-        _stage_duplicate(ownership, request, request_id)
-        return
-    settled = SettledRequest(
-        id=request_id, sequence=request.stream_sequence, outcome=RequestOutcome.REFUSED
+    # D1: in the very commit of the request, so that the death of the run forgets no update.
+    dirty: Changes = {"dirty_sequence": request.stream_sequence} if applied.is_dirty else {}
+    _stage_request(
+        ownership,
+        request,
+        applied.settled,
+        is_edit=applied.is_edit,
+        call=applied.call,
+        **dirty,
     )
-    _stage_request(ownership, request, reject(settled, admission))
+    return applied.unused
 
 
 def _stage_duplicate(ownership: Ownership, request: Delivery, request_id: RequestId) -> None:
@@ -258,6 +184,7 @@ def _stage_request(
     settled: SettledRequest,
     *,
     action: str | None = None,
+    call: CallEffect | None = None,
     **changes: Any,
 ) -> None:
     """Stage the commit that settles a request, and carries out `action`; see `Ownership.stage`."""
@@ -272,6 +199,7 @@ def _stage_request(
         stored=request.stored,
         digest=request_digest(request.payload),
         action=action,
+        call=call,
         last_sequence=settled.sequence,
         attempts=None,
         **changes,
@@ -476,9 +404,9 @@ class RequestHandler:
         if failed is not None:
             raise failed
 
-    def on_commit(self, request: SettledRequest, sequence: int) -> None:
+    def on_commit(self, request: SettledRequest, sequence: int, call: CallEffect | None) -> None:
         """Note the result of a request, which the commit with that sequence settles."""
-        self._committed[request.sequence] = CommittedRequest(request, sequence)
+        self._committed[request.sequence] = CommittedRequest(request, sequence, call)
 
     def _is_new(self, request: Delivery) -> bool:
         """Whether no commit settled the request before (W5).
@@ -555,9 +483,13 @@ class RequestHandler:
         ownership = self.ownership
         try:
             message = await self._read(request)
-            # W7: an id that comes twice is recognised only once its first commit is written. The
-            # application's `admit` reads the log, too. So nothing may be staged before either.
-            is_alone = not _is_batchable(message) or ownership.has_staged(message.id)
+            # W7: an id that comes twice is recognised only once its first commit is written, and
+            # the application may read the log. So nothing may be staged before either.
+            is_alone = (
+                isinstance(message, ChangeSetRequestV1)
+                or not self.run.services.application.is_batchable(message)
+                or ownership.has_staged(message.id)
+            )
             if is_alone:
                 await ownership.flush()
             unused = await apply_request(self.run, request, message)
@@ -580,10 +512,12 @@ class RequestHandler:
                 raise RetryLater(describe(error)) from error
             raise await self.attempts.count_failure(request, error) from error
 
-    async def _read(self, request: Delivery) -> ClientRequest:
+    async def _read(self, request: Delivery) -> RequestMessage:
         if len(request.payload) <= _SMALL_PAYLOAD:
-            return read_request(self.run.change_set, request)
-        return await asyncio.to_thread(read_request, self.run.change_set, request)
+            return read_request(self.run.services.application, self.run.change_set, request)
+        return await asyncio.to_thread(
+            read_request, self.run.services.application, self.run.change_set, request
+        )
 
     async def _discard(self, unused: UpdatesAddress | None) -> None:
         """Delete a batch that nothing refers to; if it stays, it becomes garbage."""

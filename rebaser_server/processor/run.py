@@ -115,7 +115,7 @@ class ChangeSetRun:
         """Note the commit, and wake the tasks that have something to do about it."""
         request, companion = committed.request, self._companion
         if request is not None:
-            self._handler.on_commit(request, committed.sequence)
+            self._handler.on_commit(request, committed.sequence, committed.entry.call)
             self._slot.on_request()
             # A branch's own refreshes do not count: else a busy head would keep each of its
             # branches awake.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rebaser_client.reader import BranchDifference, RevertPlan
 from rebaser_core.codecs import json_equal
-from rebaser_core.commits import CommitV1, RequestOutcome
+from rebaser_core.commits import CommitV2, RequestOutcome
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import (
@@ -366,7 +366,7 @@ def invert(
     return difference(now.view(), wanted.view(), now.values.keys(), now.funcs.keys()), skipped
 
 
-async def _updates_of(loader: StateLoader, entry: CommitV1, commit: int) -> Sequence[AnyUpdate]:
+async def _updates_of(loader: StateLoader, entry: CommitV2, commit: int) -> Sequence[AnyUpdate]:
     settled = entry.settled
     if settled is None or settled.outcome is not RequestOutcome.APPLIED or settled.updates is None:
         raise NotRevertible(f"{loader.change_set}: commit {commit} applied no batch")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mappi
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_core.ids import ChangeSetId, RequestId
 from rebaser_core.updates import (
     AnyUpdate,
@@ -290,7 +290,7 @@ class CommittedEdit(NamedTuple):
 
     change_set_id: ChangeSetId
     commit: int
-    entry: CommitV1
+    entry: CommitV2
     from_head: int | None = None
     """Head's last commit that it merges, for a commit that brought head's changes to a branch."""
     begins_update: bool = False
@@ -359,7 +359,7 @@ class DefinitionHistory:
         self.definitions = await compute_in_turn(self._workspace, kind, *self._ids)
         self._commit = -1
 
-    async def _apply(self, sequence: int, entry: CommitV1) -> None:
+    async def _apply(self, sequence: int, entry: CommitV2) -> None:
         settled, change_set_id = entry.settled, self._loader.change_set.change_set_id
         if settled is None or settled.updates is None or settled.covers is not None:
             return

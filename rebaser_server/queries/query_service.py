@@ -20,7 +20,7 @@ from rebaser_core.errors import MalformedMessage, MessageError, RebaserError, Un
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStreamError, NatsUnreachable, Unavailable
 from rebaser_core.jetstream.connection import subscribed
-from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV1
+from rebaser_core.messages import OutcomeQuery, OutcomeQueryV1, OutcomeReply, OutcomeReplyV2
 from rebaser_core.queries import (
     DifferenceQuery,
     DifferenceReply,
@@ -418,9 +418,9 @@ class QueryService:
 
     async def _outcome(
         self, query: OutcomeQueryV1, headers: Mapping[str, str]
-    ) -> AsyncGenerator[OutcomeReplyV1, None]:
+    ) -> AsyncGenerator[OutcomeReplyV2, None]:
         yield await self._outcomes.find(query, header(headers, REQUEST_DIGEST) or "")
 
 
-def _no_outcome(query_id: RequestId, why: str) -> OutcomeReplyV1:
-    return OutcomeReplyV1(id=query_id, error=why)
+def _no_outcome(query_id: RequestId, why: str) -> OutcomeReplyV2:
+    return OutcomeReplyV2(id=query_id, error=why)

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_core.errors import NewerVersion, RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import (
@@ -275,7 +275,7 @@ class _TableLookup:
 
 
 async def _is_latest(
-    loader: StateLoader, stored: StoredValues, sequence: int, last: CommitV1
+    loader: StateLoader, stored: StoredValues, sequence: int, last: CommitV2
 ) -> bool:
     """Whether the table is of the log's past (S-6), and later commits have changed no value."""
     if stored.commit > sequence or last.control.deleted:

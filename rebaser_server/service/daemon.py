@@ -111,6 +111,7 @@ class ValueGraph:
                 extension,
             ),
             look_every,
+            settings.limits,
         )
 
 

@@ -19,7 +19,7 @@ from rebaser_core.jetstream import JetStream, JetStreamError, NatsUnreachable, P
 from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
-    EnqueueUpdatesResponseV2,
+    EnqueueUpdatesResponseV3,
     ErrorStatus,
     Inline,
     InlineBatch,
@@ -303,7 +303,7 @@ class ChaosClient:
         self.history.add(Kind.UNKNOWN, request=request, change_set=str(change_set), why=str(error))
 
     def _answered(
-        self, change_set: ChangeSet, request: RequestId, response: EnqueueUpdatesResponseV2
+        self, change_set: ChangeSet, request: RequestId, response: EnqueueUpdatesResponseV3
     ) -> None:
         self.unanswered.pop((change_set, request), None)
         status = response.status

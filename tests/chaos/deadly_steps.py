@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.compute import memo
 from rebaser_server.compute.memo import Memo
@@ -52,7 +52,7 @@ def arm() -> None:
     memo.MAX_FILES, memo._TIDIED_EVERY = 8, 4  # type: ignore[misc]
     append, remember, put, delete = CommitLog.append, Memo.put, SharedFiles.put, SharedFiles.delete
 
-    async def appending(log: CommitLog, lines: Sequence[CommitV1], *more: Any) -> list[int]:
+    async def appending(log: CommitLog, lines: Sequence[CommitV2], *more: Any) -> list[int]:
         has_results = any(line.settled and line.settled.covers is not None for line in lines)
         if has_results:
             reach(STEPS[4])

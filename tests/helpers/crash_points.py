@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_server.commands import cli
 from rebaser_server.commit_log.log import CommitLog
 from rebaser_server.processor.dvu import DvuCommitter
@@ -31,7 +31,7 @@ def arm(step: str) -> None:
     """Have the process die at the next such step."""
     append = CommitLog.append
 
-    async def deadly(log: CommitLog, lines: Sequence[CommitV1], *more: Any) -> list[int]:
+    async def deadly(log: CommitLog, lines: Sequence[CommitV2], *more: Any) -> list[int]:
         settles = any(line.settled for line in lines)
         if settles and step == BEFORE_COMMIT:
             _die()

@@ -14,7 +14,7 @@ from typing import Any
 from nats.aio.client import Client
 
 from rebaser_client.client import RebaserClient
-from rebaser_core.commits import CommitV1, RequestOutcome, decode_commit_at
+from rebaser_core.commits import CommitV2, RequestOutcome, decode_commit_at
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import (
     ConnectOptions,
@@ -248,7 +248,7 @@ class Recorder:
 
     def __init__(self, subjects: Subjects) -> None:
         self._subjects = subjects
-        self.lines: dict[ChangeSet, list[CommitV1]] = {}
+        self.lines: dict[ChangeSet, list[CommitV2]] = {}
 
     async def record(self, reader: OrderedPushConsumer) -> None:
         async for delivery in reader:

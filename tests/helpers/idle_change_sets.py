@@ -1,6 +1,6 @@
 """Change sets that are known and at rest, as many as one likes, in seconds."""
 
-from rebaser_core.commits import Commit, CommitV1, ControlState
+from rebaser_core.commits import Commit, CommitV2, ControlState
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.jetstream import JetStream
 from rebaser_core.subjects import Subjects
@@ -12,7 +12,7 @@ WINDOW = 5_000  # lines on their way to be stored
 async def load(js: JetStream, count: int) -> list[ChangeSet]:
     """Known and at rest: a line each, that of a release. They are the same but for the subject."""
     subjects = Subjects()
-    line = CommitV1(id=RequestId(), previous=0, control=ControlState(epoch=1))
+    line = CommitV2(id=RequestId(), previous=0, control=ControlState(epoch=1))
     headers, payload = Commit.encode(line)
     headers.pop("Nats-Msg-Id")
     workspaces = [WorkspaceId() for _ in range(WORKSPACES)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rebaser_core.commits import CommitV1, ControlState, DvuClaim, RequestOutcome, SettledRequest
+from rebaser_core.commits import CommitV2, ControlState, DvuClaim, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.messages import Inline, InlineBatch
 from rebaser_core.updates import AnyUpdate, SetComputed
@@ -36,7 +36,7 @@ class ChangeSet:
         self.state = State(GraphContent())
         self.result: tuple[DvuClaim, list[SetComputed]] | None = None
         """Of the last update of dependents, on its way."""
-        self._lines: list[CommitV1] = []
+        self._lines: list[CommitV2] = []
         """Since the last checkpoint."""
         self._table: pa.Table | None = None
 
@@ -118,7 +118,7 @@ class ChangeSet:
 
     def _write(self, settled: SettledRequest | None = None, **changes: Any) -> None:
         head: ControlState = self.state.control.model_copy(update=changes)
-        line = CommitV1(id=RequestId(), previous=self.state.commit, control=head, settled=settled)
+        line = CommitV2(id=RequestId(), previous=self.state.commit, control=head, settled=settled)
         self.state.advance(line, self.state.commit + 1)
         self._lines.append(line)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from rebaser_client.client import RebaserClient
 from rebaser_client.requests import RequestSender
-from rebaser_core.commits import Commit, CommitV1
+from rebaser_core.commits import Commit, CommitV2
 from rebaser_core.messages import EnqueueUpdatesRequest, EnqueueUpdatesRequestV1
 from rebaser_core.versioning import MessageType, Versioned
 from rebaser_server import errors
@@ -26,7 +26,7 @@ class RequestOfNext(EnqueueUpdatesRequestV1):
     reason: str
 
 
-class LineOfNext(CommitV1):
+class LineOfNext(CommitV2):
     VERSION: ClassVar[int] = 2
     written_by: str
 
@@ -35,7 +35,7 @@ def _request_of_next(request: EnqueueUpdatesRequestV1) -> RequestOfNext:
     return RequestOfNext.model_construct(**request.__dict__, reason="upgraded")
 
 
-def _line_of_next(line: CommitV1) -> LineOfNext:
+def _line_of_next(line: CommitV2) -> LineOfNext:
     return LineOfNext.model_construct(**line.__dict__, written_by="next")
 
 
@@ -48,7 +48,7 @@ class _Next(MessageType[Any]):
 
 
 _NEXT_REQUEST = _Next("EnqueueUpdatesRequest", EnqueueUpdatesRequestV1, current=RequestOfNext)
-_NEXT_LINE = _Next("Commit", CommitV1, current=LineOfNext)
+_NEXT_LINE = _Next("Commit", CommitV2, current=LineOfNext)
 
 
 class _NextSender(RequestSender):
@@ -69,7 +69,7 @@ class NextClient(RebaserClient):
 @contextmanager
 def next_lines() -> Iterator[None]:
     """Lines of either release can be read, and are written as the next one writes them."""
-    with _becoming(Commit, _NEXT_LINE), _upgrading(CommitV1, _line_of_next):
+    with _becoming(Commit, _NEXT_LINE), _upgrading(CommitV2, _line_of_next):
         yield
 
 

@@ -8,7 +8,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from rebaser_core.commits import (
-    CommitV1,
+    CommitV2,
     ControlState,
     FailedAttempts,
     RequestOutcome,
@@ -290,7 +290,7 @@ async def test_a_request_at_which_processes_die_is_buried_in_the_end(
     [change_set], values = new_change_sets(1), ExampleGraph()
     await deployment.client.enqueue_updates(*change_set, values.define())
     died = FailedAttempts(sequence=1, deaths=1)
-    line = CommitV1(
+    line = CommitV2(
         id=RequestId(), previous=0, control=ControlState(epoch=1, owner="x/y", attempts=died)
     )
     await deployment.archive(change_set).log.append([line])

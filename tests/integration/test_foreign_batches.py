@@ -16,7 +16,7 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequestV1,
     ObjectRef,
     StoreRef,
-    SuccessStatusV2,
+    SuccessStatusV3,
     UpdatesAddress,
     UpdatesBatch,
     UpdatesBatchV1,
@@ -198,5 +198,5 @@ async def test_a_batch_of_another_change_set_names_it_in_its_request(
         sent = EnqueueUpdatesRequest.decode(stored.headers, stored.payload)
         assert sent.from_change_set_id == origin.change_set_id
     await deployment.start()
-    assert isinstance((await reply).status, SuccessStatusV2)
+    assert isinstance((await reply).status, SuccessStatusV3)
     assert (await deployment.graph(change_set)).values[values.net].value == 1

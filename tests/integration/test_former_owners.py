@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rebaser_core.commits import CommitV1, ControlState, DvuClaim, FailedAttempts
+from rebaser_core.commits import CommitV2, ControlState, DvuClaim, FailedAttempts
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.requests import ensure_task
 from rebaser_server.cluster.membership import ANSWERS, present
@@ -33,7 +33,7 @@ async def test_a_request_is_given_up_for_deaths_and_not_for_a_lost_lease(
     async with former(deployment, lives=lives) as owner:
         attempts = FailedAttempts(sequence=1, deaths=1)
         control = ControlState(epoch=1, owner=owner, attempts=attempts)
-        line = CommitV1(id=RequestId(), previous=0, control=control)
+        line = CommitV2(id=RequestId(), previous=0, control=control)
         await deployment.archive(change_set).log.append([line])
 
         await deployment.start(MAX_ATTEMPTS="1")
@@ -51,7 +51,7 @@ async def test_an_update_fails_by_a_death_and_not_by_a_lost_lease(
     async with former(deployment, lives=lives) as owner, recording(deployment) as recorder:
         claim = DvuClaim(id=RequestId(), covers=1)
         control = ControlState(epoch=1, owner=owner, dirty_sequence=1, claim=claim)
-        line = CommitV1(id=RequestId(), previous=0, control=control)
+        line = CommitV2(id=RequestId(), previous=0, control=control)
         await deployment.archive(change_set).log.append([line])
         await ensure_task(deployment.streams, change_set)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rebaser_core.activities import Activity
-from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, SettledRequest
+from rebaser_core.commits import CommitV2, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import (
     ApiError,
@@ -74,13 +74,13 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     return Sent(monkeypatch)
 
 
-def commits(count: int, behind: int, *, epoch: int = 1, text: str = "") -> list[CommitV1]:
+def commits(count: int, behind: int, *, epoch: int = 1, text: str = "") -> list[CommitV2]:
     """As a run foresees them if no other run writes."""
     control = ControlState(epoch=epoch, owner=text)
-    return [CommitV1(id=RequestId(), previous=behind + n, control=control) for n in range(count)]
+    return [CommitV2(id=RequestId(), previous=behind + n, control=control) for n in range(count)]
 
 
-async def written(js: JetStream, change_set: ChangeSet) -> list[tuple[int, CommitV1]]:
+async def written(js: JetStream, change_set: ChangeSet) -> list[tuple[int, CommitV2]]:
     last, _ = await CommitLog(Streams(js=js), change_set).last()
     return [entry async for entry in CommitLog(Streams(js=js), change_set).entries(0, last)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from rebaser_client.outcomes import watching
 from rebaser_core.activities import ActivityKind, ActivityV1
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_core.ids import ChangeSet
 from rebaser_core.messages import StoreRef
 from rebaser_server.files import run_of_key
@@ -85,7 +85,7 @@ async def test_many_results_are_folded_from_files(deployment: Deployment) -> Non
     assert len(left) == len(batch.results.names) + 1
 
 
-def _is_result(line: CommitV1) -> bool:
+def _is_result(line: CommitV2) -> bool:
     return line.settled is not None and line.settled.covers is not None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rebaser_client import ReadRefused
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.queries import ProvenanceQueryV1, ProvenanceReplyV1
 from rebaser_server.commit_log.log import CommitLog, LogEnd, NumberedEntry
@@ -52,15 +52,15 @@ class PurgedWhileRead(CommitLog):
         await self._step()
         return await super().end(known)
 
-    async def oldest(self) -> CommitV1 | None:
+    async def oldest(self) -> CommitV2 | None:
         await self._step()
         return await super().oldest()
 
-    async def entry(self, sequence: int) -> CommitV1 | None:
+    async def entry(self, sequence: int) -> CommitV2 | None:
         await self._step()
         return await super().entry(sequence)
 
-    async def entries(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV1]]:
+    async def entries(self, after: int, until: int) -> AsyncIterator[tuple[int, CommitV2]]:
         await self._step()
         async for each in super().entries(after, until):
             yield each

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebaser_core.commits import CommitV1, ControlState
+from rebaser_core.commits import CommitV2, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.stream_configs import stream_configs
 from rebaser_server.commit_log.state_loader import StateCache
@@ -97,5 +97,5 @@ async def test_a_state_that_a_reader_keeps_is_dropped_with_its_past(
 
 async def write_line(deployment: Deployment, change_set: ChangeSet, previous: int) -> None:
     """Write a commit that changes no value."""
-    line = CommitV1(id=RequestId(), previous=previous, control=ControlState())
+    line = CommitV2(id=RequestId(), previous=previous, control=ControlState())
     await deployment.archive(change_set).log.append([line])

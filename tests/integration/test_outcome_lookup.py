@@ -1,6 +1,6 @@
 """What a caller is told of a request that it asks for, whatever the log still holds of it."""
 
-from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, SettledRequest
+from rebaser_core.commits import CommitV2, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import OutcomeQueryV1, RequestState
 from rebaser_server.commit_log.state import State
@@ -13,10 +13,10 @@ from tests.helpers.deployment import Deployment, new_change_sets
 
 async def line(
     deployment: Deployment, change_set: ChangeSet, previous: int, settled: SettledRequest
-) -> tuple[CommitV1, int]:
+) -> tuple[CommitV2, int]:
     """A line of the log that settles something, and its sequence."""
     head = ControlState(epoch=1, owner="x/y", last_sequence=settled.sequence)
-    commit = CommitV1(id=RequestId(), previous=previous, control=head, settled=settled)
+    commit = CommitV2(id=RequestId(), previous=previous, control=head, settled=settled)
     [sequence] = await deployment.archive(change_set).log.append([commit])
     return commit, sequence
 

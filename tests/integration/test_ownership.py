@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.membership import Membership
 from rebaser_server.commit_log.state import Retention
@@ -179,7 +179,7 @@ async def test_a_failed_run_whose_last_write_went_through_unheard_releases_behin
     [change_set] = new_change_sets(1)
     own = await acquire_ownership(deployment.archive(change_set), "only")
     claimed = own.state.control.model_copy(update={"dirty_sequence": 7})
-    unheard = CommitV1(id=RequestId(), previous=own.state.commit, control=claimed)
+    unheard = CommitV2(id=RequestId(), previous=own.state.commit, control=claimed)
     await own.loader.log.append([unheard])
 
     await own.leave()

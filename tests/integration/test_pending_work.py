@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebaser_core.commits import ClosedState, CommitV1, ControlState
+from rebaser_core.commits import ClosedState, CommitV2, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.records import ChangeSetStatus
 from rebaser_core.registry import Registry
@@ -71,7 +71,7 @@ async def test_what_a_run_left_undone_is_work_without_a_request(
 ) -> None:
     """W2b: and so is what one that died may have left, which its successor finds out."""
     [change_set], services = new_change_sets(1), services_of(deployment)
-    last = CommitV1(id=RequestId(), previous=0, control=control)
+    last = CommitV2(id=RequestId(), previous=0, control=control)
     await deployment.archive(change_set).log.append([last], {last.id: headers})
 
     assert await find_work(services, change_set) is not None

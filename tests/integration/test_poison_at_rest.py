@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from rebaser_core.jetstream import JetStreamError, KeyValue
-from rebaser_core.messages import SuccessStatusV2
+from rebaser_core.messages import SuccessStatusV3
 from tests.helpers.batches import ExampleGraph
 from tests.helpers.deployment import Deployment, new_change_sets
 from tests.helpers.eventually import eventually
@@ -62,7 +62,7 @@ async def is_served(deployment: Deployment) -> bool:
         *change_set, ExampleGraph().define()
     )
     async with asyncio.timeout(60):
-        return isinstance((await reply).status, SuccessStatusV2)
+        return isinstance((await reply).status, SuccessStatusV3)
 
 
 @pytest.mark.parametrize("octets", [False, True])

@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from rebaser_core.commits import CommitV1
+from rebaser_core.commits import CommitV2
 from rebaser_core.ids import RequestId
 from rebaser_core.queries import ProvenanceQueryV1, ProvenanceReplyV1
 from rebaser_server.commit_log.log import CommitLog, CommitLogReader
@@ -41,7 +41,7 @@ class Purging:
 
         async def entries(
             log: CommitLogReader, after: int, until: int
-        ) -> AsyncIterator[tuple[int, CommitV1]]:
+        ) -> AsyncIterator[tuple[int, CommitV2]]:
             if self._times:
                 self._times -= 1
                 await self._purge()

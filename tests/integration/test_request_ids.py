@@ -17,7 +17,7 @@ from rebaser_core.messages import (
     InlineBatch,
     OutcomeQueryV1,
     RequestState,
-    SuccessStatusV2,
+    SuccessStatusV3,
 )
 from rebaser_core.records import PauseScope
 from rebaser_core.requests import INLINE_UPDATES, ensure_task, request_digest
@@ -105,7 +105,7 @@ async def test_a_request_id_used_elsewhere_does_not_suppress_a_request(
     )
     await deployment.start()
 
-    assert isinstance((await reply).status, SuccessStatusV2)
+    assert isinstance((await reply).status, SuccessStatusV3)
     assert (await deployment.graph(victim)).values[values.net].value == 1
 
 
@@ -153,7 +153,7 @@ async def test_another_batch_under_an_id_is_refused_and_the_same_one_answered(
         again = await client.change_set(*change_set).enqueue(first, request_id=request)
         assert again.commit == applied.commit
         outcome = await client.change_set(*change_set).outcome(request)
-        assert isinstance(outcome.response.status, SuccessStatusV2)
+        assert isinstance(outcome.response.status, SuccessStatusV3)
         assert outcome.response.status.success.commit == applied.commit
 
     await look()
@@ -186,7 +186,7 @@ async def test_two_batches_of_one_id_that_wait_together_get_each_its_own_answer(
 
     applied, refused, again = await asyncio.gather(*replies)
 
-    assert isinstance(applied.status, SuccessStatusV2)
+    assert isinstance(applied.status, SuccessStatusV3)
     assert again == applied
     with pytest.raises(RequestIdUsed, match="Nothing of this one was applied"):
         committed(refused)

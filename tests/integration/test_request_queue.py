@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 from ulid import ULID
 
-from rebaser_core.commits import CommitV1, ControlState, RequestOutcome
+from rebaser_core.commits import CommitV2, ControlState, RequestOutcome
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, OrderedPushConsumer, connected
 from rebaser_core.streams import Streams
@@ -34,18 +34,18 @@ async def js(nats_server: NatsServer) -> AsyncIterator[JetStream]:
         yield JetStream(nc)
 
 
-def lines(count: int, behind: int, *, epoch: int = 1) -> list[CommitV1]:
+def lines(count: int, behind: int, *, epoch: int = 1) -> list[CommitV2]:
     """As a run foresees them if nobody else writes."""
     head = ControlState(epoch=epoch)
-    return [CommitV1(id=RequestId(), previous=behind + n, control=head) for n in range(count)]
+    return [CommitV2(id=RequestId(), previous=behind + n, control=head) for n in range(count)]
 
 
-async def written(js: JetStream, change_set: ChangeSet) -> list[tuple[int, CommitV1]]:
+async def written(js: JetStream, change_set: ChangeSet) -> list[tuple[int, CommitV2]]:
     last, _ = await CommitLog(Streams(js=js), change_set).last()
     return [line async for line in CommitLog(Streams(js=js), change_set).entries(0, last)]
 
 
-def ids(found: list[tuple[int, CommitV1]]) -> list[RequestId]:
+def ids(found: list[tuple[int, CommitV2]]) -> list[RequestId]:
     return [line.id for _, line in found]
 
 

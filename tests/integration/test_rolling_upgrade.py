@@ -11,7 +11,7 @@ import pytest
 from rebaser_client.client import RebaserClient
 from rebaser_client.requests import Reply
 from rebaser_core.ids import ChangeSet
-from rebaser_core.messages import SuccessStatusV2
+from rebaser_core.messages import SuccessStatusV3
 from rebaser_server.doctor.history_checks import check_history
 from tests.helpers.batches import ExampleGraph, set_to
 from tests.helpers.deployment import Daemon, Deployment, Recorder, new_change_sets, recording
@@ -95,7 +95,7 @@ async def test_daemons_are_replaced_by_newer_ones_under_load_and_nothing_is_lost
         await deployment.at_rest()
         await recorded(recorder, asking)
 
-    assert all(isinstance(r.status, SuccessStatusV2) for each in responses for r in each)
+    assert all(isinstance(r.status, SuccessStatusV3) for each in responses for r in each)
     for each in asking:
         assert recorder.settled(each.change_set) == each.sent, "lost, repeated or overtaken"
         graph = await deployment.graph(each.change_set)

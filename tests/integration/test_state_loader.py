@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake.exceptions import CommitFailedError
 
-from rebaser_core.commits import ClosedState, CommitV1
+from rebaser_core.commits import ClosedState, CommitV2
 from rebaser_core.ids import RequestId
 from rebaser_core.records import ChangeSetStatus
 from rebaser_server.commit_log.log import CommitLog
@@ -147,7 +147,7 @@ async def test_a_concurrent_reader_sees_a_consistent_state(
     await owner.commit([put(value, 1)])
 
     class MeanwhileOverhauled(CommitLog):
-        async def last(self) -> tuple[int, CommitV1 | None]:
+        async def last(self) -> tuple[int, CommitV2 | None]:
             last = await super().last()
             if owner.own.state.checkpoint_commit == 0:
                 await owner.commit([set_to(value, 2)])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rebaser_core.commits import CommitV1, ControlState
+from rebaser_core.commits import CommitV2, ControlState
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_server.cluster.reconciler import Reconciler, UnfinishedScanner
 from rebaser_server.commit_log.log import UNSAVED, CommitLog
@@ -17,7 +17,7 @@ async def write(deployment: Deployment, change_set: ChangeSet, *heads: ControlSt
     log = CommitLog(deployment.streams, change_set)
     for head in heads:
         previous, _ = await log.last()
-        await log.append([CommitV1(id=RequestId(), previous=previous, control=head)])
+        await log.append([CommitV2(id=RequestId(), previous=previous, control=head)])
 
 
 async def found(deployment: Deployment, lines: int, looks: int) -> list[set[str]]:
@@ -89,7 +89,7 @@ async def test_what_lacks_a_checkpoint_alone_is_found_while_slots_are_free(
     """X2b: a run that has nothing else to do takes the slot of none that has."""
     [change_set] = new_change_sets(1)
     js, streams = deployment.js, deployment.streams
-    entry = CommitV1(id=RequestId(), previous=0, control=CLEAN)
+    entry = CommitV2(id=RequestId(), previous=0, control=CLEAN)
     await CommitLog(streams, change_set).append([entry], {entry.id: {UNSAVED: "1"}})
 
     unfinished = UnfinishedScanner(js, streams.commits_stream, lambda: has_room)

@@ -22,9 +22,8 @@ from rebaser_server.commit_log.log import CommitLog, LogEnd
 from rebaser_server.commit_log.state import RecentRequests, State
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.errors import Fenced
-from rebaser_server.graph_application import application, branches, commands
+from rebaser_server.graph_application import batches, branches, commands
 from rebaser_server.processor import context, run
-from rebaser_server.processor import requests as processor_requests
 from rebaser_server.processor.dvu import DvuCommitter
 from rebaser_server.processor.ownership import Ownership, acquire_ownership
 from rebaser_server.processor.request_queue import HandledRequests
@@ -265,13 +264,13 @@ def passing_over_what_head_did() -> AbstractContextManager[Any]:
 def going_to_head_under_a_new_id() -> Iterator[None]:
     """B1: head does not recognise a difference that is sent again."""
     new_ids = mock.patch.object(branches, "head_request_id", side_effect=lambda _: RequestId())
-    with new_ids, mock.patch.object(application, "admit_difference", _admitted):
+    with new_ids, mock.patch.object(batches, "admit_difference", _admitted):
         yield
 
 
 def without_an_end_of_branches() -> AbstractContextManager[Any]:
     """Batches behind the end of a branch take effect."""
-    return mock.patch.object(processor_requests, "batch_rejection", return_value=None)
+    return mock.patch.object(batches, "batch_rejection", return_value=None)
 
 
 def presuming_every_other_dead() -> AbstractContextManager[Any]:

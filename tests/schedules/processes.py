@@ -11,7 +11,7 @@ import structlog
 from rebaser_client import ClientError, RebaserClient
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.messages import EnqueueUpdatesResponseV3, ErrorStatus
 from rebaser_core.requests import publish_request
 from rebaser_core.streams import Streams
 from rebaser_core.versioning import MESSAGE_ID
@@ -244,7 +244,7 @@ class Asker(Person):
                 await self._client.enqueue_updates(*change_set, batch, request_id=request_id)
 
     async def _hear(self, request_id: RequestId, reply: Any) -> None:
-        response: EnqueueUpdatesResponseV2 = await reply
+        response: EnqueueUpdatesResponseV3 = await reply
         ok = not isinstance(response.status, ErrorStatus)
         commit = response.status.success.commit if ok else None
         self._history.add(Kind.REPLY, request=str(request_id), ok=ok, commit=commit)

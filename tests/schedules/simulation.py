@@ -191,10 +191,10 @@ class World:
         """Now and then a request cannot be handled: what it needs does not answer."""
         real, chance = requests.read_request, random.Random(f"put off {self._seed}")
 
-        def read(change_set: ChangeSet, request: Any) -> Any:
+        def read(application: Any, change_set: ChangeSet, request: Any) -> Any:
             if chance.random() < self._plan.put_off:
                 raise OSError(STORE_FAILS)
-            return real(change_set, request)
+            return real(application, change_set, request)
 
         return mock.patch.object(requests, "read_request", read)
 

@@ -7,7 +7,7 @@ import pytest
 
 from rebaser_client.client import connect
 from rebaser_core.jetstream import ConnectOptions, JetStream, connected
-from rebaser_core.messages import SuccessStatusV2
+from rebaser_core.messages import SuccessStatusV3
 from tests.helpers.batches import ExampleGraph, new_id, put
 from tests.helpers.deployment import SCALED, Daemon, new_change_sets
 from tests.helpers.eventually import eventually
@@ -89,7 +89,7 @@ async def test_a_rebaser_works_on_streams_of_another_account(
             connected(near) as nc,
         ):  # fmt: skip
             _, reply = await client.enqueue_updates_with_reply(*change_set, values.define(3, 4))
-            assert isinstance((await reply).status, SuccessStatusV2)
+            assert isinstance((await reply).status, SuccessStatusV3)
             large = [put(new_id(), number) for number in range(600)]
             await client.enqueue_updates(*change_set, large)
             await client.enqueue_updates(

@@ -19,7 +19,7 @@ from rebaser_core.messages import (
     Inline,
     InlineBatch,
     RequestState,
-    SuccessStatusV2,
+    SuccessStatusV3,
 )
 from rebaser_core.requests import publish_request
 from rebaser_core.streams import Streams
@@ -75,9 +75,9 @@ async def test_a_client_and_a_rebaser_work_without_a_single_violation(
         watching(client._streams, change_set) as activities,
     ):
         request, reply = await client.enqueue_updates_with_reply(*change_set, values.define())
-        assert isinstance((await reply).status, SuccessStatusV2)
+        assert isinstance((await reply).status, SuccessStatusV3)
         _, reply = await client.enqueue_updates_with_reply(*change_set, many(2_000))
-        assert isinstance((await reply).status, SuccessStatusV2), "too large for a message"
+        assert isinstance((await reply).status, SuccessStatusV3), "too large for a message"
 
         assert (await client.change_set(*change_set).outcome(request)).state is RequestState.SETTLED
         assert len(await client.change_set(*change_set).values()) == 2_003

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from rebaser_client import RebaserClient
 from rebaser_core.jetstream import ConnectOptions, JetStream, NatsUnreachable, connected
 from rebaser_core.jetstream.connection import Connection
-from rebaser_core.messages import SuccessStatusV2
+from rebaser_core.messages import SuccessStatusV3
 from rebaser_server.ops.auth import tls_of
 from rebaser_server.settings.nats_connection import connect_options
 from rebaser_server.settings.settings import Settings
@@ -247,7 +247,7 @@ async def _update_until_reconnected(client: RebaserClient, nc: Client, times: in
         _, reply = await client.enqueue_updates_with_reply(*change_set, batch)
         async with asyncio.timeout(60):
             status = (await reply).status
-        assert isinstance(status, SuccessStatusV2)
+        assert isinstance(status, SuccessStatusV3)
         commits.append(status.success.commit)
     assert commits == sorted(set(commits))
     read = await client.change_set(*change_set).values()

@@ -18,7 +18,7 @@ from rebaser_core.messages import (
     EnqueueUpdatesRequest,
     EnqueueUpdatesRequestV1,
     EnqueueUpdatesResponse,
-    EnqueueUpdatesResponseV2,
+    EnqueueUpdatesResponseV3,
     ErrorDetail,
     ErrorStatus,
     Inline,
@@ -26,8 +26,8 @@ from rebaser_core.messages import (
     ObjectRef,
     OutcomeQuery,
     OutcomeReply,
-    SuccessStatusV2,
-    SuccessV2,
+    SuccessStatusV3,
+    SuccessV3,
     UpdatesBatch,
 )
 from rebaser_core.queries import (
@@ -150,12 +150,12 @@ def request(address: Any, **more: Any) -> EnqueueUpdatesRequestV1:
     return EnqueueUpdatesRequestV1(id=REQUEST, **WHERE, updates_address=address, **more)
 
 
-def response(status: Any) -> EnqueueUpdatesResponseV2:
-    return EnqueueUpdatesResponseV2(id=REQUEST, **WHERE, status=status)
+def response(status: Any) -> EnqueueUpdatesResponseV3:
+    return EnqueueUpdatesResponseV3(id=REQUEST, **WHERE, status=status)
 
 
-def success(address: Any, **more: Any) -> SuccessStatusV2:
-    return SuccessStatusV2(success=SuccessV2(updates_performed=address, **more))
+def success(address: Any, **more: Any) -> SuccessStatusV3:
+    return SuccessStatusV3(success=SuccessV3(updates_performed=address, **more))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from rebaser_core.activities import ActivityKind, ActivityV1
 from rebaser_core.errors import RebaserError
 from rebaser_core.ids import ChangeSet, ChangeSetId, WorkspaceId
 from rebaser_core.jetstream import connected
-from rebaser_core.messages import EnqueueUpdatesResponseV2, ErrorStatus
+from rebaser_core.messages import EnqueueUpdatesResponseV3, ErrorStatus
 from rebaser_core.streams import Streams
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.graph_application.content import graph_of
@@ -61,7 +61,7 @@ class DemoClient:
         return await self._loader.read(graph_of)
 
 
-async def _applied(reply: Awaitable[EnqueueUpdatesResponseV2]) -> None:
+async def _applied(reply: Awaitable[EnqueueUpdatesResponseV3]) -> None:
     response = await reply
     if isinstance(response.status, ErrorStatus):
         raise DemoRefused(response.status.error.message)

@@ -16,9 +16,9 @@ from rebaser_core.commits import RequestOutcome
 from rebaser_core.errors import ClientError, RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.messages import (
-    EnqueueUpdatesResponseV2,
+    EnqueueUpdatesResponseV3,
     ErrorStatus,
-    SuccessStatusV2,
+    SuccessStatusV3,
     total_count,
 )
 from rebaser_core.records import ChangeSetRecordV1, CommentRecordV1, WorkspaceRecordV1, utc_text
@@ -109,7 +109,7 @@ async def show_revert(
         )
         response = await reply
     done = response.status if response is not None else None
-    if arguments.wait and isinstance(done, SuccessStatusV2):
+    if arguments.wait and isinstance(done, SuccessStatusV3):
         reached = done.success.commit or 0
         await until_computed(deployment, change_set, reached)
         failed = await failures(deployment, change_set, reached)
@@ -136,7 +136,7 @@ async def _last_change(deployment: Deployment, change_set: ChangeSet) -> int:
     raise NothingToRevert("no request has changed it, as far as commits are kept: `rebaser log`")
 
 
-def _plain(plan: "RevertPlan", response: EnqueueUpdatesResponseV2 | None) -> dict[str, Any]:
+def _plain(plan: "RevertPlan", response: EnqueueUpdatesResponseV3 | None) -> dict[str, Any]:
     return {
         "commit": plan.commit,
         "updates": [update.to_wire() for update in plan.updates],
@@ -189,13 +189,13 @@ def _words(update: AnyUpdate, names: Mapping[str, str]) -> str:
 
 
 def _outcome(
-    plan: "RevertPlan", request_id: RequestId | None, response: EnqueueUpdatesResponseV2 | None
+    plan: "RevertPlan", request_id: RequestId | None, response: EnqueueUpdatesResponseV3 | None
 ) -> str:
     if not plan.updates:
         return f"nothing of commit {plan.commit} is left to undo"
     if response is None:
         return "not sent (--dry-run)"
-    if isinstance(response.status, SuccessStatusV2):
+    if isinstance(response.status, SuccessStatusV3):
         commit = response.status.success.commit
         return f"request {request_id} undoes commit {plan.commit} and is commit {commit}"
     return f"rejected: {response.status.error.message}"

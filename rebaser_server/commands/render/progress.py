@@ -20,16 +20,16 @@ from rebaser_client.outcomes import (
 )
 from rebaser_client.plan import read_named
 from rebaser_client.requests import Updates
-from rebaser_core.commits import CommitV1, code_reason, decode_commit_at
+from rebaser_core.commits import CommitV2, code_reason, decode_commit_at
 from rebaser_core.errors import ClientError, MessageError, RebaserError, UnknownSubject, many
 from rebaser_core.ids import ChangeSet, RequestId
 from rebaser_core.jetstream import ordered_reader
 from rebaser_core.messages import (
     Correction,
-    EnqueueUpdatesResponseV2,
+    EnqueueUpdatesResponseV3,
     ErrorStatus,
     Inline,
-    SuccessStatusV2,
+    SuccessStatusV3,
 )
 from rebaser_core.records import enclosing_scopes
 from rebaser_server.cluster.pauses import Paused, PauseStore
@@ -176,7 +176,7 @@ async def failures(
 class _RequestResult:
     """The reply to a request and, once its values were computed, the failures."""
 
-    response: EnqueueUpdatesResponseV2
+    response: EnqueueUpdatesResponseV3
     sent: int
     """Number of updates in the batch."""
     failures: Failures | None = None
@@ -202,7 +202,7 @@ class _RequestResult:
     def _all_left_out(self) -> bool:
         """Whether Rebaser left out all updates."""
         status = self.response.status
-        if not self._corrections or not isinstance(status, SuccessStatusV2):
+        if not self._corrections or not isinstance(status, SuccessStatusV3):
             return False
         performed = status.success.updates_performed
         return isinstance(performed, Inline) and not performed.inline.updates
@@ -390,7 +390,7 @@ async def updates(deployment: Deployment, only: ChangeSet | None = None) -> list
 
 def _row(
     change_set: ChangeSet,
-    commit: CommitV1,
+    commit: CommitV2,
     held: dict[tuple[str, str], tuple[str, Row | None]],
     crowded: set[str],
     paused: Paused,
@@ -420,9 +420,9 @@ def _row(
     }
 
 
-async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV1]:
+async def _due(deployment: Deployment, only: ChangeSet | None) -> dict[ChangeSet, CommitV2]:
     """Change sets with an update due, and their last commits, which have a header."""
-    stream, due = deployment.streams.commits_stream, dict[ChangeSet, CommitV1]()
+    stream, due = deployment.streams.commits_stream, dict[ChangeSet, CommitV2]()
     if only is not None:
         subjects = [deployment.streams.commits(only)]
     else:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rebaser_core.commits import CommitV1, ControlState
+from rebaser_core.commits import CommitV2, ControlState
 from rebaser_core.ids import RequestId
 from rebaser_core.jetstream import StoredMessage
 from rebaser_core.versioning import MESSAGE_ID
@@ -12,11 +12,11 @@ from rebaser_server.commit_log.log import UNSAVED, log_end, publish_options
 from rebaser_server.errors import HistoryInconsistent
 
 
-def commit(owner: str = "") -> CommitV1:
-    return CommitV1(id=RequestId(), previous=6, control=ControlState(epoch=3, owner=owner))
+def commit(owner: str = "") -> CommitV2:
+    return CommitV2(id=RequestId(), previous=6, control=ControlState(epoch=3, owner=owner))
 
 
-def stored(entry: CommitV1, payload: bytes | None = None, **headers: str) -> StoredMessage:
+def stored(entry: CommitV2, payload: bytes | None = None, **headers: str) -> StoredMessage:
     options = publish_options(entry, {entry.id: headers})
     return StoredMessage(
         "log",

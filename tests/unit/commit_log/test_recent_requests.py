@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, SettledRequest
+from rebaser_core.commits import CommitV2, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_server.commit_log import state as commit_log_state
 from rebaser_server.commit_log.state import (
@@ -74,7 +74,7 @@ def test_the_time_between_two_requests_is_that_between_their_storing():
     live, replayed = State(GraphContent()), State(GraphContent())
     for sequence, request_id in enumerate([*IDS, RequestId()], 1):
         settled = SettledRequest(id=request_id, sequence=sequence, outcome=RequestOutcome.APPLIED)
-        commit = CommitV1(
+        commit = CommitV2(
             id=RequestId.from_timestamp(BEGINNING / 1000),
             previous=sequence - 1,
             control=ControlState(),

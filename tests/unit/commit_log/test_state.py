@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from rebaser_core.commits import (
-    CommitV1,
+    CommitV2,
     ControlState,
     DvuClaim,
     FailedAttempts,
@@ -22,7 +22,7 @@ IDS = [RequestId.from_int(number) for number in range(9)]
 
 
 def line(settled=None, **head):
-    return CommitV1(id=RequestId(), previous=0, control=ControlState(**head), settled=settled)
+    return CommitV2(id=RequestId(), previous=0, control=ControlState(**head), settled=settled)
 
 
 def settled(request_id, outcome=RequestOutcome.APPLIED, updates=None):

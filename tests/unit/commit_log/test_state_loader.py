@@ -1,6 +1,6 @@
 """States of released change sets are used while they are true, and take bounded memory."""
 
-from rebaser_core.commits import CommitV1, ControlState, RequestOutcome, SettledRequest
+from rebaser_core.commits import CommitV2, ControlState, RequestOutcome, SettledRequest
 from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
 from rebaser_server.commit_log.log import LogEnd
 from rebaser_server.commit_log.state import State
@@ -10,14 +10,14 @@ from rebaser_server.graph_application.content import GraphContent
 CHANGE_SET, OTHER, THIRD = (ChangeSet(WorkspaceId(), ChangeSetId()) for _ in range(3))
 
 
-def commit(*, settles: bool = False) -> CommitV1:
+def commit(*, settles: bool = False) -> CommitV2:
     settled = SettledRequest(id=RequestId(), sequence=1, outcome=RequestOutcome.APPLIED)
-    return CommitV1(
+    return CommitV2(
         id=RequestId(), previous=0, control=ControlState(), settled=settled if settles else None
     )
 
 
-def state_of(entry: CommitV1) -> State:
+def state_of(entry: CommitV2) -> State:
     state = State(GraphContent())
     state.advance(entry, 7)
     return state

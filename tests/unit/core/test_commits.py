@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rebaser_core.commits import ClosedState, Commit, CommitV1, ControlState
+from rebaser_core.commits import ClosedState, Commit, CommitV2, ControlState
 from rebaser_core.errors import MalformedMessage
 from tests.wire.samples import HEAD, REQUEST
 
@@ -24,7 +24,7 @@ def test_a_branch_on_its_way_to_head_is_unfinished(status, left):
 
 
 def test_every_line_carries_the_whole_head():
-    line = CommitV1(id=REQUEST, previous=0, control=HEAD)
+    line = CommitV2(id=REQUEST, previous=0, control=HEAD)
 
     assert Commit.decode_stored(Commit.encode(line)[1]).control == HEAD
 

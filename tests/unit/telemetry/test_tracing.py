@@ -8,7 +8,7 @@ import structlog
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 
-from rebaser_core.commits import CommitV1, ControlState, DvuClaim, RequestOutcome, SettledRequest
+from rebaser_core.commits import CommitV2, ControlState, DvuClaim, RequestOutcome, SettledRequest
 from rebaser_core.ids import RequestId
 from rebaser_core.trace_context import MAX_LINKS, context_of, inject, is_on, span_context_in
 from rebaser_server.processor.request_traces import PendingDvu
@@ -59,12 +59,12 @@ def test_a_header_that_makes_no_sense_begins_no_trace(garbage: str) -> None:
     assert not context_of({"traceparent": garbage})
 
 
-def line(sequence: int, dirty: int, clean: int = 0, claim: DvuClaim | None = None) -> CommitV1:
+def line(sequence: int, dirty: int, clean: int = 0, claim: DvuClaim | None = None) -> CommitV2:
     settled = SettledRequest(
         id=RequestId.from_int(sequence), sequence=sequence, outcome=RequestOutcome.APPLIED
     )
     head = ControlState(dirty_sequence=dirty, clean_sequence=clean, claim=claim)
-    return CommitV1(id=RequestId(), previous=0, control=head, settled=settled)
+    return CommitV2(id=RequestId(), previous=0, control=head, settled=settled)
 
 
 def span_of(request: RequestId) -> SpanContext | None:
@@ -109,7 +109,7 @@ def test_a_line_names_the_trace_of_the_update_that_is_due_behind_it() -> None:
     claim = DvuClaim(id=RequestId(), covers=1)
     owed = PendingDvu()
 
-    def marked(*lines: CommitV1) -> list[int]:
+    def marked(*lines: CommitV2) -> list[int]:
         marks = owed.headers(lines, span_of)
         for each in lines:
             owed.record(each, span_of)

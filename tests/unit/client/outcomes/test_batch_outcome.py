@@ -7,18 +7,18 @@ from rebaser_client.outcomes import BatchOutcome, committed
 from rebaser_core.ids import ChangeSetId, RequestId, WorkspaceId
 from rebaser_core.messages import (
     ID_USED,
-    EnqueueUpdatesResponseV2,
+    EnqueueUpdatesResponseV3,
     ErrorDetail,
     ErrorStatus,
     Inline,
     InlineBatch,
-    SuccessStatusV2,
-    SuccessV2,
+    SuccessStatusV3,
+    SuccessV3,
 )
 
 
-def response(status: ErrorStatus | SuccessStatusV2) -> EnqueueUpdatesResponseV2:
-    return EnqueueUpdatesResponseV2(
+def response(status: ErrorStatus | SuccessStatusV3) -> EnqueueUpdatesResponseV3:
+    return EnqueueUpdatesResponseV3(
         id=RequestId(), workspace_id=WorkspaceId(), change_set_id=ChangeSetId(), status=status
     )
 
@@ -26,8 +26,8 @@ def response(status: ErrorStatus | SuccessStatusV2) -> EnqueueUpdatesResponseV2:
 def test_a_success_has_its_commit() -> None:
     """A server of version 1 does not name it."""
     batch = Inline(inline=InlineBatch(updates=[]))
-    new = response(SuccessStatusV2(success=SuccessV2(updates_performed=batch, commit=7)))
-    old = response(SuccessStatusV2(success=SuccessV2(updates_performed=batch)))
+    new = response(SuccessStatusV3(success=SuccessV3(updates_performed=batch, commit=7)))
+    old = response(SuccessStatusV3(success=SuccessV3(updates_performed=batch)))
 
     assert committed(new) == BatchOutcome(new.id, 7)
     assert committed(old).commit == 0

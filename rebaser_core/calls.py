@@ -1,0 +1,154 @@
+"""Calls: requests to a handler of a service, for one of its keys.
+
+A service is a workspace and a key of it a change set, so that all that is known of change sets
+holds for keys. Their ids are digests of their names: who knows the names needs no registry.
+"""
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from blake3 import blake3
+from pydantic import Field, StringConstraints
+
+from rebaser_core.ids import ChangeSet, ChangeSetId, RequestId, WorkspaceId
+from rebaser_core.records import RecordName, Timestamp
+from rebaser_core.versioning import JsonValue, MessageType, Versioned, WireModel
+
+_ID_BYTES: Final = 16
+
+HandlerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+"""Name of a handler or of a timer's call: as Python writes functions."""
+
+
+def service_id(service: str) -> WorkspaceId:
+    """Return the workspace that a service of that name is."""
+    return WorkspaceId(blake3(b"rebaser service\0" + service.encode()).digest(_ID_BYTES))
+
+
+def key_of(service: str, key: str) -> ChangeSet:
+    """Return the change set that a key of that service is."""
+    name = b"rebaser key\0" + service.encode() + b"\0" + key.encode()
+    return ChangeSet(service_id(service), ChangeSetId(blake3(name).digest(_ID_BYTES)))
+
+
+def derived_id(name: str, milliseconds: int) -> RequestId:
+    """Return an id of that time, the same for each call with equal arguments."""
+    digest = blake3(name.encode()).digest(_ID_BYTES)
+    return RequestId(milliseconds.to_bytes(6, "big") + digest[6:])
+
+
+class Origin(WireModel):
+    """Place of a call among those that one key sent: by it the receiver knows repetitions.
+
+    Calls of one sender arrive in the order of these places.
+    """
+
+    change_set_id: ChangeSetId
+    """The sender."""
+    sequence: Annotated[int, Field(ge=1)]
+    """Sequence of the request whose handler sent it."""
+    index: Annotated[int, Field(ge=0)] = 0
+    """Its number among the calls that this handler sent, from 0."""
+
+
+class TimerChange(WireModel):
+    """A timer to set, or to cancel: a call is made later, once or again and again."""
+
+    name: RecordName
+    """Name within the key; a timer of that name is replaced."""
+    at: Timestamp | None = None
+    """The time of the only call."""
+    after: Annotated[float, Field(ge=0)] | None = None
+    """Seconds from when NATS stored the request until the only call."""
+    every: str | None = None
+    """Five fields of cron: the times of calls."""
+    zone: str | None = None
+    """Time zone of `every`, as `Europe/Berlin`; None: UTC."""
+    missed: Literal["once", "skip"] = "once"
+    """Whether times of `every` that passed without a call are made up by one call, or left out."""
+
+
+class Firing(WireModel):
+    """The time of a timer's call that has come."""
+
+    name: RecordName
+    at: Timestamp
+
+
+class CallRequestV1(Versioned):
+    """Call a handler, or have it called later."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+    service: RecordName
+    key: RecordName
+    handler: HandlerName
+    arguments: list[JsonValue] | dict[str, JsonValue] = Field(default_factory=list)
+    """By position, or by name."""
+    service_version: Annotated[int, Field(ge=1)] = 1
+    """Version of the service that the caller knows: an older worker leaves the call to a newer
+    one."""
+    origin: Origin | None = None
+    """Place among what a key sent; None for a client's call."""
+    timer: TimerChange | None = None
+    """Timer that is set to make this call; None: it is made now."""
+    cancel: RecordName | None = None
+    """Name of the timer that is cancelled in place of a call."""
+    firing: Firing | None = None
+    """Timer that makes this call, of which the key has the arguments."""
+
+
+CallRequest: Final = MessageType("CallRequest", current=CallRequestV1, from_clients=True)
+
+
+class ServiceRecordV1(Versioned):
+    """Description of a service, as the newest of its workers wrote it."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    name: RecordName
+    version: Annotated[int, Field(ge=1)]
+    handlers: dict[HandlerName, JsonValue]
+    """By name: what it does, and JSON schemas of its arguments and its result."""
+    state: JsonValue = None
+    """JSON schema of the state of a key."""
+
+
+ServiceRecord: Final = MessageType("ServiceRecord", current=ServiceRecordV1)
+
+
+class StateQueryV1(Versioned):
+    """Asks for the state of a key."""
+
+    VERSION: ClassVar = 1
+    workspace_id: WorkspaceId
+    change_set_id: ChangeSetId
+
+
+class TimerState(WireModel):
+    """A timer that will make a call."""
+
+    name: RecordName
+    handler: HandlerName
+    next: Timestamp
+    every: str | None = None
+    zone: str | None = None
+
+
+class StateReplyV1(Versioned):
+    """The state of a key as of its last commit; or the reason for no answer."""
+
+    VERSION: ClassVar = 1
+    commit: int = 0
+    """Sequence of the last commit; 0: the key was never called."""
+    key: str | None = None
+    state: JsonValue = None
+    state_version: int = 1
+    timers: list[TimerState] = Field(default_factory=list)
+    sending: int = 0
+    """Number of calls to other keys that are not confirmed yet."""
+    error: str | None = None
+
+
+StateQuery: Final = MessageType("StateQuery", current=StateQueryV1, from_clients=True)
+StateReply: Final = MessageType("StateReply", current=StateReplyV1)
