@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from rebaser_core.calls import ServiceRecord, ServiceRecordV1
 from rebaser_core.codecs import JSON
 from rebaser_core.commits import ForkPoint
 from rebaser_core.errors import (
@@ -195,6 +196,29 @@ class Registry:
         """Delete the record of a workspace; no error if there is none."""
         await self._bucket.purge(str(workspace_id))
 
+    async def service(self, workspace_id: WorkspaceId) -> ServiceRecordV1:
+        """The description of a service.
+
+        Raises:
+            NoSuchChangeSet: no worker ever served it.
+        """
+        return (await self._read(ServiceRecord, _description(workspace_id)))[0]
+
+    async def put_service(self, record: ServiceRecordV1) -> None:
+        """Store the description of a service, unless there is one of a newer version."""
+        key, payload = _description(record.workspace_id), ServiceRecord.encode(record, JSON)[1]
+        while True:
+            with suppress(WrongLastSequence):
+                try:
+                    there, revision = await self._read(ServiceRecord, key)
+                except NoSuchChangeSet:
+                    await self._bucket.create(key, payload)
+                    return
+                if there.version > record.version or there == record:
+                    return
+                await self._bucket.update(key, payload, revision)
+                return
+
     async def check_quota(self, workspace_id: WorkspaceId, quota: int) -> None:
         """Raise `QuotaExceeded` if the workspace has `quota` change sets, closed ones included."""
         from rebaser_core.jetstream import ConsumerConfig  # slow to import
@@ -244,6 +268,11 @@ class Registry:
         except MessageError as error:
             self._on_skipped(entry.key, error)
             return None
+
+
+def _description(workspace_id: WorkspaceId) -> str:
+    """Return the key of a service's description: no change set and no comment has such a one."""
+    return f"{workspace_id}.service.description"
 
 
 _NAME: Final = TypeAdapter(RecordName)

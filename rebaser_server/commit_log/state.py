@@ -558,6 +558,10 @@ class StateMachine(Protocol):
         del state
         return False
 
+    def is_worth_saving(self, state: State) -> bool:
+        """Whether a run that ends should write a checkpoint of requests since the last one."""
+        return state.unsaved.requests > 0
+
     def footprint(self, state: State) -> int:
         """Estimate the bytes of memory that the state takes."""
         del state

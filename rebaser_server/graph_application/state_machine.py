@@ -21,7 +21,14 @@ from rebaser_core.streams import Streams
 from rebaser_core.updates import PutValue
 from rebaser_server.commit_log.batch_store import open_batch_store
 from rebaser_server.commit_log.log import CommitLog
-from rebaser_server.commit_log.state import Checkpoint, CheckpointRef, LoadState, Snapshot, State
+from rebaser_server.commit_log.state import (
+    Checkpoint,
+    CheckpointRef,
+    LoadState,
+    Snapshot,
+    State,
+    StateMachine,
+)
 from rebaser_server.commit_log.state_loader import StateCache, StateLoader
 from rebaser_server.errors import HistoryInconsistent, NotRetained
 from rebaser_server.graph_application.content import (
@@ -151,7 +158,7 @@ _CHANGED_PART: Final = 16
 """Reciprocal of the part of all values that has to be changed."""
 
 
-class GraphStateMachine:
+class GraphStateMachine(StateMachine):
     """A `StateMachine` whose contents are `GraphContent`."""
 
     def __init__(

@@ -62,14 +62,15 @@ class Checkpointer:
             self.requested.set()
 
     async def on_end(self, *, is_preempted: bool) -> None:
-        """Write a checkpoint if a request was settled since the last one.
+        """Write a checkpoint if enough was settled since the last one, see `is_worth_saving`.
 
         A run that makes room for another leaves that to a later run, unless one is
         due (W10d).
         """
         async with self._lock:
             # Under the lock: a checkpoint that was under way may have saved everything by now.
-            if self.requested.is_set() if is_preempted else self._ownership.state.unsaved.requests:
+            state, machine = self._ownership.state, self._ownership.loader.machine
+            if self.requested.is_set() if is_preempted else machine.is_worth_saving(state):
                 await self._write()
 
     async def write(self) -> None:

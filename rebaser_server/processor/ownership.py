@@ -177,7 +177,8 @@ class Ownership:
 
     def _leaves_unsaved(self, control: ControlState) -> bool:
         """Whether a commit with that record ends a run that no checkpoint covers (W10d)."""
-        return not (control.owner or control.deleted) and self.state.unsaved.requests > 0
+        machine = self.loader.machine
+        return not (control.owner or control.deleted) and machine.is_worth_saving(self.state)
 
     def _advance(
         self,

@@ -10,6 +10,7 @@ action left it. So there is no race.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ from rebaser_server.processor.ownership import Ownership
 from rebaser_server.processor.request_queue import RequestQueue, announced_request, request_id_of
 from rebaser_server.runtime.containment import backoff, is_transient
 
+_ANSWERED_AFTER: Final = 0.02
+"""Seconds after which requests that are applied are committed and answered, though others wait."""
 _SMALL_PAYLOAD: Final = 64 * 1024
 """Bytes of a request up to which it is read on the event loop: more would hold up others."""
 _CLOSES: Final = {"abandon": ChangeSetStatus.ABANDONED, "delete": ChangeSetStatus.DELETED}
@@ -374,11 +377,23 @@ class RequestHandler:
             RetryLater: one could not be handled now; it is at the head of the queue.
             Fenced: the change set has another owner; the first few may be handled.
         """
+        waiting = deque(requests)
+        while waiting:
+            await self._handle_some(waiting)
+
+    async def _handle_some(self, waiting: deque[Delivery]) -> None:
+        """Handle requests, and take them from `waiting`, until that has taken some time.
+
+        So the answer to one does not wait for others that take long.
+        """
         done: list[Delivery] = []
         failed: RetryLater | None = None
+        clock = asyncio.get_running_loop().time
+        end = clock() + _ANSWERED_AFTER
         try:
             async with self.ownership.lock:
-                for request in requests:
+                while waiting and clock() < end:
+                    request = waiting.popleft()
                     try:
                         with self.ownership.spans.begin(request, request_id_of):
                             if self._is_new(request):

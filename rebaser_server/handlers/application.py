@@ -1,0 +1,359 @@
+"""Services as the application that the core drives: a key is a change set, a call a request."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, Never
+
+import orjson
+import structlog
+
+from rebaser_core.calls import CallRequest, CallRequestV1, derived_id, key_of
+from rebaser_core.commits import CallEffect, RequestOutcome, SettledRequest
+from rebaser_core.errors import NewerVersion
+from rebaser_core.ids import ChangeSet
+from rebaser_core.jetstream import Delivery
+from rebaser_core.streams import Streams
+from rebaser_core.versioning import AUTHOR, header
+from rebaser_server.commit_log.state import Checkpoint, Snapshot, State
+from rebaser_server.files import SharedFiles, change_set_directory
+from rebaser_server.handlers.content import Effect, KeyContent, Outgoing, Timer
+from rebaser_server.handlers.directory import Directory
+from rebaser_server.handlers.execution import HandlerExecution
+from rebaser_server.handlers.sending import Alarms, CallPlanner
+from rebaser_server.handlers.service import (
+    CallRefused,
+    CallUnkeepable,
+    Context,
+    Reject,
+    Service,
+)
+from rebaser_server.handlers.times import LATE, first_time, next_time, time_of
+from rebaser_server.processor.application import (
+    Application,
+    Applied,
+    RequestMessage,
+    Unprocessable,
+)
+from rebaser_server.processor.dead_letters import closed_reason, reject
+from rebaser_server.processor.ownership import Ownership
+from rebaser_server.runtime.tasks import background, wait_forever
+
+log: Final = structlog.get_logger()
+
+_SAVED_AFTER: Final = 100
+"""Commits behind the last checkpoint from which a key that goes idle is saved: the log has them
+all, and replaying so many takes a few milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """What a checkpoint writes."""
+
+    commit: int
+    payload: bytes
+
+    def __len__(self) -> int:
+        return 1
+
+
+class HandlerApplication(Application):
+    """An `Application`: calls are made in order, each key's state is what they left."""
+
+    def __init__(
+        self, streams: Streams, files: SharedFiles, services: Mapping[str, Service]
+    ) -> None:
+        self._streams = streams
+        self._files = files
+        self._services = services
+        self._execution = HandlerExecution()
+        self._alarms = Alarms(streams)
+        self._directory = Directory(streams, services)
+
+    # The state machine: contents and their checkpoints.
+
+    def empty(self) -> KeyContent:
+        return KeyContent()
+
+    def is_worth_saving(self, state: State) -> bool:
+        return state.unsaved.commits >= _SAVED_AFTER
+
+    def require_sound(self, state: State) -> None:
+        """Do nothing: a state relies on nothing else."""
+
+    def footprint(self, state: State) -> int:
+        content = content_of(state)
+        calls = sum(len(each.arguments) for each in content.outgoing)
+        return len(content.state or "") + calls + 100 * (len(content.heard) + len(content.timers))
+
+    def take(self, state: State, metadata: dict[str, Any], *, whole: bool) -> _Saved:
+        del whole
+        data = {"content": content_of(state).to_json(), "metadata": metadata}
+        return _Saved(state.commit, json.dumps(data).encode())
+
+    def save(self, change_set: ChangeSet, snapshot: Snapshot) -> None:
+        if not isinstance(snapshot, _Saved):
+            raise TypeError(f"{type(snapshot).__name__} was not taken here")
+        # The name sorts as the number does.
+        self._files.put(
+            f"{change_set_directory(change_set)}/{snapshot.commit:020}", snapshot.payload
+        )
+
+    def put_back(self, state: State, snapshot: Snapshot) -> None:
+        """Do nothing: each checkpoint is whole."""
+
+    def load(self, change_set: ChangeSet, at: int | None = None) -> Checkpoint | None:
+        found = self._read(change_set, at)
+        if found is None:
+            return None
+        commit, data = found
+        return Checkpoint(commit, data["metadata"], KeyContent.from_json(data["content"]))
+
+    def metadata(self, change_set: ChangeSet) -> dict[str, Any] | None:
+        found = self._read(change_set, None)
+        return None if found is None else found[1]["metadata"]
+
+    def _read(self, change_set: ChangeSet, at: int | None) -> tuple[int, dict[str, Any]] | None:
+        directory = change_set_directory(change_set)
+        for name in sorted(self._files.list_names(directory), reverse=True):
+            if at is None or int(name) <= at:
+                with suppress(FileNotFoundError):  # removed meanwhile: a later one is there
+                    return int(name), json.loads(bytes(self._files.get(f"{directory}/{name}")))
+        return None
+
+    def on_purge(self, change_set: ChangeSet, commit: int) -> None:
+        directory = change_set_directory(change_set)
+        for name in self._files.list_names(directory):
+            if int(name) < commit:
+                self._files.delete(f"{directory}/{name}")
+
+    # The application: calls.
+
+    def read(self, request: Delivery) -> CallRequestV1:
+        call = CallRequest.decode(request.headers, request.payload)
+        if ChangeSet(call.workspace_id, call.change_set_id) != key_of(call.service, call.key):
+            raise Unprocessable(f"the ids are not those of key {call.key!r} of {call.service!r}")
+        return call
+
+    def is_batchable(self, message: RequestMessage) -> bool:
+        return isinstance(message, CallRequestV1)
+
+    async def apply(
+        self, ownership: Ownership, request: Delivery, message: RequestMessage
+    ) -> Applied:
+        if not isinstance(message, CallRequestV1):
+            raise TypeError(f"{type(message).__name__} is no call")
+        content = content_of(ownership.state)
+        end = partial(SettledRequest, id=message.id, sequence=request.stream_sequence)
+        if reason := closed_reason(ownership.state):
+            return Applied(reject(end(outcome=RequestOutcome.REFUSED), reason))
+        # A run that goes on with the sends of another may come later than ids are remembered.
+        if message.origin is not None and content.has_heard(message.origin):
+            return Applied(end(outcome=RequestOutcome.DUPLICATE))
+        try:
+            effect, result = await self._effect(content, request, message)
+        except CallRefused as error:
+            return Applied(reject(end(outcome=RequestOutcome.REFUSED), str(error)))
+        except Reject as error:
+            return Applied(reject(end(outcome=RequestOutcome.REFUSED), str(error) or "rejected"))
+        except CallUnkeepable as error:
+            raise Unprocessable(str(error)) from error
+        content.take(effect)
+        self._directory.see(message.service, message.key)
+        return Applied(
+            end(outcome=RequestOutcome.APPLIED),
+            is_edit=True,
+            is_dirty=effect.is_dirty,
+            call=CallEffect(result=result, effect=effect.to_json()),
+        )
+
+    async def _effect(
+        self, content: KeyContent, request: Delivery, call: CallRequestV1
+    ) -> tuple[Effect, Any]:
+        """Return what the call changes, and its result. Nothing is changed yet."""
+        service = self._service(call, content)
+        now = request.timestamp.astimezone(UTC)
+        name = None if content.key else (call.service, call.key)
+        if call.firing is not None:
+            return self._fired(content, request, call, now), None
+        if call.cancel is not None:
+            if call.cancel not in content.timers:
+                raise CallRefused(f"there is no timer {call.cancel!r}")
+            return Effect(name, timers={call.cancel: None}, heard=call.origin), None
+        if call.timer is not None:
+            # Looked at now, so that the caller hears of a mistake, and not a dead letter.
+            handler, arguments = service.find(call.handler, call.arguments, call.service_version)
+            handler.bind(arguments)
+            timer = Timer(
+                call.handler,
+                orjson.dumps(call.arguments).decode(),
+                first_time(call.timer, now),
+                request.stream_sequence,
+                call.timer.every,
+                call.timer.zone,
+                call.timer.missed,
+                call.service_version,
+            )
+            self._alarms.require()
+            changes: dict[str, Timer | None] = {call.timer.name: timer}
+            said = {"timer": call.timer.name, "next": timer.next}
+            return Effect(name, timers=changes, heard=call.origin), said
+        return await self._called(service, content, request, call, now)
+
+    def _service(self, call: CallRequestV1, content: KeyContent) -> Service:
+        """Return the service that serves the call.
+
+        Raises:
+            NewerVersion: none of this process does; another one may.
+        """
+        service = self._services.get(call.service)
+        if service is None:
+            known = ", ".join(sorted(self._services))
+            raise NewerVersion(f"service {call.service} is not served here, where {known} is")
+        if call.service_version > service.version:
+            raise NewerVersion(
+                f"a call of version {call.service_version} of service {call.service}; "
+                f"this worker serves version {service.version}"
+            )
+        if content.version > service.state_version:
+            raise NewerVersion(
+                f"the state is of version {content.version}; "
+                f"this worker of {call.service} knows up to {service.state_version}"
+            )
+        return service
+
+    async def _called(
+        self,
+        service: Service,
+        content: KeyContent,
+        request: Delivery,
+        call: CallRequestV1,
+        now: datetime,
+    ) -> tuple[Effect, Any]:
+        handler, given = service.find(call.handler, call.arguments, call.service_version)
+        arguments, named = handler.bind(given)
+        before = content.state
+        state = (
+            service.new_state() if before is None else service.read_state(before, content.version)
+        )
+        context = Context(
+            state, call.service, call.key, call.id, now, header(request.headers, AUTHOR)
+        )
+        returned = await self._execution.call(
+            handler, context, arguments, named, service.middleware
+        )
+        result = orjson.loads(handler.result_json(returned))
+        after = service.dump_state(context.state)
+        is_new = after != before or content.version != service.state_version
+        timers: dict[str, Timer | None] = dict.fromkeys(context.cancelled)
+        sends: list[Outgoing] = []
+        for send in context.sends:
+            version = service.version if send.service == call.service else 1
+            if send.timer is not None and (send.service, send.key) == (call.service, call.key):
+                self._alarms.require()
+                timers[send.timer.name] = Timer(
+                    send.handler,
+                    send.arguments,
+                    first_time(send.timer, now),
+                    request.stream_sequence,
+                    send.timer.every,
+                    send.timer.zone,
+                    send.timer.missed,
+                    version,
+                )
+                continue
+            sends.append(
+                self._outgoing(
+                    request,
+                    call,
+                    len(sends),
+                    send.service,
+                    send.key,
+                    send.handler,
+                    send.arguments,
+                    None if send.timer is None else send.timer.to_wire(),
+                    version,
+                )
+            )
+        effect = Effect(
+            None if content.key else (call.service, call.key),
+            after if is_new else None,
+            service.state_version,
+            timers,
+            sends,
+            call.origin,
+        )
+        return effect, result
+
+    def _fired(
+        self, content: KeyContent, request: Delivery, call: CallRequestV1, now: datetime
+    ) -> Effect:
+        """Return what a timer's time changes: the call is sent to the key itself.
+
+        So the timer goes on, whatever becomes of the call.
+        """
+        firing = call.firing
+        if firing is None:
+            raise AssertionError("of the caller")
+        timer = content.timers.get(firing.name)
+        if timer is None or timer.next != firing.at:
+            raise CallRefused(f"timer {firing.name!r} is not set to {firing.at} any more")
+        due, following = time_of(timer.next), None
+        if timer.every is not None:
+            next_one = next_time(timer.every, timer.zone, max(due, now))
+            if next_one is not None:
+                following = timer._replace(next=next_one, set_by=request.stream_sequence)
+        changes: dict[str, Timer | None] = {firing.name: following}
+        if timer.every is not None and timer.missed == "skip" and now - due > LATE:
+            log.info("time of a timer missed", timer=firing.name, at=firing.at)
+            return Effect(timers=changes)
+        made = self._outgoing(
+            request,
+            call,
+            0,
+            content.service,
+            content.key,
+            timer.handler,
+            timer.arguments,
+            None,
+            timer.version,
+        )
+        return Effect(timers=changes, sends=[made])
+
+    def _outgoing(
+        self,
+        request: Delivery,
+        call: CallRequestV1,
+        index: int,
+        service: str,
+        key: str,
+        handler: str,
+        arguments: str,
+        timer: dict[str, Any] | None,
+        version: int,
+    ) -> Outgoing:
+        sequence = request.stream_sequence
+        # Of the sender's place: a run that sends it again mints the same id.
+        place = f"{call.workspace_id}.{call.change_set_id} {sequence} {index}"
+        sent = derived_id(place, round(request.stored * 1000))
+        return Outgoing(
+            sequence, index, service, key, handler, arguments, timer, version, str(sent)
+        )
+
+    def planner(self, change_set: ChangeSet) -> CallPlanner:
+        return CallPlanner(self._streams, self._alarms, change_set)
+
+    async def run(self) -> Never:
+        """Keep the directory of services and keys, and hear alarms, until cancelled."""
+        async with background(self._directory.run()), background(self._alarms.run()):
+            await wait_forever()
+
+
+def content_of(state: State) -> KeyContent:
+    """The content of a state of this application."""
+    if not isinstance(state.content, KeyContent):
+        raise TypeError(f"{type(state.content).__name__} is not the content of a key")
+    return state.content

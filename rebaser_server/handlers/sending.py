@@ -1,0 +1,307 @@
+"""What leaves a key behind its commit: calls to other keys, and alarms of its timers.
+
+It is the background job of a key: due as soon as a commit has something to send (D1), it may be
+done again by another run at any time, and a commit says that it is done (D4). Each target knows how
+far it heard each sender, so what is sent again takes no effect.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from typing import Any, Final, Never
+
+import orjson
+import structlog
+from blake3 import blake3
+
+from rebaser_core.calls import (
+    CallRequest,
+    CallRequestV1,
+    Firing,
+    Origin,
+    TimerChange,
+    derived_id,
+    key_of,
+)
+from rebaser_core.commits import DvuClaim
+from rebaser_core.errors import NotConfirmed, QueueFull
+from rebaser_core.ids import ChangeSet, RequestId
+from rebaser_core.jetstream import (
+    ConsumerConfig,
+    ConsumerGone,
+    Delivery,
+    JetStreamError,
+    PullConsumer,
+    StreamConfig,
+)
+from rebaser_core.messages import UpdatesAddress
+from rebaser_core.requests import message_id, publish_request, retry
+from rebaser_core.streams import Streams
+from rebaser_core.versioning import AUTHOR, MESSAGE_ID
+from rebaser_server.commit_log.state import Batch, Content
+from rebaser_server.handlers.content import KeyContent, Outgoing, Timer
+from rebaser_server.handlers.service import CallRefused
+from rebaser_server.handlers.times import time_of
+from rebaser_server.processor.application import CommitPart, Job, JobPlanner, JobResult
+from rebaser_server.runtime.failures import EvaluatorAway
+from rebaser_server.runtime.progress import JobProgress
+from rebaser_server.runtime.tasks import wait_forever
+
+log: Final = structlog.get_logger()
+
+_RETRY_FOR: Final = 20.0
+"""Seconds for which a send is tried again before the job is put off."""
+_AT_ONCE: Final = 16
+"""Number of targets that a key sends to at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlanner(JobPlanner):
+    """Plans what a key sends."""
+
+    streams: Streams
+    alarms: "Alarms"
+    change_set: ChangeSet
+
+    def prepare(self, content: Content, after: int, *, is_repeated: bool) -> Job:
+        del is_repeated
+        key = _of_key(content)
+        due = [(name, timer) for name, timer in key.timers.items() if timer.set_by > after]
+        return SendJob(self, key.service, key.key, list(key.outgoing), due)
+
+    def fail_all(self, content: Content, after: int, message: str) -> JobResult:
+        del content, after
+        raise EvaluatorAway(f"what is to be sent is never dropped: {message}")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(JobResult):
+    """All that was to be sent is stored: there is nothing to apply."""
+
+    recomputed: int
+    changed: int = 0
+    batch: Batch = field(default_factory=lambda: Batch([]))
+
+    def __len__(self) -> int:
+        return 0
+
+    def code(self, before: str, *, is_last: bool) -> str:
+        del is_last
+        return before
+
+    async def store(self, claim: DvuClaim, base: int, max_bytes: int) -> UpdatesAddress:
+        del claim, base, max_bytes
+        raise AssertionError("nothing is stored of no values")
+
+    def clear(self) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendJob(Job):
+    """The calls and alarms that a key has to send, as of a claim."""
+
+    of: CallPlanner
+    service: str
+    key: str
+    calls: Sequence[Outgoing]
+    timers: Sequence[tuple[str, Timer]]
+
+    @property
+    def affected(self) -> int:
+        return len(self.calls) + len(self.timers)
+
+    async def run(
+        self, *, is_suspect: bool, progress: JobProgress, commit_part: CommitPart
+    ) -> Sent:
+        """Send all. Cancelled, some is sent, and will be sent again."""
+        del is_suspect, commit_part
+        targets: dict[tuple[str, str], list[Outgoing]] = {}
+        for call in self.calls:
+            targets.setdefault((call.service, call.key), []).append(call)
+        permits, done = asyncio.Semaphore(_AT_ONCE), count(1)
+
+        async def send(calls: Sequence[Outgoing]) -> None:
+            # One after the other: a target that heard a later call takes an earlier one for a
+            # repetition.
+            async with permits:
+                for call in calls:
+                    await self._send(call)
+                    progress.record(next(done))
+
+        async def arm(name: str, timer: Timer) -> None:
+            async with permits:
+                await self.of.alarms.arm(self.of.change_set, self.service, self.key, name, timer)
+
+        work = [send(calls) for calls in targets.values()]
+        work += [arm(name, timer) for name, timer in self.timers]
+        try:
+            await _all(work)
+        except (NotConfirmed, QueueFull, JetStreamError) as error:
+            raise EvaluatorAway(f"calls wait to be sent: {error}") from error
+        return Sent(self.affected)
+
+    async def give_up(self, message: str) -> Sent:
+        raise EvaluatorAway(f"what is to be sent is never dropped: {message}")
+
+    async def _send(self, call: Outgoing) -> None:
+        streams, target = self.of.streams, key_of(call.service, call.key)
+        request = CallRequestV1(
+            id=RequestId.from_str(call.id),
+            workspace_id=target.workspace_id,
+            change_set_id=target.change_set_id,
+            service=call.service,
+            key=call.key,
+            handler=call.handler,
+            arguments=orjson.loads(call.arguments),
+            service_version=call.version,
+            origin=Origin(
+                change_set_id=self.of.change_set.change_set_id,
+                sequence=call.sequence,
+                index=call.number,
+            ),
+            timer=None if call.timer is None else TimerChange.from_wire(call.timer),
+        )
+        await publish_call(streams, target, request, f"{self.service}/{self.key}")
+
+
+async def publish_call(
+    streams: Streams, target: ChangeSet, call: CallRequestV1, author: str
+) -> None:
+    """Store a call, and make sure that its key has a task. Raises as `publish_request`."""
+    headers, payload = CallRequest.encode(call)
+    headers[MESSAGE_ID] = message_id(call.id, target, payload)
+    headers[AUTHOR] = author
+    await publish_request(streams, target, headers, payload, retry_for=_RETRY_FOR)
+
+
+async def _all(work: list[Any]) -> None:
+    """Await all; the first error ends the others."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        for task in asyncio.as_completed(tasks):
+            await task
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _of_key(content: Content) -> KeyContent:
+    if not isinstance(content, KeyContent):
+        raise TypeError(f"{type(content).__name__} is not the content of a key")
+    return content
+
+
+_CONSUMER: Final = "rebaser-alarms"
+_SCHEDULES_SINCE: Final = (2, 12)
+_ACK_WAIT: Final = timedelta(seconds=30)
+_RETRY_DELAY: Final = 2.0
+
+
+class Alarms:
+    """Alarms of timers, which NATS rings by its message schedules (ADR-51).
+
+    A ring is a hint: the key's own timers say whether it is due. NATS may ring twice, or ring anew
+    what had rung before a kill; a timer that was moved since, or rang, takes no notice.
+    """
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self.stream: Final = streams.prefixed("REBASER_ALARMS")
+
+    def require(self) -> None:
+        """Raise `CallRefused` if this NATS has no alarms."""
+        server = self._streams.js.nc.connected_server_version
+        if (server.major, server.minor) < _SCHEDULES_SINCE:
+            raise CallRefused(f"timers need NATS 2.12 or newer, and this is {server}")
+
+    async def arm(
+        self, change_set: ChangeSet, service: str, key: str, name: str, timer: Timer
+    ) -> None:
+        """Have the alarm of a timer ring at its next time, in place of one that it has."""
+        js = self._streams.js
+        token = blake3(name.encode()).hexdigest(16)
+        subject = self._streams.join("rebaser.alarms", *change_set, token)
+        headers = {
+            "Nats-Schedule": f"@at {timer.next}",
+            "Nats-Schedule-Target": self._streams.join("rebaser.ringing", *change_set),
+            "Nats-Rollup": "sub",
+        }
+        payload = json.dumps({"service": service, "key": key, "name": name, "at": timer.next})
+        await retry(lambda: js.publish(subject, payload.encode(), headers=headers), _RETRY_FOR)
+
+    async def run(self) -> Never:
+        """Enqueue a request for each alarm that rings, until cancelled."""
+        try:
+            self.require()
+        except CallRefused as error:
+            log.warning("no timers", reason=str(error))
+            await wait_forever()
+        while True:
+            try:
+                await self._ensure()
+                await self._hear()
+            except JetStreamError as error:
+                log.warning("alarms are not heard now", error=str(error))
+            await asyncio.sleep(_RETRY_DELAY)
+
+    async def _ensure(self) -> None:
+        js, streams = self._streams.js, self._streams
+        ringing = streams.join("rebaser.ringing.>")
+        replicas = (await js.stream_config(streams.requests_stream)).num_replicas
+        await js.ensure_stream(
+            StreamConfig(
+                name=self.stream,
+                subjects=[streams.join("rebaser.alarms.>"), ringing],
+                retention="workqueue",
+                storage="file",
+                num_replicas=replicas,
+                allow_msg_schedules=True,
+                allow_rollup_hdrs=True,
+            )
+        )
+        await js.ensure_consumer(
+            self.stream,
+            ConsumerConfig(
+                durable_name=_CONSUMER,
+                ack_policy="explicit",
+                ack_wait=_ACK_WAIT,
+                filter_subject=ringing,
+            ),
+        )
+
+    async def _hear(self) -> Never:
+        async with PullConsumer(self._streams.js, self.stream, _CONSUMER) as rings:
+            while True:
+                try:
+                    ring = await rings.take(_AT_ONCE)
+                except ConsumerGone as error:
+                    raise JetStreamError(str(error)) from error
+                try:
+                    await self._ring(ring)
+                except (NotConfirmed, QueueFull) as error:
+                    log.warning("timer waits for room in the queue", error=str(error))
+                    await ring.nak(delay=_RETRY_DELAY)
+
+    async def _ring(self, ring: Delivery) -> None:
+        said = json.loads(ring.payload)
+        target = key_of(said["service"], said["key"])
+        due = time_of(said["at"])
+        # Of the timer and its time: an alarm that rings twice is one request.
+        ring_id = derived_id(f"{target} {said['name']} {said['at']}", int(due.timestamp() * 1000))
+        call = CallRequestV1(
+            id=ring_id,
+            workspace_id=target.workspace_id,
+            change_set_id=target.change_set_id,
+            service=said["service"],
+            key=said["key"],
+            handler="_",
+            firing=Firing(name=said["name"], at=said["at"]),
+        )
+        await publish_call(self._streams, target, call, f"timer {said['name']}"[:200])
+        # Behind the request: an alarm that is heard twice is one request, one that is lost is none.
+        await ring.ack(confirm=True)
