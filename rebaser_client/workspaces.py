@@ -15,6 +15,7 @@ from typing import Final
 
 from rebaser_client.errors import AmbiguousAddress, NameTaken
 from rebaser_client.requests import RequestSender
+from rebaser_core.calls import ServiceRecordV1
 from rebaser_core.commits import ForkPoint
 from rebaser_core.errors import NoSuchChangeSet, offer
 from rebaser_core.ids import (
@@ -78,6 +79,11 @@ class Workspaces:
             record.workspace_id: record async for record in self.registry.workspaces()
         }
         return [*found.values()]
+
+    async def services(self) -> list[ServiceRecordV1]:
+        """Descriptions of all services that a worker ever served, by name."""
+        found = {record.name: record async for record in self.registry.services()}
+        return [found[name] for name in sorted(found)]
 
     async def change_sets(
         self, workspace_id: WorkspaceId | str, *, closed: bool = False

@@ -204,6 +204,11 @@ class Registry:
         """
         return (await self._read(ServiceRecord, _description(workspace_id)))[0]
 
+    async def services(self) -> AsyncIterator[ServiceRecordV1]:
+        """Descriptions of all services."""
+        async for record in self._list(ServiceRecord, "*.service.description"):
+            yield record
+
     async def put_service(self, record: ServiceRecordV1) -> None:
         """Store the description of a service, unless there is one of a newer version."""
         key, payload = _description(record.workspace_id), ServiceRecord.encode(record, JSON)[1]

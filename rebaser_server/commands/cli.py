@@ -43,6 +43,7 @@ _DECLARATIONS: Final = (
     tables.add,
     history.add_why,
     workspaces.add,
+    workspaces.add_services,
     change_sets.add,
     history.add,
     queue.add,
@@ -60,7 +61,7 @@ _SECTIONS: Final = {
     "values": ("load", "enqueue", "values", "tables", "why"),
     "workspaces and branches": ("workspaces", "change-sets", "diff", "log", "revert"),
     "work under way": ("queue", "dvu", "pause", "resume", "dead-letters"),
-    "run a deployment": ("serve", "settings", "checkpoint", "doctor", "train"),
+    "run a deployment": ("serve", "services", "settings", "checkpoint", "doctor", "train"),
     "terminals": ("completion",),
 }
 """Sections of `rebaser --help`, with their commands; others are listed behind them."""

@@ -54,8 +54,24 @@ def add(commands: Any) -> None:
         "(default: %(default)s)",
     )
 
-    add_command(
-        commands, "serve", _serve, about="run the daemon against an existing NATS", json=False
+    serve = add_command(
+        commands,
+        "serve",
+        _serve,
+        about="run the daemon against an existing NATS",
+        json=False,
+        validate=_reload_needs_app,
+    )
+    serve.add_argument(
+        "--app",
+        action="append",
+        metavar="MODULE:NAME",
+        help="serve this service, or list of services, in place of value graphs; may be repeated",
+    )
+    serve.add_argument(
+        "--reload",
+        action="store_true",
+        help="with --app: start anew whenever a file of Python below this folder changes",
     )
 
     add_command(commands, "settings", _settings, about="show the settings in force, as JSON")
@@ -69,6 +85,10 @@ def _find_mistake(arguments: argparse.Namespace) -> str | None:
     return None
 
 
+def _reload_needs_app(arguments: argparse.Namespace) -> str | None:
+    return "--reload is for --app" if arguments.reload and not arguments.app else None
+
+
 def _prepare(settings: "Settings") -> None:
     """Set up what a Rebaser's process has for all its life, before anything imports Arrow."""
     from rebaser_server.runtime.memory import quiet_allocators
@@ -80,18 +100,34 @@ def _prepare(settings: "Settings") -> None:
     logs.configure(settings.instance_id, level=settings.log_level, mask=redact_text)
 
 
-async def _serve(settings: "Settings", _: argparse.Namespace) -> None:
+async def _serve(settings: "Settings", arguments: argparse.Namespace) -> int | None:
+    if arguments.reload:
+        return _serve_anew(arguments.app)
     signal.signal(signal.SIGTERM, _exit)  # until there is work to finish
     import structlog
 
     _prepare(settings)
     from rebaser_server.runtime.tasks import Shutdown, on_signals
-    from rebaser_server.service import daemon
 
     structlog.get_logger().info("starting")
     shutdown = Shutdown()
     with on_signals(shutdown):
-        await daemon.run(settings, shutdown)
+        if arguments.app:
+            from rebaser_server.handlers import serving
+
+            services = [each for app in arguments.app for each in serving.find_services(app)]
+            await serving.serve(settings, services, shutdown)
+        else:
+            from rebaser_server.service import daemon
+
+            await daemon.run(settings, shutdown)
+    return None
+
+
+def _serve_anew(apps: list[str]) -> int:
+    from rebaser_server.handlers import serving
+
+    return serving.reloading(["serve", *(word for app in apps for word in ("--app", app))])
 
 
 def _exit(*_: object) -> Never:

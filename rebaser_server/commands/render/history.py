@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rebaser_client.display import table_text
 from rebaser_client.plan import LoadPlan, PlannedChange
 from rebaser_client.reader import LogEntry, read_log
+from rebaser_core.calls import ServiceRecordV1
 from rebaser_core.commits import RequestOutcome
 from rebaser_core.errors import ClientError, RebaserError
 from rebaser_core.ids import ChangeSet, RequestId
@@ -207,6 +208,13 @@ def show_workspaces(records: Sequence[WorkspaceRecordV1], arguments: argparse.Na
     rows = [(record.name, record.created_at, record.by) for record in records]
     plain = [record.to_wire() for record in records]
     show_cells(("workspace", "created", "by"), rows, arguments, plain=plain)
+
+
+def show_services(records: Sequence[ServiceRecordV1], arguments: argparse.Namespace) -> None:
+    """Print services, by name."""
+    rows = [(each.name, each.version, ", ".join(sorted(each.handlers))) for each in records]
+    plain = [record.to_wire() for record in records]
+    show_cells(("service", "version", "handlers"), rows, arguments, plain=plain)
 
 
 def show_change_sets(
