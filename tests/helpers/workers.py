@@ -1,0 +1,56 @@
+"""Workers of services in this process, and calls to them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from rebaser_core.calls import key_of
+from rebaser_server.handlers.application import HandlerApplication, content_of
+from rebaser_server.handlers.content import KeyContent
+from rebaser_server.handlers.service import Service
+from rebaser_server.handlers.serving import serve
+from rebaser_server.runtime.tasks import Shutdown, background
+from tests.helpers.deployment import Deployment
+
+SCALED: dict[str, Any] = {
+    "ack_wait": timedelta(seconds=2),
+    "quiet_period": timedelta(seconds=0.3),
+    "reconcile_interval": timedelta(seconds=1),
+    "max_attempts": 2,
+}
+"""Times of a worker that a test can wait for."""
+
+
+@dataclass
+class Working:
+    """A deployment whose workers serve services."""
+
+    deployment: Deployment
+
+    @asynccontextmanager
+    async def worker(self, *services: Service, **settings: Any) -> AsyncIterator[None]:
+        """One, in this process, while the body runs; then it stops in order."""
+        shutdown, ready = Shutdown(), asyncio.Event()
+        chosen = self.deployment.settings.model_copy(update=SCALED | settings)
+        async with background(serve(chosen, services, shutdown, lambda _: ready.set())):
+            await ready.wait()
+            yield
+            shutdown.set()
+
+    def key(self, service: str, key: str) -> Any:
+        """Return the client's handle of a key."""
+        return self.deployment.client.service(service).key(key)
+
+    async def content(self, services: Sequence[Service], service: str, key: str) -> KeyContent:
+        """Return what the log and the store have of a key."""
+        change_set = key_of(service, key)
+        archive = self.deployment.archive(change_set)
+        machine = HandlerApplication(
+            self.deployment.streams, archive.batches.files, {each.name: each for each in services}
+        )
+        return content_of(
+            await type(archive)(change_set, archive.log, archive.batches, machine).load()
+        )
