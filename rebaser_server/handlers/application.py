@@ -245,7 +245,7 @@ class HandlerApplication(Application):
         returned = await self._execution.call(
             handler, context, arguments, named, service.middleware
         )
-        result = orjson.loads(handler.result_json(returned))
+        result = handler.plain_result(returned)
         after = service.dump_state(context.state)
         is_new = after != before or content.version != service.state_version
         timers: dict[str, Timer | None] = dict.fromkeys(context.cancelled)

@@ -11,24 +11,22 @@ import asyncio
 import threading
 import traceback
 from collections import deque
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from rebaser_core.jetstream.deadlines import until, within
 from rebaser_server.handlers.service import CallRefused, CallUnkeepable, Handler, Reject
 from rebaser_server.runtime.tasks import drop_error
 
 log: Final = structlog.get_logger()
 
+_LOOK_EVERY: Final = 0.25
+"""Seconds between two looks at the calls that are not over."""
 _BLOCKED_AFTER: Final = 1.0
 """Seconds after which a handler that blocks the loop of handlers is named in the log."""
-_GRACE: Final = 1.0
-"""Seconds that a handler has to end once it is cancelled."""
 _FRAMES: Final = 5
 """Number of places of a traceback that an error names, the last ones."""
 
@@ -41,19 +39,33 @@ class HandlerHeldUp(OSError):
     """A call came to nothing because another handler blocked its loop: no fault of the call."""
 
 
+class _Call:
+    """A call that is made."""
+
+    def __init__(self, handler: Handler, number: int, until: float) -> None:
+        self.handler = handler
+        self.name = f"{handler.place}, call {number} of this process"
+        self.until = until
+        """Time at which it has failed."""
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.loop: _Loop | None = None
+        """Loop that it is on; None: it has a thread."""
+        self.task: asyncio.Task[None] | None = None
+        """Its task on that loop, once it began."""
+
+
 class _Loop:
-    """An event loop in a thread, and the calls that are on it."""
+    """An event loop in a thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.calls: dict[Future[Any], str] = {}
-        """Calls that are not over, and the names of their tasks."""
+        self.silent_since: float | None = None
+        """Time at which it was asked to answer, unless it has."""
         self.blamed = ""
         """Task that the log named last, for blocking this loop."""
         self._waiting: deque[Callable[[], object]] = deque()
         self._is_woken = False
-        self._thread = threading.Thread(target=self._run, name="handlers", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="handlers", daemon=True).start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -72,6 +84,15 @@ class _Loop:
         while self._waiting:
             self._waiting.popleft()()
 
+    def ask(self, now: float) -> None:
+        """Have it answer, to see whether it turns."""
+        if self.silent_since is None:
+            self.silent_since = now
+            self.submit(self._answer)
+
+    def _answer(self) -> None:
+        self.silent_since = None
+
     @property
     def running(self) -> str:
         """Name of the task whose code runs at this moment; empty if none does."""
@@ -89,12 +110,12 @@ class _Threads:
         self._idle: list[_Thread] = []
         self._lock = threading.Lock()
 
-    def submit(self, work: Callable[[], Any], done: Future[Any]) -> None:
+    def submit(self, work: Callable[[], object]) -> None:
         with self._lock:
             thread = self._idle.pop() if self._idle else None
         if thread is None:
             thread = _Thread(self._give_back)
-        thread.take(work, done)
+        thread.take(work)
 
     def _give_back(self, thread: "_Thread") -> None:
         with self._lock:
@@ -105,36 +126,23 @@ class _Thread:
     def __init__(self, give_back: "Callable[[_Thread], None]") -> None:
         self._give_back = give_back
         self._ready = threading.Semaphore(0)
-        self._work: tuple[Callable[[], Any], Future[Any]] | None = None
+        self._work: Callable[[], object] | None = None
         threading.Thread(target=self._run, name="handler", daemon=True).start()
 
-    def take(self, work: Callable[[], Any], done: Future[Any]) -> None:
-        self._work = work, done
+    def take(self, work: Callable[[], object]) -> None:
+        self._work = work
         self._ready.release()
 
     def _run(self) -> None:
         while True:
             self._ready.acquire()
-            if self._work is None:
-                continue
-            work, done = self._work
+            if self._work is not None:
+                self._work()
             self._work = None
-            outcome: tuple[bool, Any]
-            try:
-                outcome = True, work()
-            except BaseException as error:  # noqa: BLE001 - also SystemExit, which would end the thread alone
-                outcome = False, error
-            # First: the caller's next call finds this thread idle.
             self._give_back(self)
-            if not done.cancelled():
-                _settle(done, *outcome)
 
 
-def _settle(done: Future[Any], is_result: bool, outcome: Any) -> None:  # noqa: FBT001 - of one caller
-    if is_result:
-        done.set_result(outcome)
-    else:
-        done.set_exception(outcome)
+Middleware = Sequence[Callable[..., Any]]
 
 
 class HandlerExecution:
@@ -143,15 +151,19 @@ class HandlerExecution:
     def __init__(self) -> None:
         self._threads = _Threads()
         self._on: _Loop | None = None
+        self._calls: dict[_Call, None] = {}
         self._count = 0
+        self._watcher: asyncio.Task[None] | None = None
+        self._ended: deque[tuple[_Call, Any, BaseException | None]] = deque()
+        self._is_woken = False
 
     async def call(
         self,
         handler: Handler,
         context: Any,
-        arguments: list[Any],
+        arguments: Sequence[Any],
         named: dict[str, Any],
-        middleware: list[Callable[..., Any]],
+        middleware: Middleware,
     ) -> Any:
         """Return what the handler returns. A cancellation leaves the handler to its own.
 
@@ -160,163 +172,188 @@ class HandlerExecution:
             HandlerFailed: it failed, or took too long.
             HandlerHeldUp: nothing is known about it.
         """
-        work = partial(handler.function, context, *arguments, **named)
-        if handler.is_async or middleware:
-            outcome = self._on_loop(handler, context, work, middleware)
-        else:
-            outcome = self._in_thread(handler, work)
-        try:
-            return await outcome
-        except (Reject, CallRefused, CallUnkeepable, HandlerFailed, HandlerHeldUp):
-            raise
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            raise HandlerFailed(_describe(error)) from error
-
-    async def _in_thread(self, handler: Handler, work: Callable[[], Any]) -> Any:
-        done: Future[Any] = Future()
-        self._threads.submit(partial(copy_context().run, work), done)
-        return await self._await(handler, done)
-
-    async def _await(self, handler: Handler, done: Future[Any]) -> Any:
-        outcome = asyncio.wrap_future(done)
-        outcome.add_done_callback(drop_error)
-        try:
-            async with within(handler.timeout):
-                return await asyncio.shield(outcome)
-        except TimeoutError:
-            if outcome.done():  # the handler's own
-                return outcome.result()
-            log.error("handler took too long", handler=handler.place, seconds=handler.timeout)
-            raise HandlerFailed(
-                f"{handler.name} took longer than {handler.timeout:g} s, and may be running yet"
-            ) from None
-
-    async def _on_loop(
-        self,
-        handler: Handler,
-        context: Any,
-        work: Callable[[], Any],
-        middleware: list[Callable[..., Any]],
-    ) -> Any:
-        """Run on the loop of handlers."""
-        if self._on is None:
-            self._on = _Loop()
-        where, done = self._on, Future[Any]()
+        loop = asyncio.get_running_loop()
         self._count += 1
-        name = where.calls[done] = f"{handler.place}, call {self._count} of this process"
-        body = partial(self._body, handler, context, work, middleware)
-        where.submit(partial(_start, where, body, name, done))
-        outcome = asyncio.wrap_future(done)
-        outcome.add_done_callback(drop_error)
-        clock = asyncio.get_running_loop().time
-        end, is_named, culprit = clock() + handler.timeout + _GRACE, False, ""
+        call = _Call(handler, self._count, loop.time() + handler.timeout)
+        call.outcome.add_done_callback(drop_error)
+        work = partial(handler.function, context, *arguments, **named)
+        self._calls[call] = None
+        if self._watcher is None:
+            self._watcher = loop.create_task(self._watch(), name="watch handlers")
+        end = partial(self._end, loop, call)
         try:
-            while True:
-                left = end - clock()
-                try:
-                    async with within(max(0.0, min(left, _BLOCKED_AFTER))):
-                        return await asyncio.shield(outcome)
-                except TimeoutError:
-                    if outcome.done():
-                        return outcome.result()
-                    # The loop turns if it answers at all.
-                    if await self._turns(where):
-                        if clock() >= end:
-                            break
-                        continue
-                    culprit = where.running
-                    if not is_named and where.blamed != culprit:
-                        where.blamed, is_named = culprit, True
-                        log.warning(
-                            "handler blocks the loop of handlers",
-                            handler=culprit,
-                            remedy="declare it with `def`, or await what it waits for",
-                        )
-                    if clock() >= end:
-                        self._leave(where, culprit)
-                        break
+            if handler.is_async or middleware:
+                if self._on is None:
+                    self._on = _Loop()
+                where = call.loop = self._on
+                body = partial(self._body, handler, context, work, middleware)
+                where.submit(partial(_start, where, call, body, end))
+            else:
+                self._threads.submit(partial(copy_context().run, _run, work, end))
+            return await call.outcome
         finally:
-            where.calls.pop(done, None)
-        if where is not self._on and culprit != name:
-            raise HandlerHeldUp(f"{culprit} blocked the loop of handlers")
-        log.error("handler took too long", handler=handler.place, seconds=handler.timeout)
-        raise HandlerFailed(
-            f"{handler.name} took longer than {handler.timeout:g} s, and may be running yet"
-        )
+            self._calls.pop(call, None)
 
-    async def _turns(self, where: _Loop) -> bool:
-        """Whether the loop of handlers answers within a moment."""
-        answer: Future[None] = Future()
-        where.submit(partial(_answer, answer))
-        done, _ = await asyncio.wait([asyncio.wrap_future(answer)], timeout=_BLOCKED_AFTER / 4)
-        return bool(done)
+    def _end(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        call: _Call,
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        """Note the outcome of a call; called in any thread. Of many, the first wakes the loop."""
+        self._ended.append((call, result, error))
+        if not self._is_woken:
+            self._is_woken = True
+            try:
+                loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                self._is_woken = False
 
-    def _leave(self, where: _Loop, culprit: str) -> None:
-        """Leave a blocked loop to the handler that blocks it; others get a new one."""
-        if self._on is where:
-            log.error("loop of handlers left", blocked_by=culprit, calls=len(where.calls))
-            self._on = None
-        for done, name in where.calls.items():
-            if name != culprit and not done.done():
-                done.set_exception(HandlerHeldUp(f"{culprit} blocked the loop of handlers"))
+    def _deliver(self) -> None:
+        self._is_woken = False  # before the look, as `_Loop._drain`
+        while self._ended:
+            call, result, error = self._ended.popleft()
+            if call.outcome.done():  # it took too long, or nobody waits
+                continue
+            if error is None:
+                call.outcome.set_result(result)
+            elif isinstance(
+                error, Reject | CallRefused | CallUnkeepable | HandlerFailed | HandlerHeldUp
+            ):
+                call.outcome.set_exception(error)
+            else:
+                failed = HandlerFailed(_describe(error))
+                failed.__cause__ = error
+                call.outcome.set_exception(failed)
 
     async def _body(
         self,
         handler: Handler,
         context: Any,
         work: Callable[[], Any],
-        middleware: list[Callable[..., Any]],
+        middleware: Middleware,
     ) -> Any:
         """Call the handler within what is around it; runs on the loop of handlers."""
 
         async def innermost() -> Any:
             if handler.is_async:
                 return await work()
-            done: Future[Any] = Future()
-            self._threads.submit(partial(copy_context().run, work), done)
-            return await asyncio.wrap_future(done)
+            loop = asyncio.get_running_loop()
+            done = loop.create_future()
+
+            def settle(result: Any, error: BaseException | None) -> None:
+                if done.done():
+                    return
+                if error is None:
+                    done.set_result(result)
+                else:
+                    done.set_exception(HandlerFailed(_describe(error)) if _ends(error) else error)
+
+            def end(result: Any, error: BaseException | None) -> None:
+                loop.call_soon_threadsafe(settle, result, error)
+
+            self._threads.submit(partial(copy_context().run, _run, work, end))
+            return await done
 
         call_next: Callable[[], Awaitable[Any]] = innermost
         for around in middleware:
             call_next = partial(around, context, handler.name, call_next)
+        return await call_next()
+
+    async def _watch(self) -> None:
+        """End calls that take too long, and leave loops that are blocked, while there are calls."""
         clock = asyncio.get_running_loop().time
-        end = clock() + handler.timeout
-        try:
-            async with until(end):
-                return await call_next()
-        except TimeoutError:
-            if clock() < end:  # the handler's own
-                raise
-            raise HandlerFailed(f"{handler.name} took longer than {handler.timeout:g} s") from None
+        while self._calls:
+            await asyncio.sleep(_LOOK_EVERY)
+            now = clock()
+            for loop in {each.loop for each in self._calls if each.loop is not None}:
+                self._look(loop, now)
+            for call in [each for each in self._calls if each.until <= now]:
+                self._end_late(call)
+        self._watcher = None
+
+    def _look(self, loop: _Loop, now: float) -> None:
+        """Name who blocks the loop; once that call is too late, leave the loop to it."""
+        since = loop.silent_since
+        loop.ask(now)
+        if since is None or now - since < _BLOCKED_AFTER:
+            return
+        culprit = loop.running
+        if loop.blamed != culprit:
+            loop.blamed = culprit
+            log.warning(
+                "handler blocks the loop of handlers",
+                handler=culprit,
+                remedy="declare it with `def`, or await what it waits for",
+            )
+        calls = [each for each in self._calls if each.loop is loop]
+        if not any(each.name == culprit and each.until <= now for each in calls):
+            return
+        log.error("loop of handlers left", blocked_by=culprit, calls=len(calls))
+        if self._on is loop:
+            self._on = None
+        for call in calls:
+            if call.name != culprit and not call.outcome.done():
+                held_up = HandlerHeldUp(f"{culprit} blocked the loop of handlers")
+                call.outcome.set_exception(held_up)
+
+    def _end_late(self, call: _Call) -> None:
+        loop = call.loop
+        # On a blocked loop it may have had no turn: it is the blocking one's time that passed.
+        if loop is not None and loop.silent_since is not None and loop.running != call.name:
+            return
+        if call.outcome.done():
+            return
+        name, limit = call.handler.name, call.handler.timeout
+        log.error("handler took too long", handler=call.name, seconds=limit)
+        if loop is not None and call.task is not None:
+            loop.submit(call.task.cancel)
+        call.outcome.set_exception(
+            HandlerFailed(f"{name} took longer than {limit:g} s, and may be running yet")
+        )
 
     def close(self) -> None:
         """End the loop. What runs is left to its own."""
+        if self._watcher is not None:
+            self._watcher.cancel()
         if self._on is not None:
             self._on.stop()
             self._on = None
 
 
-def _start(where: _Loop, body: Callable[[], Awaitable[Any]], name: str, done: Future[Any]) -> None:
+End = Callable[[Any, BaseException | None], None]
+"""Notes the outcome of a call."""
+
+
+def _run(work: Callable[[], Any], end: End) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # noqa: BLE001 - SystemExit would end the thread
+        end(None, error)
+    else:
+        end(result, None)
+
+
+def _start(
+    where: _Loop, call: _Call, body: Callable[[], Coroutine[Any, Any, Any]], end: End
+) -> None:
     """Begin a call; called on the loop of handlers."""
 
     async def run() -> None:
-        outcome: tuple[bool, Any]
         try:
-            outcome = True, await body()
+            result = await body()
         except BaseException as error:  # noqa: BLE001 - SystemExit would end the loop for all
-            outcome = False, error
-        if not done.done():
-            _settle(done, *outcome)
+            end(None, error)
+        else:
+            end(result, None)
 
-    task = where.loop.create_task(run(), name=name)
-    task.add_done_callback(drop_error)
+    call.task = where.loop.create_task(run(), name=call.name)
 
 
-def _answer(answer: Future[None]) -> None:
-    if not answer.done():
-        answer.set_result(None)
+def _ends(error: BaseException) -> bool:
+    """Whether the error would end a loop that it is raised on."""
+    return not isinstance(error, Exception)
 
 
 def _describe(error: BaseException) -> str:

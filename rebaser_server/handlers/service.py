@@ -23,8 +23,9 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar, dataclass_transform, overload
 
+import orjson
 from pydantic import BaseModel, PydanticSchemaGenerationError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError
 
 from rebaser_core import codecs
 from rebaser_core.calls import ServiceRecordV1, TimerChange, derived_id, service_id
@@ -230,21 +231,19 @@ def _checked(name: str, what: str) -> str:
         raise ServiceMisused(f"{name!r:.80} is no name of a {what}: {why}") from error
 
 
-def _json(value: Any, what: str, limit: int = SENDS_BYTES) -> str:
+_ANY: Final = TypeAdapter[Any](Any)
+
+
+def _json(value: Any, what: str) -> str:
     """Return the value as JSON that every reader keeps.
 
     Raises:
         ServiceMisused: it is no JSON, or too large.
     """
     try:
-        text = to_json(value)
-        plain = codecs.loads(codecs.JSON, text)  # texts that are none, numbers beyond 64 bits
-        codecs.validate_json(plain)
-    except (PydanticSerializationError, MalformedMessage, ValueError, RecursionError) as error:
-        raise ServiceMisused(f"{what} cannot be kept as JSON: {error}") from error
-    if len(text) > limit:
-        raise ServiceMisused(f"{what} would have {len(text):,} bytes, more than {limit:,}")
-    return text.decode()
+        return dump(_ANY, value, what, SENDS_BYTES)[1]
+    except CallUnkeepable as error:
+        raise ServiceMisused(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +272,7 @@ class Handler:
                 f"handler {name}: its first parameter is the context: `def {name}(ctx, …)`"
             )
         self._raw = parameters[1:]
+        self._signature = inspect.Signature(self._raw)
 
     @cached_property
     def _hints(self) -> Mapping[str, Any]:
@@ -308,14 +308,13 @@ class Handler:
         Raises:
             CallRefused: they do not fit; the message says which.
         """
-        signature = inspect.Signature([each.replace(annotation=Any) for each in self._raw])
         try:
             if isinstance(given, Mapping):
-                bound = signature.bind(**given)
+                bound = self._signature.bind(**given)
             else:
-                bound = signature.bind(*given)
+                bound = self._signature.bind(*given)
         except TypeError as error:
-            raise CallRefused(f"{self.name}{signature_text(self._raw)}: {error}") from None
+            raise CallRefused(f"{self.name}{self._signature}: {error}") from None
         for each in self.parameters:
             if each.name not in bound.arguments:
                 continue
@@ -336,9 +335,9 @@ class Handler:
             why = first_error(error).removeprefix("the body: ")
             raise CallRefused(f"{self.name}, argument {parameter.name}: {why}") from None
 
-    def result_json(self, returned: Any) -> str:
-        """Return what the handler returned as JSON. Raises `CallUnkeepable`."""
-        return dump(self.result, returned, f"what {self.name} returned", RESULT_BYTES)
+    def plain_result(self, returned: Any) -> Any:
+        """Return what the handler returned as plain data. Raises `CallUnkeepable`."""
+        return dump(self.result, returned, f"what {self.name} returned", RESULT_BYTES)[0]
 
     def describe(self) -> dict[str, Any]:
         """Describe the handler for callers, as JSON schema."""
@@ -356,11 +355,6 @@ class Handler:
         }
 
 
-def signature_text(parameters: Sequence[inspect.Parameter]) -> str:
-    """Return the parameters as a caller gives arguments for them."""
-    return str(inspect.Signature(list(parameters)))
-
-
 def _adapter(annotation: Any, what: str) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(annotation)
@@ -375,21 +369,23 @@ def _schema(adapter: TypeAdapter[Any]) -> Any:
         return {}
 
 
-def dump(adapter: TypeAdapter[Any], value: Any, what: str, limit: int) -> str:
-    """Return the value as JSON that every reader keeps.
+def dump(adapter: TypeAdapter[Any], value: Any, what: str, limit: int) -> tuple[Any, str]:
+    """Return the value as plain data and as JSON, both as every reader keeps it.
 
     Raises:
         CallUnkeepable: it is no JSON, or too large.
     """
     try:
-        text = adapter.dump_json(value, warnings="error")
-        codecs.validate_json(codecs.loads(codecs.JSON, text))
-    except (PydanticSerializationError, MalformedMessage, ValueError, RecursionError) as error:
+        # By way of plain data: as text, a float that is no number would be written as null.
+        plain = adapter.dump_python(value, mode="json", warnings="error")
+        codecs.validate_json(plain)
+        text = orjson.dumps(plain)
+    except (PydanticSerializationError, MalformedMessage, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CallUnkeepable(f"{what} cannot be kept as JSON: {reason}") from error
     if len(text) > limit:
         raise CallUnkeepable(f"{what} would have {len(text):,} bytes, more than {limit:,}")
-    return text.decode()
+    return plain, text.decode()
 
 
 Upgrade = Callable[[Any], Any]
@@ -565,7 +561,7 @@ class Service:
 
     def dump_state(self, state: Any) -> str:
         """Return the state as it is kept. Raises `CallUnkeepable`."""
-        return dump(self._state_adapter, state, f"the state of {self.name}", STATE_BYTES)
+        return dump(self._state_adapter, state, f"the state of {self.name}", STATE_BYTES)[1]
 
     def find(
         self, name: str, arguments: Sequence[Any] | Mapping[str, Any], version: int

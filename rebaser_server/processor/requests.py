@@ -333,14 +333,16 @@ async def publish_result(run: RunContext, request: Delivery, result: CommittedRe
         corrected = total_count(result.settled.corrections)
         change_set, notifier = run.change_set, run.services.notifier
         notifier.stats.request(change_set, outcome, request.stored, corrected)
-        await notifier.activity(
-            change_set,
-            _ACTIVITIES.get(outcome, ActivityKind.REQUEST_APPLIED),
-            result.settled.id,
-            commit=result.commit,
-            outcome=said,
-            corrections=corrected,
-        )
+        # Of a call nothing follows that others wait for: its answer says all.
+        if result.call is None:
+            await notifier.activity(
+                change_set,
+                _ACTIVITIES.get(outcome, ActivityKind.REQUEST_APPLIED),
+                result.settled.id,
+                commit=result.commit,
+                outcome=said,
+                corrections=corrected,
+            )
         inbox = header(request.headers, REPLY_INBOX)
         if inbox:
             content_type = header(request.headers, CONTENT_TYPE)
