@@ -262,9 +262,12 @@ async def finish(work: Coroutine[Any, Any, T], grace: float) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task], timeout=grace)
+        # First: a second cancellation ends the wait.
         task.add_done_callback(drop_error)
-        task.cancel()
+        try:
+            await asyncio.wait([task], timeout=grace)
+        finally:
+            task.cancel()
         raise
 
 

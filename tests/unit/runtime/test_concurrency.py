@@ -109,7 +109,8 @@ async def test_what_is_to_be_finished_goes_on_for_a_while_after_a_cancellation()
     assert done.is_set()
 
 
-async def test_an_error_after_a_cancellation_is_reported_by_nothing():
+@pytest.mark.parametrize("cancellations", [1, 2])
+async def test_an_error_after_a_cancellation_is_reported_by_nothing(cancellations):
     complaints = []
     asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
 
@@ -119,9 +120,10 @@ async def test_an_error_after_a_cancellation_is_reported_by_nothing():
         finally:
             raise LookupError
 
-    finishing = asyncio.create_task(finish(work(), 0))
-    await asyncio.sleep(0)
-    finishing.cancel()
+    finishing = asyncio.create_task(finish(work(), 0 if cancellations == 1 else 10))
+    for _ in range(cancellations):
+        await asyncio.sleep(0)
+        finishing.cancel()
     with suppress(asyncio.CancelledError):
         await finishing
     del finishing
